@@ -1,0 +1,107 @@
+"""The `Engine` protocol: tokens in, tokens out. Nothing that was sampled is ever tokenized again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from enum import IntEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from shared.records import Sampling, VersionSpan
+
+
+class Priority(IntEnum):
+    """Who goes first when the engine is busy: lower numbers wait for none of the higher ones."""
+
+    CHAT = 0
+    JUDGE = 1
+    REHEARSAL = 2
+    AUDIT = 3
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """Newly sampled tokens of one answer, in order. `ids` and `logprobs` have the same length (it may be 0 in the last event).
+
+    `version` is the policy version that sampled them. `finish_reason` (`stop`, `length`, `abort`) is set in the last event only, which
+    then carries `versions`, the spans over the whole answer. `prompt_tokens` and `cached_tokens` count prompt tokens, the latter those
+    whose KV was reused. `top_logprobs`, where asked for, holds per token the `(logprob, id)` pairs, best first.
+    """
+
+    ids: Sequence[int]
+    logprobs: Sequence[float]
+    version: int
+    finish_reason: str | None = None
+    versions: Sequence[VersionSpan] = ()
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    top_logprobs: Sequence[Sequence[tuple[float, int]]] = ()
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """Logprobs of a given continuation, one per token; `top` holds per position `(logprob, id)` pairs, best first, when `top_k` > 0."""
+
+    logprobs: Sequence[float]
+    version: int
+    top: Sequence[Sequence[tuple[float, int]]] = ()
+
+
+class EngineInfo(msgspec.Struct, frozen=True):
+    """What the engine serves: live version, versions it can sample, and the model's limits in tokens."""
+
+    live: int
+    versions: Sequence[int]
+    model_path: str
+    context_length: int
+    vocab_size: int
+
+
+class Engine(Protocol):
+    """A policy server. `version=None` means the live one; 0 is the base; any other number a version that was published or is a candidate.
+
+    Raises `shared.errors.EngineError` (and `ContextLengthExceeded`) before the first token or in the middle of a stream.
+    """
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int] | bytes,
+        sampling: Sampling,
+        *,
+        images: Sequence[Any] = (),
+        version: int | None = None,
+        priority: Priority = Priority.CHAT,
+        request_id: str | None = None,
+        top_logprobs: int = 0,
+    ) -> AsyncIterator[Tokens]:
+        """Sample one answer, token by token. `prompt_ids` may be the JSON array of the ids as bytes (spares the hot path an encode).
+
+        Closing the iterator (`aclose`) aborts the engine's work on it.
+        """
+        ...
+
+    async def score(
+        self,
+        prompt_ids: Sequence[int],
+        continuation_ids: Sequence[int],
+        *,
+        version: int | None = None,
+        top_k: int = 0,
+        priority: Priority = Priority.AUDIT,
+    ) -> Scores:
+        """Logprobs (temperature 1) of `continuation_ids` after `prompt_ids`."""
+        ...
+
+    async def load(self, version: int, path: str, *, live: bool) -> None:
+        """Make a checkpoint folder known as `version`, beside the versions already there; with `live` new requests use it.
+
+        Idempotent: loading the same number from the same path again only changes which one is live.
+        """
+        ...
+
+    async def info(self) -> EngineInfo:
+        """What is being served right now."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections; requests in flight through this client end."""
+        ...

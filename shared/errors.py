@@ -1,0 +1,150 @@
+"""The errors a person can meet, as one tree.
+
+    OpenClawRLError
+    ├── ConfigError            a setting, or two that do not go together
+    ├── RequestError           something wrong with one HTTP request; carries the status and OpenAI's error fields
+    │   ├── BadRequest         400: the body cannot be honoured
+    │   ├── Unauthorized       401
+    │   ├── NotFound           404: no such turn, session, version or model
+    │   ├── Conflict           409
+    │   ├── TooLarge           413
+    │   ├── Overloaded         429 or 503, with Retry-After
+    │   └── StorageFull        507: the journal cannot be written
+    ├── EngineError            the engine failed or cannot be reached
+    │   └── ContextLengthExceeded
+    ├── JournalError           the journal cannot be read or written
+    ├── TrainerError           a step, a checkpoint or a publish failed
+    └── JudgeError             one vote failed
+
+Add a class here only when somebody has to tell it apart by type; otherwise a message is enough. Every message says what happened,
+to which object, and what the reader can do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class OpenClawRLError(Exception):
+    """Root of every error this project raises on purpose."""
+
+
+class ConfigError(OpenClawRLError):
+    """A setting is missing, malformed or contradicts another; the message names it and its source."""
+
+
+class RequestError(OpenClawRLError):
+    """An HTTP request that cannot be served; rendered as OpenAI's `{"error": {...}}` body (platform.openai.com, error codes).
+
+    `status` is the HTTP status, `code` OpenAI's machine-readable word, `param` the offending field as a path, `retry_after` seconds.
+    """
+
+    status = 400
+    type = "invalid_request_error"
+    code: str | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+        if code is not None:
+            self.code = code
+        if status is not None:
+            self.status = status
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body of the answer."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class BadRequest(RequestError):
+    """400: the body is not what the route takes."""
+
+
+class Unauthorized(RequestError):
+    """401: no key, or a wrong one."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class NotFound(RequestError):
+    """404: the named object does not exist."""
+
+    status = 404
+    code = "not_found"
+
+
+class Conflict(RequestError):
+    """409: the object is not in a state that allows this."""
+
+    status = 409
+    code = "conflict"
+
+
+class TooLarge(RequestError):
+    """413: the body is larger than the limit."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class Overloaded(RequestError):
+    """429 or 503: come back later; `retry_after` says when."""
+
+    status = 503
+    type = "server_error"
+    code = "overloaded"
+
+
+class StorageFull(RequestError):
+    """507: the answer cannot be acknowledged because the journal cannot be written."""
+
+    status = 507
+    type = "server_error"
+    code = "insufficient_storage"
+
+
+class EngineError(OpenClawRLError):
+    """The engine failed, refused or cannot be reached; `status` is its HTTP status if it answered."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ContextLengthExceeded(EngineError):
+    """Prompt plus requested answer do not fit; lengths in tokens."""
+
+    def __init__(self, *, prompt_tokens: int, requested_tokens: int, context_length: int) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.requested_tokens = requested_tokens
+        self.context_length = context_length
+        super().__init__(
+            f"This model's maximum context length is {context_length} tokens. However, you requested "
+            f"{prompt_tokens + requested_tokens} tokens ({prompt_tokens} in the messages, {requested_tokens} in the completion). "
+            "Please reduce the length of the messages or completion.",
+            status=400,
+        )
+
+
+class JournalError(OpenClawRLError):
+    """The journal cannot be opened, read or written; the message names the file or URL."""
+
+
+class TrainerError(OpenClawRLError):
+    """A training step, checkpoint, restore or publish failed; nothing of it was committed."""
+
+
+class JudgeError(OpenClawRLError):
+    """One vote of a judge failed; it counts as a failure, never as a neutral score."""

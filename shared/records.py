@@ -1,0 +1,208 @@
+"""What flows between the loops: the records of the journal.
+
+All are frozen msgspec structs: they are written once and never changed; what happens later to a turn is another record that names it.
+Token ids are int sequences (`array('I')` or tuple), logprobs float32 natural logarithms under the distribution that was really sampled
+(temperature, top-p and penalties applied), times Unix seconds.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+Role = Literal["user", "tool", "environment"]
+Kind = Literal["main", "side"]
+TurnStatus = Literal["complete", "aborted", "error"]
+VersionState = Literal["candidate", "live", "retired", "rejected"]
+
+Message = dict[str, Any]
+"""A canonical message as `shared.normalize` makes it: role, content, and where present reasoning, tool_calls, tool_call_id, name."""
+
+
+def new_id(prefix: str) -> str:
+    """A fresh identifier: `prefix_` and 32 hexadecimal digits."""
+    return f"{prefix}_{uuid.uuid4().hex}"
+
+
+def now() -> float:
+    """Unix time in seconds."""
+    return time.time()
+
+
+class VersionSpan(msgspec.Struct, frozen=True):
+    """Tokens `start` (inclusive) to `end` (exclusive) of an answer were sampled by policy version `version`."""
+
+    version: int
+    start: int
+    end: int
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    max_tokens: int = 1024
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    ignore_eos: bool = False
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Unix seconds: request arrived, first token seen, answer finished."""
+
+    arrived: float
+    first_token: float | None
+    finished: float
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One model call: a request and the answer sampled for it.
+
+    `messages` are the canonical messages of the request, `answer` the canonical assistant message. `logprobs` is as long as `response_ids`.
+    `parent_turn_id` is the turn whose answer this request continues, `None` at a root (then `parent_reason` says why).
+    `request_key` and `answer_key` are chain digests (see `proxy.conversation`) of the history before and after the answer.
+    """
+
+    turn_id: str
+    session_id: str
+    episode: int
+    parent_turn_id: str | None
+    parent_reason: str = ""
+    kind: Kind
+    kind_reason: str
+    dialect: str = "chat"
+    policy: str = "policy"
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+    answer: Message
+    prompt_ids: Sequence[int]
+    response_ids: Sequence[int]
+    logprobs: Sequence[float]
+    sampling: Sampling
+    versions: Sequence[VersionSpan]
+    finish_reason: str
+    status: TurnStatus
+    error: str = ""
+    timings: Timings
+    request_key: bytes = b""
+    answer_key: bytes = b""
+    untrainable: str = ""
+    """Why this turn must never be trained on ("" when it may be): forced answer, mismatch between ids and text, fallback model…"""
+
+
+class NextState(msgspec.Struct, frozen=True, kw_only=True):
+    """What came after a turn. `source` is `turn` (the next request), `feedback` or `outcome`. Parallel tool results are one next state."""
+
+    turn_id: str
+    role: Role
+    text: str
+    source: str = "turn"
+    next_turn_id: str | None = None
+    time: float = msgspec.field(default_factory=now)
+
+
+class Feedback(msgspec.Struct, frozen=True, kw_only=True):
+    """Explicit feedback on a turn: score −1, 0 or +1 (or anything between), or `None` for a comment alone. The latest word counts."""
+
+    feedback_id: str = msgspec.field(default_factory=lambda: new_id("fb"))
+    turn_id: str
+    session_id: str
+    score: float | None
+    text: str = ""
+    source: str = "api"
+    time: float = msgspec.field(default_factory=now)
+
+
+class Vote(msgspec.Struct, frozen=True, kw_only=True):
+    """One vote of a judge: its raw text and either a score in [−1, +1] or the reason it failed. `hint` as the judge proposed it."""
+
+    text: str = ""
+    score: float | None = None
+    hint: str | None = None
+    failure: str = ""
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn was worth. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal` what it rests on."""
+
+    turn_id: str
+    score: float | None
+    hint: str | None = None
+    votes: Sequence[Vote] = ()
+    judge: str = ""
+    prompt_version: str = ""
+    signal: Literal["judge", "feedback", "outcome"] = "judge"
+    selection: str = ""
+    reason: str = ""
+    feedback_id: str | None = None
+    time: float = msgspec.field(default_factory=now)
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn made trainable, or a rollout that stands beside it.
+
+    `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor` (base rollout on a drill
+    prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the normalised geometric mean over them.
+    `reward` in [−1, +1] or `None`; `explicit` says that it may train through the binary term under every method.
+    `lag` is how many versions have been published since the answer was sampled.
+    """
+
+    sample_id: str
+    turn_id: str | None
+    policy: str
+    origin: Literal["turn", "rehearsal", "anchor"]
+    prompt_ids: Sequence[int]
+    response_ids: Sequence[int]
+    logprobs: Sequence[float]
+    versions: Sequence[VersionSpan]
+    temperature: float = 1.0
+    reward: float | None = None
+    explicit: bool = False
+    hint: str | None = None
+    hinted_prompts: Sequence[Sequence[int]] = ()
+    teacher_logprobs: Sequence[float] | None = None
+    group: str | None = None
+    step_index: int | None = None
+    weight: float = 1.0
+    time: float = msgspec.field(default_factory=now)
+
+
+class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that is not trained on, and why, in words a person understands."""
+
+    turn_id: str
+    reason: str
+    time: float = msgspec.field(default_factory=now)
+
+
+class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of the weights. Version 0 is the base model as found. `checkpoint` is a folder (or a provider's URI)."""
+
+    number: int
+    parent: int | None
+    state: VersionState
+    checkpoint: str
+    sample_ids: Sequence[str] = ()
+    method: str = ""
+    metrics: Mapping[str, float] = {}
+    guard: Mapping[str, Any] = {}
+    time: float = msgspec.field(default_factory=now)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The final reward of a session from an environment; `None` means no verdict and drops the session (never 0)."""
+
+    session_id: str
+    reward: float | None
+    detail: str = ""
+    time: float = msgspec.field(default_factory=now)
