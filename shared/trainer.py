@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from shared.engine import Engine
 from shared.records import Sample
 
 
@@ -64,6 +65,11 @@ class Trainer(Protocol):
 
     async def restore(self, checkpoint: str | None) -> None:
         """Go back to a folder that `save` wrote; `None` is the untouched base model."""
+        ...
+
+    async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
+        """Make `checkpoint` known to `engine` as `version`: with `live` new requests use it, requests in flight finish on the version
+        they began with. Idempotent. A backend that can hand weights over in memory does so here; the default is `engine.load`."""
         ...
 
     async def export(self, path: str) -> None:
