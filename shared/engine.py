@@ -21,11 +21,13 @@ class Priority(IntEnum):
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """Newly sampled tokens of one answer, in order. `ids` and `logprobs` have the same length (it may be 0 in the last event).
+    """Newly sampled tokens of one answer, in order. `ids` and `logprobs` have the same length (it may be 0 in the last
+    event).
 
-    `version` is the policy version that sampled them. `finish_reason` (`stop`, `length`, `abort`) is set in the last event only, which
-    then carries `versions`, the spans over the whole answer. `prompt_tokens` and `cached_tokens` count prompt tokens, the latter those
-    whose KV was reused. `top_logprobs`, where asked for, holds per token the `(logprob, id)` pairs, best first.
+    `version` is the policy version that sampled them. `finish_reason` (`stop`, `length`, `abort`) is set in the last
+    event only, which then carries `versions`, the spans over the whole answer. `prompt_tokens` and `cached_tokens`
+    count prompt tokens, the latter those whose KV was reused. `top_logprobs`, where asked for, holds per token the
+    `(logprob, id)` pairs, best first.
     """
 
     ids: Sequence[int]
@@ -39,7 +41,9 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """Logprobs of a given continuation, one per token; `top` holds per position `(logprob, id)` pairs, best first, when `top_k` > 0."""
+    """Logprobs of a given continuation, one per token; `top` holds per position `(logprob, id)` pairs, best first, when
+    `top_k` > 0.
+    """
 
     logprobs: Sequence[float]
     version: int
@@ -57,9 +61,11 @@ class EngineInfo(msgspec.Struct, frozen=True):
 
 
 class Engine(Protocol):
-    """A policy server. `version=None` means the live one; 0 is the base; any other number a version that was published or is a candidate.
+    """A policy server. `version=None` means the live one; 0 is the base; any other number a version that was published
+    or is a candidate.
 
-    Raises `shared.errors.EngineError` (and `ContextLengthExceeded`) before the first token or in the middle of a stream.
+    Raises `shared.errors.EngineError` (and `ContextLengthExceeded`) before the first token or in the middle of a
+    stream.
     """
 
     def generate(
@@ -73,7 +79,8 @@ class Engine(Protocol):
         request_id: str | None = None,
         top_logprobs: int = 0,
     ) -> AsyncIterator[Tokens]:
-        """Sample one answer, token by token. `prompt_ids` may be the JSON array of the ids as bytes (spares the hot path an encode).
+        """Sample one answer, token by token. `prompt_ids` may be the JSON array of the ids as bytes (spares the hot
+        path an encode).
 
         Closing the iterator (`aclose`) aborts the engine's work on it.
         """
@@ -92,7 +99,8 @@ class Engine(Protocol):
         ...
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
-        """Make a checkpoint folder known as `version`, beside the versions already there; with `live` new requests use it.
+        """Make a checkpoint folder known as `version`, beside the versions already there; with `live` new requests use
+        it.
 
         Idempotent: loading the same number from the same path again only changes which one is live.
         """

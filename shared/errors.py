@@ -16,8 +16,8 @@
     ├── TrainerError           a step, a checkpoint or a publish failed
     └── JudgeError             one vote failed
 
-Add a class here only when somebody has to tell it apart by type; otherwise a message is enough. Every message says what happened,
-to which object, and what the reader can do.
+Add a class here only when somebody has to tell it apart by type; otherwise a message is enough. Every message says what
+happened, to which object, and what the reader can do.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ class ConfigError(OpenClawRLError):
 
 
 class RequestError(OpenClawRLError):
-    """An HTTP request that cannot be served; rendered as OpenAI's `{"error": {...}}` body (platform.openai.com, error codes).
+    """An HTTP request that cannot be served; rendered as OpenAI's `{"error": {...}}` body (platform.openai.com, error
+    codes).
 
-    `status` is the HTTP status, `code` OpenAI's machine-readable word, `param` the offending field as a path, `retry_after` seconds.
+    `status` is the HTTP status, `code` OpenAI's machine-readable word, `param` the offending field as a path,
+    `retry_after` seconds.
     """
 
     status = 400
@@ -132,8 +134,8 @@ class ContextLengthExceeded(EngineError):
         self.context_length = context_length
         super().__init__(
             f"This model's maximum context length is {context_length} tokens. However, you requested "
-            f"{prompt_tokens + requested_tokens} tokens ({prompt_tokens} in the messages, {requested_tokens} in the completion). "
-            "Please reduce the length of the messages or completion.",
+            f"{prompt_tokens + requested_tokens} tokens ({prompt_tokens} in the messages, {requested_tokens} in the "
+            "completion). Please reduce the length of the messages or completion.",
             status=400,
         )
 

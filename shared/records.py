@@ -1,8 +1,8 @@
 """What flows between the loops: the records of the journal.
 
-All are frozen msgspec structs: they are written once and never changed; what happens later to a turn is another record that names it.
-Token ids are int sequences (`array('I')` or tuple), logprobs float32 natural logarithms under the distribution that was really sampled
-(temperature, top-p and penalties applied), times Unix seconds.
+All are frozen msgspec structs: they are written once and never changed; what happens later to a turn is another record
+that names it. Token ids are int sequences (`array('I')` or tuple), logprobs float32 natural logarithms under the
+distribution that was really sampled (temperature, top-p and penalties applied), times Unix seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ TurnStatus = Literal["complete", "aborted", "error"]
 VersionState = Literal["candidate", "live", "retired", "rejected"]
 
 Message = dict[str, Any]
-"""A canonical message as `shared.normalize` makes it: role, content, and where present reasoning, tool_calls, tool_call_id, name."""
+"""A canonical message as `shared.normalize` makes it: role, content, and where present reasoning, tool_calls,
+tool_call_id, name.
+"""
 
 
 def new_id(prefix: str) -> str:
@@ -68,9 +70,10 @@ class Timings(msgspec.Struct, frozen=True):
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One model call: a request and the answer sampled for it.
 
-    `messages` are the canonical messages of the request, `answer` the canonical assistant message. `logprobs` is as long as `response_ids`.
-    `parent_turn_id` is the turn whose answer this request continues, `None` at a root (then `parent_reason` says why).
-    `request_key` and `answer_key` are chain digests (see `proxy.conversation`) of the history before and after the answer.
+    `messages` are the canonical messages of the request, `answer` the canonical assistant message. `logprobs` is as
+    long as `response_ids`. `parent_turn_id` is the turn whose answer this request continues, `None` at a root (then
+    `parent_reason` says why). `request_key` and `answer_key` are chain digests (see `proxy.conversation`) of the
+    history before and after the answer.
     """
 
     turn_id: str
@@ -97,11 +100,15 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     request_key: bytes = b""
     answer_key: bytes = b""
     untrainable: str = ""
-    """Why this turn must never be trained on ("" when it may be): forced answer, mismatch between ids and text, fallback model…"""
+    """Why this turn must never be trained on ("" when it may be): forced answer, mismatch between ids and text,
+    fallback model…
+    """
 
 
 class NextState(msgspec.Struct, frozen=True, kw_only=True):
-    """What came after a turn. `source` is `turn` (the next request), `feedback` or `outcome`. Parallel tool results are one next state."""
+    """What came after a turn. `source` is `turn` (the next request), `feedback` or `outcome`. Parallel tool results are
+    one next state.
+    """
 
     turn_id: str
     role: Role
@@ -112,7 +119,9 @@ class NextState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):
-    """Explicit feedback on a turn: score −1, 0 or +1 (or anything between), or `None` for a comment alone. The latest word counts."""
+    """Explicit feedback on a turn: score −1, 0 or +1 (or anything between), or `None` for a comment alone. The latest
+    word counts.
+    """
 
     feedback_id: str = msgspec.field(default_factory=lambda: new_id("fb"))
     turn_id: str
@@ -124,7 +133,9 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):
-    """One vote of a judge: its raw text and either a score in [−1, +1] or the reason it failed. `hint` as the judge proposed it."""
+    """One vote of a judge: its raw text and either a score in [−1, +1] or the reason it failed. `hint` as the judge
+    proposed it.
+    """
 
     text: str = ""
     score: float | None = None
@@ -133,7 +144,9 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn was worth. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal` what it rests on."""
+    """What a turn was worth. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal`
+    what it rests on.
+    """
 
     turn_id: str
     score: float | None
@@ -151,10 +164,10 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A turn made trainable, or a rollout that stands beside it.
 
-    `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor` (base rollout on a drill
-    prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the normalised geometric mean over them.
-    `reward` in [−1, +1] or `None`; `explicit` says that it may train through the binary term under every method.
-    `lag` is how many versions have been published since the answer was sampled.
+    `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor`
+    (base rollout on a drill prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
+    normalised geometric mean over them. `reward` in [−1, +1] or `None`; `explicit` says that it may train through the
+    binary term under every method. `lag` is how many versions have been published since the answer was sampled.
     """
 
     sample_id: str
@@ -186,7 +199,9 @@ class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of the weights. Version 0 is the base model as found. `checkpoint` is a folder (or a provider's URI)."""
+    """One version of the weights. Version 0 is the base model as found. `checkpoint` is a folder (or a provider's
+    URI).
+    """
 
     number: int
     parent: int | None

@@ -1,7 +1,7 @@
 """Backends by name, loaded only when asked for. A new backend is one entry here and one package elsewhere.
 
-`OPENCLAW_RL_BACKEND` chooses; see DESIGN: `local` is megatron where CUDA GPUs are found and embedded otherwise, `cloud` the provider
-whose key is set.
+`OPENCLAW_RL_BACKEND` chooses; see DESIGN: `local` is megatron where CUDA GPUs are found and embedded otherwise, `cloud`
+the provider whose key is set.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Backend(msgspec.Struct, frozen=True):
     """Import paths (`module:attribute`) of a backend's parts, each called with the settings.
 
-    `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process or `None` when the
-    engine is somebody else's. `extra` is the pip extra that brings what they import.
+    `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process or
+    `None` when the engine is somebody else's. `extra` is the pip extra that brings what they import.
     """
 
     engine: str
@@ -62,7 +62,9 @@ def backend(name: str) -> Backend:
     """The backend called `name`; `ConfigError` with the known names otherwise."""
     if name not in BACKENDS:
         known = ", ".join(sorted(BACKENDS))
-        raise ConfigError(f"backend = {name!r} is not available in this version; choose one of: {known} (OPENCLAW_RL_BACKEND)")
+        raise ConfigError(
+            f"backend = {name!r} is not available in this version; choose one of: {known} (OPENCLAW_RL_BACKEND)"
+        )
     return BACKENDS[name]
 
 

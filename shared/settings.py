@@ -1,4 +1,5 @@
-"""Every setting, with its bounds and its meaning. Sources, weakest first: defaults, `openclaw-rl.toml`, environment, flags.
+"""Every setting, with its bounds and its meaning. Sources, weakest first: defaults, `openclaw-rl.toml`, environment,
+flags.
 
 Names that users of other systems have in their scripts are mapped in `shared.aliases`.
 """
@@ -24,8 +25,12 @@ class Settings(BaseSettings):
     # Serving
     host: str = Field("127.0.0.1", description="Address the proxy binds; anything but loopback needs an API key")
     port: int = Field(30000, ge=0, le=65535, description="Port of the proxy; 0 takes a free one")
-    api_key: str = Field("", description="Key clients send as a bearer token; made and kept in the data folder by `serve` if empty")
-    model_name: str = Field("policy", min_length=1, description="Model name that clients ask for; NAME@N asks for version N")
+    api_key: str = Field(
+        "", description="Key clients send as a bearer token; made and kept in the data folder by `serve` if empty"
+    )
+    model_name: str = Field(
+        "policy", min_length=1, description="Model name that clients ask for; NAME@N asks for version N"
+    )
     max_body_bytes: int = Field(32 << 20, ge=1024, description="Largest request body")
     max_output_tokens: int = Field(1024, ge=1, description="Answer length when the client names none")
     request_timeout: float = Field(600.0, gt=0, description="Seconds one answer may take")
@@ -37,7 +42,9 @@ class Settings(BaseSettings):
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
     journal: str = Field("", description="Journal: a SQLite file; default DATA/journal.db")
     backend: str = Field("embedded", description="Engine and trainer: embedded")
-    model: str = Field(str(EMBEDDED_POLICY), description="Policy: a Hugging Face folder or hub name; default: the one that ships")
+    model: str = Field(
+        str(EMBEDDED_POLICY), description="Policy: a Hugging Face folder or hub name; default: the one that ships"
+    )
     tokenizer: str = Field("", description="Tokenizer folder, if not the policy's own")
     engine_url: str = Field("", description="URL of the engine; default: the one that `serve` starts")
     engine_host: str = Field("127.0.0.1", description="Address the embedded engine binds")
@@ -50,7 +57,9 @@ class Settings(BaseSettings):
     # Judging
     judge: str = Field("rules", description="rules, or a LiteLLM model name, or module:Class")
     judge_votes: int = Field(1, ge=1, le=64, description="Votes m per turn of an LLM judge")
-    judge_threshold: float = Field(0.5, ge=0.5, lt=1.0, description="Share of the valid votes that must agree (more than this), else 0")
+    judge_threshold: float = Field(
+        0.5, ge=0.5, lt=1.0, description="Share of the valid votes that must agree (more than this), else 0"
+    )
     judge_concurrency: int = Field(8, ge=1, description="Votes asked for at the same time")
     judge_timeout: float = Field(60.0, gt=0, description="Seconds one vote may take")
     judge_retries: int = Field(2, ge=0, description="Further tries of a vote that failed")
@@ -89,7 +98,9 @@ class Settings(BaseSettings):
     lora_dropout: float = Field(0.0, ge=0, lt=1)
     lora_targets: str = Field("all-linear", description="Target modules, comma-separated, or all-linear")
     keep_checkpoints: int = Field(8, ge=2, description="Checkpoints kept on disk beside live and base")
-    guard_max_kl: float = Field(2.0, gt=0, description="A candidate further from its parent (KL per token on the batch) is rejected")
+    guard_max_kl: float = Field(
+        2.0, gt=0, description="A candidate further from its parent (KL per token on the batch) is rejected"
+    )
     seed: int = Field(0, ge=0, description="Seed of LoRA initialisation, rehearsal choice and dropout")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info")
 

@@ -12,10 +12,12 @@ from shared.records import Sample
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """How one step learns. Defaults are those of `rehearse` (see docs/methods.md); every number is a setting of the same name.
+    """How one step learns. Defaults are those of `rehearse` (see docs/methods.md); every number is a setting of the
+    same name.
 
-    `distill` weighs the full-distribution reverse KL to the hinted teacher, `binary` the sampled-token PPO term of samples whose reward
-    may train, `anchor` the forward KL to the base on anchor samples. `ratio_cap` truncates exp(log π − log μ).
+    `distill` weighs the full-distribution reverse KL to the hinted teacher, `binary` the sampled-token PPO term of
+    samples whose reward may train, `anchor` the forward KL to the base on anchor samples. `ratio_cap` truncates exp(log
+    π − log μ).
     """
 
     method: str = "rehearse"
@@ -36,8 +38,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step did. `metrics` has at least `loss/total`, `gradient/norm`, `learning_rate`, `tokens`, `seconds`; all finite or the step
-    raised `TrainerError` and changed nothing."""
+    """What a step did. `metrics` has at least `loss/total`, `gradient/norm`, `learning_rate`, `tokens`, `seconds`; all
+    finite or the step raised `TrainerError` and changed nothing.
+    """
 
     step: int
     sample_ids: Sequence[str]
@@ -45,7 +48,9 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights, optimizer, step and random state in one folder: resuming from it is exact. `served` is what the engine loads."""
+    """Weights, optimizer, step and random state in one folder: resuming from it is exact. `served` is what the engine
+    loads.
+    """
 
     path: str
     served: str
@@ -60,7 +65,9 @@ class Trainer(Protocol):
         ...
 
     async def save(self, path: str) -> Checkpoint:
-        """Write weights, optimizer, step and random state below `path`, complete and synced to disk before it returns."""
+        """Write weights, optimizer, step and random state below `path`, complete and synced to disk before it
+        returns.
+        """
         ...
 
     async def restore(self, checkpoint: str | None) -> None:
@@ -68,8 +75,10 @@ class Trainer(Protocol):
         ...
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """Make `checkpoint` known to `engine` as `version`: with `live` new requests use it, requests in flight finish on the version
-        they began with. Idempotent. A backend that can hand weights over in memory does so here; the default is `engine.load`."""
+        """Make `checkpoint` known to `engine` as `version`: with `live` new requests use it, requests in flight finish
+        on the version they began with. Idempotent. A backend that can hand weights over in memory does so here; the
+        default is `engine.load`.
+        """
         ...
 
     async def export(self, path: str) -> None:
