@@ -1,0 +1,100 @@
+"""Losses as pure functions of tensors: one implementation for every trainer. The only module of this room that
+imports torch.
+
+Conventions: N response tokens of any number of sequences stand one after the other in one dimension, V is the
+vocabulary, natural logarithms throughout. Row t of a `[N, V]` tensor is the distribution *from which* token t of the
+response is drawn, so the row of an answer's first token comes from the last prompt position. Every function returns
+one value per token; `token_mean` makes the scalar.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def log_softmax(logits: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
+    """Log-probabilities `[N, V]` (at least float32) of `logits` `[N, V]` divided by `temperature` (a number, or
+    `[N]`, all > 0).
+    """
+    precise = logits if logits.dtype == torch.float64 else logits.float()
+    if isinstance(temperature, Tensor):
+        precise = precise / temperature.to(precise).unsqueeze(-1)
+    elif temperature != 1.0:
+        precise = precise / temperature
+    return torch.log_softmax(precise, dim=-1)
+
+
+def sampled_logprobs(log_probs: Tensor, token_ids: Tensor) -> Tensor:
+    """Log-probability `[N]` of each sampled token `token_ids` `[N]` under `log_probs` `[N, V]`."""
+    return log_probs.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)
+
+
+def ensemble_target(log_probs: Tensor) -> Tensor:
+    """Normalised geometric mean `[N, V]` of the H distributions `log_probs` `[H, N, V]`: log softmax of the mean log-
+    probability.
+
+    With H = 1 this is the distribution itself. Among all q it minimises mean_h KL(q ‖ p_h) (Hinton 1999, products of
+    experts with equal exponents 1/H).
+    """
+    return torch.log_softmax(log_probs.mean(dim=0), dim=-1)
+
+
+def reverse_kl(log_probs: Tensor, target_log_probs: Tensor) -> Tensor:
+    """KL(π ‖ target) `[N]` over the full vocabulary: Σ_v π(v)·(log π(v) − log target(v)), both `[N, V]`; the target
+    gets no gradient.
+
+    Source: on-policy distillation (Agarwal et al., arXiv 2306.13649, reverse KL). The gradient with respect to the
+    logits is π·(log π − log target − KL).
+    """
+    return (log_probs.exp() * (log_probs - target_log_probs.detach())).sum(dim=-1)
+
+
+def forward_kl(base_log_probs: Tensor, log_probs: Tensor) -> Tensor:
+    """KL(base ‖ π) `[N]` over the full vocabulary, both `[N, V]`; the base gets no gradient: π − base is the gradient
+    of the logits.
+    """
+    base = base_log_probs.detach()
+    return (base.exp() * (base - log_probs)).sum(dim=-1)
+
+
+def importance_ratio(logprobs: Tensor, behavior_logprobs: Tensor, cap: float) -> Tensor:
+    """min(exp(log π − log μ), cap) `[N]`: how much likelier π makes each sampled token than the distribution that
+    sampled it.
+
+    `logprobs` must be at the temperature of the sampling, `behavior_logprobs` those that were really sampled with.
+    Beyond `cap` the ratio is a constant, so the token gives no gradient (truncated importance sampling, Ionides
+    2008).
+    """
+    return (logprobs - behavior_logprobs.detach()).exp().clamp(max=cap)
+
+
+def clipped_policy_loss(
+    logprobs: Tensor,
+    behavior_logprobs: Tensor,
+    advantages: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    ratio_cap: float,
+) -> Tensor:
+    """max(−A·ρ, −A·clip(ρ, 1 − clip_low, 1 + clip_high)) `[N]` with ρ from `importance_ratio`; all inputs `[N]`.
+
+    Source: PPO (arXiv 1707.06347, eq. 7) with the two clip widths of DAPO (arXiv 2503.14476) and a ratio that is
+    truncated for negative advantages too (dual clip, arXiv 1912.09729).
+    """
+    ratio = importance_ratio(logprobs, behavior_logprobs, ratio_cap)
+    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    weights = -advantages.detach()
+    return torch.maximum(weights * ratio, weights * clipped)
+
+
+def token_mean(values: Tensor, weights: Tensor, total: Tensor | float | None = None) -> Tensor:
+    """Σ values·weights / total, a scalar; `values` and `weights` `[N]`, a weight of 0 masks a token.
+
+    `total` is the weight of the whole batch when `values` is one micro batch of it (then the micro batches add up to
+    the batch's mean); default: the sum of `weights`. An empty batch gives exactly 0 with a gradient of 0.
+    """
+    masked = torch.where(weights != 0, values, torch.zeros_like(values)) * weights
+    divisor = weights.sum() if total is None else torch.as_tensor(total, dtype=masked.dtype, device=masked.device)
+    return masked.sum() / divisor.clamp(min=torch.finfo(masked.dtype).tiny)
