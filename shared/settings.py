@@ -1,18 +1,34 @@
-"""Every setting, with its bounds and its meaning. Sources, weakest first: defaults, `openclaw-rl.toml`, environment,
-flags.
+"""Every setting, with its bounds and its meaning.
 
+Sources, weakest first: default, alias (wherever it stands), `openclaw-rl.toml`, environment, flag. `load` puts them
+together for a person; `Settings()` alone reads the environment, which is how the supervisor hands them to its children.
 Names that users of other systems have in their scripts are mapped in `shared.aliases`.
 """
 
 from __future__ import annotations
 
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared import aliases
+from shared.errors import ConfigError
+from shared.process import PARENT_VARIABLE
 from shared.trainer import Recipe
+
+PREFIX = "OPENCLAW_RL_"
+FILE = "openclaw-rl.toml"
+FILE_VARIABLE = "OPENCLAW_RL_CONFIG"
+LATER_METHODS = frozenset({"opd", "combined", "topk", "topk-select"})
+FLAGS = {"model_name": "served-model-name"}
+"""Settings whose flag is not their name with dashes: `--model-name` means the policy's folder elsewhere."""
 
 EMBEDDED_POLICY = Path(__file__).resolve().parent.parent / "trainer_local" / "embedded" / "policy"
 
@@ -20,7 +36,15 @@ EMBEDDED_POLICY = Path(__file__).resolve().parent.parent / "trainer_local" / "em
 class Settings(BaseSettings):
     """The one settings class; `openclaw-rl doctor` prints every value and where it came from."""
 
-    model_config = SettingsConfigDict(env_prefix="OPENCLAW_RL_", extra="forbid", validate_default=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        extra="forbid",
+        validate_default=True,
+        allow_inf_nan=False,
+        env_ignore_empty=True,
+        str_strip_whitespace=True,
+        protected_namespaces=(),
+    )
 
     # Serving
     host: str = Field("127.0.0.1", description="Address the proxy binds; anything but loopback needs an API key")
@@ -81,9 +105,9 @@ class Settings(BaseSettings):
     max_version_lag: int = Field(8, ge=0, description="Older samples are quarantined as stale")
     epochs: int = Field(4, ge=1, description="Passes over a batch")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW learning rate")
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.98, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0)
+    beta1: float = Field(0.9, ge=0, lt=1, description="AdamW decay of the mean gradient")
+    beta2: float = Field(0.98, ge=0, lt=1, description="AdamW decay of the mean squared gradient")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW weight decay")
     clip_grad: float = Field(1.0, gt=0, description="Gradient norm limit")
     clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip below 1")
     clip_high: float = Field(0.28, gt=0, description="PPO clip above 1")
@@ -91,18 +115,78 @@ class Settings(BaseSettings):
     w_distill: float = Field(1.0, ge=0, description="Weight of the distillation term")
     w_rl: float = Field(1.0, ge=0, description="Weight of the binary term")
     w_anchor: float = Field(1.0, ge=0, description="Weight of the anchor to the base")
-    teacher_temperature: float = Field(1.0, gt=0)
+    teacher_temperature: float = Field(1.0, gt=0, description="Temperature of the teacher's distribution")
     lora: bool = Field(True, description="LoRA; off trains all weights")
-    lora_rank: int = Field(16, ge=1)
-    lora_alpha: float = Field(32.0, gt=0)
-    lora_dropout: float = Field(0.0, ge=0, lt=1)
+    lora_rank: int = Field(16, ge=1, description="LoRA rank")
+    lora_alpha: float = Field(32.0, gt=0, description="LoRA scale: alpha / rank multiplies the update")
+    lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA dropout while training")
     lora_targets: str = Field("all-linear", description="Target modules, comma-separated, or all-linear")
     keep_checkpoints: int = Field(8, ge=2, description="Checkpoints kept on disk beside live and base")
     guard_max_kl: float = Field(
         2.0, gt=0, description="A candidate further from its parent (KL per token on the batch) is rejected"
     )
     seed: int = Field(0, ge=0, description="Seed of LoRA initialisation, rehearsal choice and dropout")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much the processes log")
+
+    @field_validator("data", mode="after")
+    @classmethod
+    def _home(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @field_validator("host", "engine_host", mode="after")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if not value or "/" in value or any(character.isspace() for character in value):
+            raise ValueError("not an address; 127.0.0.1 serves this machine, 0.0.0.0 the network")
+        return value
+
+    @field_validator("engine_url", "judge_api_base", mode="after")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        if value and not re.match(r"https?://[^/\s]+", value):
+            raise ValueError("not a URL; it begins with http:// or https://")
+        return value.rstrip("/")
+
+    @field_validator("journal", mode="after")
+    @classmethod
+    def _journal(cls, value: str) -> str:
+        if re.match(r"postgres(ql)?(\+\w+)?://", value):
+            raise ValueError("PostgreSQL is not in this version; name a file for SQLite")
+        return value
+
+    @field_validator("api_key", mode="after")
+    @classmethod
+    def _key(cls, value: str) -> str:
+        if not value.isascii() or any(character.isspace() for character in value):
+            raise ValueError("a key is ASCII without blanks, so that it fits into an HTTP header")
+        return value
+
+    @field_validator("device", mode="after")
+    @classmethod
+    def _device(cls, value: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+            raise ValueError("not a device; choose auto, cpu, cuda or cuda:N")
+        return value
+
+    @field_validator("model_name", mode="after")
+    @classmethod
+    def _model_name(cls, value: str) -> str:
+        if "@" in value:
+            raise ValueError("NAME@N asks for version N, so the name itself holds no @")
+        return value
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _method(cls, value: object) -> object:
+        name = aliases.METHODS.get(str(value).lower(), str(value).lower())
+        if name in LATER_METHODS:
+            raise ValueError("not in this version; choose rehearse or binary")
+        return name
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _level(cls, value: object) -> object:
+        return aliases.level(str(value))
 
     @property
     def journal_path(self) -> str:
@@ -132,3 +216,134 @@ class Settings(BaseSettings):
             anchor=self.w_anchor,
             teacher_temperature=self.teacher_temperature,
         )
+
+
+def flag_of(setting: str) -> str:
+    """The flag of a setting, without its dashes."""
+    return FLAGS.get(setting, setting.replace("_", "-"))
+
+
+def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
+    """`--name value`, `--name=value`, `--switch` and `--no-switch` as names and values; the last of several counts.
+
+    Raises `ConfigError` for a name that neither we nor the aliases know, and for a flag that lacks its value.
+    """
+    ours = {flag_of(name): name for name in Settings.model_fields}
+    known = ours.keys() | aliases.flag_names() | {"config"}
+    switches = {flag for flag, name in ours.items() if Settings.model_fields[name].annotation is bool}
+    switches |= {name for use in aliases.ALIASES if use.read is aliases.switch for name in use.flags}
+    flags: dict[str, str] = {}
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--") or word == "--":
+            raise ConfigError(f"{word!r} is no flag; settings are written --name value")
+        name, equals, value = word[2:].partition("=")
+        name = name.replace("_", "-")
+        if not equals and name.startswith("no-") and name[3:] in switches:
+            name, value = name[3:], "false"
+        elif not equals:
+            takes_next = bool(words) and not words[0].startswith("--")
+            if name in switches and not (takes_next and aliases.switch(words[0]) in {"true", "false"}):
+                value = "true"
+            elif takes_next:
+                value = words.pop(0)
+            elif name in known:
+                raise ConfigError(f"--{name} needs a value")
+        if name not in known:
+            raise ConfigError(f"--{name} is no setting{_meant(name, known)}; openclaw-rl doctor lists them all")
+        flags[name] = value
+    return flags
+
+
+def load(
+    flags: Mapping[str, str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> tuple[Settings, dict[str, str]]:
+    """The settings, and for each the place that decided it (`default` or the name as written there).
+
+    `flags` as `parse_flags` gives them; `file` defaults to OPENCLAW_RL_CONFIG, then to `openclaw-rl.toml` in this
+    folder. Raises `ConfigError` naming setting, value and source when a value is out of bounds, a name is unknown, two
+    aliases disagree, or a flag or key of the file is an alias without a counterpart.
+    """
+    flags = dict(flags or {})
+    environ = os.environ if environ is None else environ
+    named = flags.pop("config", "") or environ.get(FILE_VARIABLE, "")
+    path = file or Path(named or FILE)
+    keys = _read(path, required=bool(named) or file is not None)
+    own: dict[str, tuple[Any, str]] = {}
+    file_uses, flag_uses = aliases.in_file(keys), aliases.in_flags(flags)
+    for use in (*file_uses, *flag_uses):
+        if use.alias.instead:
+            raise ConfigError(use.line)
+    alias_keys = {use.name for use in file_uses}
+    own.update({name: (value, path.name) for name, value in keys.items() if name not in alias_keys})
+    own.update(_own_variables(environ))
+    named_by_flag = {flag_of(name): name for name in Settings.model_fields}
+    own.update({named_by_flag[flag]: (value, f"--{flag}") for flag, value in flags.items() if flag in named_by_flag})
+    uses = aliases.resolve([*aliases.in_environment(environ), *file_uses, *flag_uses], frozenset(own))
+    own.update({setting: (use.meaning, f"{use.name} (alias)") for setting, use in uses.items()})
+    values = {name: field.default for name, field in Settings.model_fields.items()}
+    values.update({name: value for name, (value, _) in own.items()})
+    sources = {name: own[name][1] if name in own else "default" for name in Settings.model_fields}
+    try:
+        return Settings(**values), sources
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(error, sources))) from error
+
+
+def to_environment(settings: Settings) -> dict[str, str]:
+    """Every setting as `OPENCLAW_RL_*` variables, from which `Settings()` in a child process is the same again."""
+    return {f"{PREFIX}{name.upper()}": str(value) for name, value in settings.model_dump().items()}
+
+
+def shown(settings: Settings, name: str) -> str:
+    """A value as a person may see it: keys are hidden."""
+    value = getattr(settings, name)
+    if name in aliases.SECRETS:
+        return "(set)" if value else ""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _read(path: Path, *, required: bool) -> dict[str, Any]:
+    """The keys of the file, every one a setting or an alias."""
+    try:
+        keys = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        if required:
+            raise ConfigError(f"{path}: no such file; name another with --config ({FILE_VARIABLE})") from error
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
+    known = Settings.model_fields.keys() | {key for alias in aliases.ALIASES for key in alias.keys}
+    for key, value in keys.items():
+        if key not in known:
+            raise ConfigError(f"{path}: {key!r} is no setting{_meant(key, known)}; openclaw-rl doctor lists them all")
+        if isinstance(value, dict | list):
+            raise ConfigError(f"{path}: {key} holds a table or a list; write one value: {key} = …")
+    return keys
+
+
+def _own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    for variable, value in environ.items():
+        if not variable.startswith(PREFIX) or variable in {FILE_VARIABLE, PARENT_VARIABLE} or not value:
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in Settings.model_fields:
+            raise ConfigError(f"{variable} is no setting{_meant(name, Settings.model_fields, upper=True)}; unset it")
+        yield name, (value, variable)
+
+
+def _meant(name: str, known: Collection[str], *, upper: bool = False) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f" (did you mean {PREFIX + close[0].upper() if upper else close[0]}?)" if close else ""
+
+
+def _explain(error: ValidationError, sources: Mapping[str, str]) -> Iterator[str]:
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else "settings"
+        value = "(hidden)" if name in aliases.SECRETS else repr(str(problem["input"]))
+        what = problem["msg"].removeprefix("Value error, ")
+        yield f"{name} = {value} (from {sources.get(name, 'default')}): {what}"

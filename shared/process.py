@@ -1,0 +1,155 @@
+"""What a process of ours does about its neighbours: end with its parent, hold a data folder, find a port.
+
+`PARENT_VARIABLE` in the environment names the process whose end is ours too; without it a process stands alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import ipaddress
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shared.errors import ConfigError
+
+PARENT_VARIABLE = "OPENCLAW_RL_PARENT_PID"
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def _set_death_signal() -> bool:
+    """Ask the kernel for SIGKILL when the parent ends (prctl(2), Linux only); whether it took the request."""
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) == 0)
+
+
+def die_with_parent() -> None:
+    """End this process when the one in `PARENT_VARIABLE` ends, however it ends. Does nothing where that is not set.
+
+    Call it first thing in `main`. Raises `ConfigError` when the variable is no process id.
+    """
+    text = os.environ.get(PARENT_VARIABLE, "")
+    if not text:
+        return
+    if not text.isdigit():
+        raise ConfigError(f"{PARENT_VARIABLE} = {text!r} is not a process id; unset it, the supervisor sets it itself")
+    parent = int(text)
+    watched = _set_death_signal()
+    if os.getppid() != parent:  # it ended before we asked, or a launcher stands between: then only asking again helps
+        if not alive(parent):
+            os._exit(1)
+        watched = False
+    if not watched:
+        threading.Thread(target=_watch, args=(parent,), name="watch-parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while alive(parent):
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def ending_with(parent: int) -> Callable[[], None]:
+    """A `preexec_fn` for `subprocess`: the child, whatever program it is, gets SIGKILL when process `parent` ends."""
+
+    def prepare() -> None:
+        _set_death_signal()
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this number exists and is no zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return sys.platform != "linux"
+    return bool(state) and state[0] != "Z"
+
+
+class FolderLock:
+    """A lock on one role (`proxy`, `engine`, `learner`) in a data folder; the kernel lets go of it when we end.
+
+    Raises `ConfigError` naming the holder when another process has it.
+    """
+
+    def __init__(self, folder: Path, role: str) -> None:
+        self.path = folder / "run" / f"{role}.lock"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.seek(0)
+            holder = self._file.read().strip() or "unknown"
+            self._file.close()
+            raise ConfigError(
+                f"the data folder {folder} is in use: process {holder} runs its {role}. "
+                f"Stop that one, or choose another folder with --data (OPENCLAW_RL_DATA)"
+            ) from error
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let go; harmless when done twice."""
+        if not self._file.closed:
+            self._file.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address reaches this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def claim_port(host: str, port: int, *, setting: str) -> int:
+    """`port` if it can be bound on `host`, a free one if it is 0.
+
+    Raises `ConfigError` naming `setting` when it is taken, or the address is not one of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no obstacle
+            probe.bind(address)
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        flag = setting.replace("_", "-")
+        raise ConfigError(
+            f"{host}:{port} cannot be bound ({error.strerror or error}). Choose another with --{flag} "
+            f"(OPENCLAW_RL_{setting.upper()}); 0 takes a free port"
+        ) from error
+
+
+def write_json(path: Path, content: dict[str, Any], *, mode: int = 0o644) -> None:
+    """Replace a small JSON file in one go, so that a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
