@@ -1,0 +1,334 @@
+"""Sampled token ids to what a client sees, one id at a time: text, reasoning and tool calls.
+
+`AnswerParser` reads the Qwen3 / Hermes grammar: an optional `<think>…</think>` block first, then text and
+`<tool_call>…</tool_call>` blocks. Only control *tokens* mark; the same characters spelled out by the policy are text.
+What was passed on as a delta is never taken back, so wherever the meaning of a token depends on what follows, it waits:
+
+- white space around text and reasoning is dropped, so trailing white space waits for more;
+- text that could be the beginning of a stop string waits;
+- a call inside reasoning waits: it is reasoning if `</think>` comes, a call if it never does;
+- a call waits until its name is known and its arguments begin; one that cannot be read is given back as text.
+
+The ids themselves are the caller's: nothing here changes, drops or repeats them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from shared.call_reader import CallReader
+from shared.canonical import parse_arguments
+from shared.families import HERMES, Grammar
+from shared.normalize import assistant_message
+from shared.records import Message
+from shared.vocab import Vocab
+
+DeltaKind = Literal["content", "reasoning", "call_start", "call_arguments"]
+
+_START, _REASONING, _CONTENT, _CALL, _HELD = range(5)
+_THINK_OPEN, _THINK_CLOSE, _CALL_OPEN, _CALL_CLOSE, _STOP = range(1, 6)
+
+
+class Delta(msgspec.Struct, frozen=True, gc=False):
+    """A piece of the answer. `text` is the content, reasoning or arguments to append; `index` counts calls; a
+    `call_start` has id and name."""
+
+    kind: DeltaKind
+    text: str = ""
+    index: int = -1
+    call_id: str = ""
+    name: str = ""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A tool call of an answer. `arguments` is the text the client got: JSON unless the policy wrote something else."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished answer; the deltas in one piece.
+
+    `finish_reason` is OpenAI's `stop`, `length` or `tool_calls`, or `abort`. `irregular` says that something in it does
+    not follow the grammar (a malformed, unfinished or broken call, text after a call) or was cut off by a stop string.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[Call, ...] = ()
+    finish_reason: str = "stop"
+    irregular: bool = False
+
+    def message(self) -> Message:
+        """The canonical assistant message, equal (`shared.canonical`) to what a client will echo."""
+        calls = [
+            {"id": call.id, "name": call.name, "arguments": parse_arguments(call.arguments)} for call in self.tool_calls
+        ]
+        return assistant_message(self.content, self.reasoning, calls)
+
+    def matches(self, content: str, reasoning: str, calls: Sequence[tuple[str, Any]]) -> bool:
+        """Whether another reading of the same ids found the same; white space at the ends does not count."""
+        own = [(call.name, parse_arguments(call.arguments)) for call in self.tool_calls]
+        other = [(name, parse_arguments(value) if isinstance(value, str) else value or {}) for name, value in calls]
+        return self.content == content.strip() and self.reasoning == reasoning.strip() and own == other
+
+
+class AnswerParser:
+    """Feeds on ids in the order they were sampled; give it the stop token too if the engine reports it.
+
+    `calls=False` makes call markup ordinary text. `parallel_calls=False` ends the answer after one call. `stop` strings
+    end it where they occur in content (not in reasoning or arguments). `reasoning_open`: the prompt ends inside
+    reasoning. `forced_text`: the prompt ends inside a call that begins with this text. Once `done`, the engine can be
+    aborted: later ids are ignored.
+    """
+
+    __slots__ = (
+        "_call_id", "_call_open", "_calls", "_content", "_decoder", "_held", "_irregular", "_kinds", "_out",
+        "_parallel", "_partial", "_reader", "_reasoning", "_spoken", "_state", "_stop", "_stop_tail", "_vocab",
+        "_waiting", "_with_calls", "done", "stop_matched",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        grammar: Grammar = HERMES,
+        *,
+        calls: bool = True,
+        parallel_calls: bool = True,
+        stop: Sequence[str] = (),
+        reasoning_open: bool = False,
+        forced_text: str | None = None,
+    ) -> None:
+        self.done = False
+        self.stop_matched: str | None = None
+        self._vocab = vocab
+        self._kinds = _kinds(vocab, grammar)
+        self._call_open = grammar.call_open
+        self._with_calls = calls
+        self._parallel = parallel_calls
+        self._stop = tuple(filter(None, stop))
+        self._decoder = vocab.decoder()
+        self._partial = False  # whether the decoder holds bytes of an unfinished character
+        self._out: list[Delta] = []
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[Call] = []
+        self._irregular = False
+        self._spoken = False  # whether the current stretch of text or reasoning has begun
+        self._held = ""  # white space that is dropped unless more text follows
+        self._stop_tail = ""  # text that may be the beginning of a stop string
+        self._waiting: list[int] = []  # a call inside reasoning
+        self._reader = CallReader()
+        self._call_id = ""  # of the call that is being passed on
+        self._state = _REASONING if reasoning_open else _START
+        if forced_text is not None:
+            self._state = _CALL
+            self._reader.push(forced_text)
+
+    def feed(self, token: int) -> list[Delta]:
+        """The deltas that became certain with this id, often none. Ids out of range raise `IndexError`."""
+        if self.done:
+            return []
+        self._take(token)
+        out = self._out
+        if out:
+            self._out = []
+        return out
+
+    def feed_many(self, tokens: Iterable[int]) -> list[Delta]:
+        """`feed` for each of `tokens`; what follows the id that ended the answer is ignored."""
+        out: list[Delta] = []
+        for token in tokens:
+            out += self.feed(token)
+        return out
+
+    def finish(self, reason: str = "stop") -> tuple[list[Delta], Answer]:
+        """The last deltas and the whole answer. `reason` is the engine's: `stop`, `length` or `abort`.
+
+        An answer that this parser ended itself has ended properly, even if the engine then says that it was aborted. A
+        call cut off by the token limit does not make the reason `tool_calls`, nor does a finished one before it.
+        """
+        if self._state == _HELD:
+            self._release_call()
+        self._flush_character()
+        if self._state == _CALL:
+            self._close_call("")
+        self._flush_stop_tail()
+        if self.done:
+            reason = "stop"
+        self.done = True
+        out, self._out = self._out, []
+        return out, Answer(
+            content="".join(self._content),
+            reasoning="".join(self._reasoning),
+            tool_calls=tuple(self._calls),
+            finish_reason="tool_calls" if reason == "stop" and self._calls else reason,
+            irregular=self._irregular,
+        )
+
+    def _take(self, token: int) -> None:
+        kind = self._kinds.get(token)
+        if kind is not None or self._state == _HELD:
+            self._take_marker(token, kind)
+            return
+        text = None if self._partial else self._vocab.text_of[token]
+        if text is None:
+            text = self._decoder.decode(self._vocab.bytes_of[token])
+            self._partial = bool(self._decoder.getstate()[0])
+        if text:
+            self._take_text(text)
+
+    def _take_marker(self, token: int, kind: int | None) -> None:
+        self._flush_character()
+        state = self._state
+        if kind == _STOP:
+            if state == _HELD:
+                self._release_call()
+            self.done = True
+        elif state == _HELD and kind != _THINK_CLOSE:
+            self._waiting.append(token)
+        elif kind == _THINK_OPEN and state in (_START, _REASONING):  # renderers ignores a second one, too
+            self._state = _REASONING
+        elif kind == _THINK_CLOSE and state in (_REASONING, _HELD):
+            if state == _HELD:
+                waiting, self._waiting = self._waiting, []
+                self._say(self._vocab.decode(waiting), "reasoning")
+            self._leave_reasoning()
+        elif kind == _CALL_OPEN and state == _REASONING:
+            self._state = _HELD
+            self._waiting = [token]
+        elif kind == _CALL_OPEN and state in (_START, _CONTENT) and self._with_calls:
+            self._flush_stop_tail()
+            self._state = _CALL
+            self._reader = CallReader()
+        elif kind == _CALL_CLOSE and state == _CALL:
+            self._close_call(self._vocab.text_of[token] or "")
+        else:
+            self._irregular = self._irregular or kind == _CALL_OPEN
+            self._take_text(self._vocab.text_of[token] or "")
+
+    def _take_text(self, text: str) -> None:
+        if self._state == _CALL:
+            arguments = self._reader.push(text)
+            if self._call_id == "" and self._reader.name is not None:
+                self._start_call(self._reader.name)
+            self._pass_arguments(arguments)
+        elif self._state == _REASONING:
+            self._say(text, "reasoning")
+        elif self._state == _CONTENT or not text.isspace():
+            self._state = _CONTENT
+            if self._stop:
+                self._watch_for_stop(text)
+            else:
+                self._say(text, "content")
+
+    def _say(self, text: str, kind: Literal["content", "reasoning"]) -> None:
+        """Passes text on, without white space before its first and after its last visible character."""
+        if self._held:
+            text = self._held + text
+            self._held = ""
+        if not self._spoken:
+            text = text.lstrip()
+            if not text:
+                return
+            self._spoken = True
+            if kind == "content" and self._calls:
+                self._irregular = True
+                if self._content:
+                    text = "\n" + text
+        if text[-1].isspace():
+            visible = text.rstrip()
+            self._held = text[len(visible) :]
+            if not visible:
+                return
+            text = visible
+        (self._content if kind == "content" else self._reasoning).append(text)
+        self._out.append(Delta(kind, text))
+
+    def _watch_for_stop(self, text: str) -> None:
+        if not self._spoken and not self._stop_tail:
+            text = text.lstrip()
+        pending = self._stop_tail + text
+        found = [(pending.index(stop), stop) for stop in self._stop if stop in pending]
+        if found:
+            position, self.stop_matched = min(found)
+            self._stop_tail = ""
+            self._irregular = True
+            self.done = True
+        else:
+            position = len(pending) - max(_overlap(pending, stop) for stop in self._stop)
+            self._stop_tail = pending[position:]
+        if position:
+            self._say(pending[:position], "content")
+
+    def _start_call(self, name: str) -> None:
+        self._call_id = f"call_{secrets.token_hex(12)}"
+        self._held = ""
+        self._spoken = False
+        self._out.append(Delta("call_start", "", len(self._calls), self._call_id, name))
+
+    def _pass_arguments(self, arguments: str) -> None:
+        if arguments:
+            self._out.append(Delta("call_arguments", arguments, len(self._calls)))
+
+    def _close_call(self, marker: str) -> None:
+        """The call is over; `marker` is what closed it, "" where the answer ended instead."""
+        self._state = _CONTENT
+        reader = self._reader
+        arguments = reader.close()
+        if reader.name is None:
+            self._irregular = True
+            self._take_text(self._call_open + reader.source() + marker)
+            return
+        if self._call_id == "":
+            self._start_call(reader.name)
+        self._pass_arguments(arguments)
+        self._calls.append(Call(self._call_id, reader.name, reader.arguments()))
+        self._call_id = ""
+        self._irregular = self._irregular or not marker or not self._parallel or reader.broken()
+        self.done = self.done or not self._parallel
+
+    def _leave_reasoning(self) -> None:
+        self._state = _START
+        self._spoken = False
+        self._held = ""
+
+    def _release_call(self) -> None:
+        """Reasoning was never closed: the call inside it ended it."""
+        waiting, self._waiting = self._waiting, []
+        self._leave_reasoning()
+        self._state = _CONTENT
+        for token in waiting:
+            self._take(token)
+
+    def _flush_character(self) -> None:
+        if self._partial:
+            self._partial = False
+            self._take_text(self._decoder.decode(b"", True))
+
+    def _flush_stop_tail(self) -> None:
+        if self._stop_tail:
+            tail, self._stop_tail = self._stop_tail, ""
+            self._say(tail, "content")
+
+
+def _kinds(vocab: Vocab, grammar: Grammar) -> dict[int, int]:
+    names = {
+        grammar.think_open: _THINK_OPEN,
+        grammar.think_close: _THINK_CLOSE,
+        grammar.call_open: _CALL_OPEN,
+        grammar.call_close: _CALL_CLOSE,
+        **{stop: _STOP for stop in grammar.stops},
+    }
+    return {vocab.added[name]: kind for name, kind in names.items() if name in vocab.added}
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` with which `stop` begins."""
+    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)

@@ -1,0 +1,121 @@
+"""One tool call of the Hermes grammar, `{"name": ..., "arguments": {...}}`, read while it is being written.
+
+As long as a call keeps to the usual order (name, then an object of arguments) its arguments can be passed on as they
+come. Everything else (arguments first, arguments as a JSON string, extra fields) is read as a whole when the call is
+closed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+_USUAL_START = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"arguments"\s*:\s*(?=\{)')
+_USUAL_START_LENGTH = 400  # characters after which a call that has not begun in the usual order is not going to
+_STRUCTURE = re.compile(r'["{}\[\]]')
+_STRING_END = re.compile(r'["\\]')
+
+
+class CallReader:
+    """Takes the text between the call markers. `name` is None until the call is recognised, `complete` says that its
+    arguments ended."""
+
+    __slots__ = ("_arguments", "_depth", "_escaped", "_in_string", "_parts", "_start", "complete", "name")
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.complete = False
+        self._start = ""
+        self._parts: list[str] = []
+        self._arguments: list[str] = []
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def push(self, text: str) -> str:
+        """Reads on. Returns the arguments that became certain ("" for none); `name` may have become known meanwhile."""
+        self._parts.append(text)
+        if self.complete:
+            return ""
+        if self.name is not None:
+            return self._scan(text)
+        if len(self._start) > _USUAL_START_LENGTH:
+            return ""
+        self._start += text
+        start = _USUAL_START.match(self._start)
+        name = _decode(start[1]) if start else None
+        if start is None or not isinstance(name, str):
+            return ""
+        self.name = name
+        return self._scan(self._start[start.end() :])
+
+    def close(self) -> str:
+        """Reads a call that is not recognised yet as a whole. Returns the arguments that became certain; sets `name` if
+        it is a call."""
+        if self.name is not None:
+            return ""
+        call = _decode(self.source())
+        name = call.get("name") if isinstance(call, dict) else None
+        if not isinstance(name, str) or not name:
+            return ""
+        arguments = call.get("arguments")
+        if not isinstance(arguments, str):
+            arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
+        self.name = name
+        self.complete = True
+        self._arguments.append(arguments)
+        return arguments
+
+    def source(self) -> str:
+        """All the text that was read."""
+        return "".join(self._parts)
+
+    def arguments(self) -> str:
+        """All of the arguments that were certain so far."""
+        return "".join(self._arguments)
+
+    def broken(self) -> bool:
+        """Whether the call was recognised, but what was passed on as its arguments is no JSON."""
+        return self.name is not None and (not self.complete or _decode(self.arguments()) is _NOTHING)
+
+    def _scan(self, text: str) -> str:
+        """The part of `text` that belongs to the arguments; sets `complete` at their last brace."""
+        position = 0
+        while True:
+            if self._escaped:
+                if position >= len(text):
+                    break
+                position += 1
+                self._escaped = False
+            found = (_STRING_END if self._in_string else _STRUCTURE).search(text, position)
+            if found is None:
+                break
+            character = found[0]
+            position = found.end()
+            if character == "\\":
+                self._escaped = True
+            elif character == '"':
+                self._in_string = not self._in_string
+            elif character in "{[":
+                self._depth += 1
+            else:
+                self._depth -= 1
+                if self._depth == 0:
+                    self.complete = True
+                    text = text[:position]
+                    break
+        self._arguments.append(text)
+        return text
+
+
+_NOTHING = object()
+
+
+def _decode(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return _NOTHING

@@ -1,0 +1,271 @@
+"""The gate in front of rendering: what a client sent becomes canonical messages, or a 400 that says what is wrong and
+where.
+
+Renderers drop what they do not know without a word (images, `developer` messages, unknown roles, numbers as content);
+nothing of that gets past here. A canonical message is a plain dict:
+
+    role         system | user | assistant | tool content      text ("" where the client sent null); with images allowed
+    it may be a list of text and image_url parts reasoning    text, assistant only, absent when empty tool_calls   [{id,
+    name, arguments}], assistant only, absent when empty; arguments are an object, or the very text when a model wrote
+                 something that is no JSON object: the conversation goes on, and the policy sees what was really written
+    tool_call_id, name    as sent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from shared.canonical import parse_arguments, too_deep
+from shared.errors import BadRequest
+from shared.records import Message
+
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+INTERNAL_CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
+ANY_TOOL = "*"
+
+_TEXT_PARTS = ("text", "input_text", "output_text")
+_MEDIA_PARTS = ("image_url", "input_image", "image", "input_audio", "audio", "video_url", "video", "file", "input_file")
+_THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
+
+
+class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a chat request that decides the prompt.
+
+    `tools` are what the prompt offers (none under `tool_choice: "none"`), `tools_json` their JSON, by which a rendered
+    head is found again. `forced_tool` is "" (free), `ANY_TOOL` ("required") or the name of the tool that has to be
+    called. `parallel_calls` is False when the answer may hold one call only.
+    """
+
+    messages: list[Message]
+    tools: list[dict[str, Any]] = []
+    tools_json: bytes = b""
+    forced_tool: str = ""
+    parallel_calls: bool = True
+
+    @property
+    def calls(self) -> bool:
+        """Whether the answer may hold tool calls; where it may not, their markup is text."""
+        return bool(self.tools)
+
+
+def normalize_chat(body: Mapping[str, Any], *, images: bool = False) -> ChatInput:
+    """A decoded `/v1/chat/completions` body as canonical input. `images`: whether the policy sees. Raises
+    `BadRequest`."""
+    messages = normalize_messages(body.get("messages"), images=images)
+    tools = _tools(body.get("tools"))
+    forced = _forced_tool(body.get("tool_choice"), tools)
+    parallel = body.get("parallel_tool_calls")
+    if parallel is not None and not isinstance(parallel, bool):
+        _refuse("parallel_tool_calls must be true or false.", "parallel_tool_calls")
+    if body.get("tool_choice") == "none":
+        tools = []
+    return ChatInput(
+        messages=messages,
+        tools=tools,
+        tools_json=_encode(tools, "tools") if tools else b"",
+        forced_tool=forced,
+        parallel_calls=parallel is not False,
+    )
+
+
+def normalize_messages(messages: Any, *, images: bool = False) -> list[Message]:
+    """A request's `messages` as canonical messages, one for one. Raises `BadRequest` naming the index."""
+    if not isinstance(messages, list):
+        _refuse("messages must be an array of messages.", "messages")
+    if not messages:
+        _refuse("messages is empty: send at least one message.", "messages")
+    return [_message(message, f"messages[{index}]", images) for index, message in enumerate(messages)]
+
+
+def assistant_message(content: str, reasoning: str = "", tool_calls: list[dict[str, Any]] | None = None) -> Message:
+    """The canonical message of an answer: the same one that its echo in a later request becomes."""
+    content, inline = _split_reasoning(content)
+    message: Message = {"role": "assistant", "content": content}
+    if reasoning or inline:
+        message["reasoning"] = "\n".join(filter(None, (reasoning, inline)))
+    if tool_calls:
+        message["tool_calls"] = tool_calls
+    return message
+
+
+def text_of(message: Message) -> str:
+    """The text of a canonical message, without its images."""
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if part["type"] == "text")
+
+
+def is_internal_context(message: Message) -> bool:
+    """Whether this is the user message that OpenClaw appends to agent runs and keeps out of the history (nobody wrote
+    it)."""
+    return message["role"] == "user" and text_of(message).startswith(INTERNAL_CONTEXT)
+
+
+def _message(message: Any, where: str, images: bool) -> Message:
+    if not isinstance(message, dict):
+        _refuse(f"{where} must be an object with role and content.", where)
+    sent = message.get("role")
+    role = ROLES.get(sent) if isinstance(sent, str) else None
+    if role is None:
+        _refuse(f"{where}.role is {_show(sent)}; it must be one of {', '.join(sorted(ROLES))}.", f"{where}.role")
+    if "content" not in message and role != "assistant":
+        _refuse(f"{where}.content is missing.", f"{where}.content")
+    content = _content(message.get("content"), f"{where}.content", images and role in ("user", "tool"))
+    if role == "assistant":
+        reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+        reasoning = clean_text(reasoning) if isinstance(reasoning, str) else ""
+        return assistant_message(str(content), reasoning, _tool_calls(message, where))
+    canonical: Message = {"role": role, "content": content}
+    for field in ("tool_call_id", "name"):
+        value = message.get(field)
+        if value is None or (field == "tool_call_id" and role != "tool"):
+            continue
+        if not isinstance(value, str):
+            _refuse(f"{where}.{field} must be a string.", f"{where}.{field}")
+        canonical[field] = clean_text(value)
+    return canonical
+
+
+def _content(content: Any, where: str, images: bool) -> str | list[dict[str, Any]]:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return clean_text(content)
+    if not isinstance(content, list):
+        _refuse(f"{where} is {_show(content)}; it must be a string or an array of parts.", where)
+    parts: list[dict[str, Any]] = []
+    for index, part in enumerate(content):
+        parts.append(_part(part, f"{where}[{index}]", images))
+    if any(part["type"] != "text" for part in parts):
+        return parts
+    return "".join(part["text"] for part in parts)
+
+
+def _part(part: Any, where: str, images: bool) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": clean_text(part)}
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in _TEXT_PARTS and isinstance(part.get("text"), str):
+        return {"type": "text", "text": clean_text(part["text"])}
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return {"type": "text", "text": clean_text(part["refusal"])}
+    if kind == "image_url" and images:
+        image = part.get("image_url")
+        url = image.get("url") if isinstance(image, dict) else image
+        if not isinstance(url, str):
+            _refuse(f"{where}.image_url must hold a url.", where)
+        return {"type": "image_url", "image_url": {"url": url}}
+    if kind in _MEDIA_PARTS:
+        sees = "text and image_url parts only" if images else "text only"
+        _refuse(
+            f"{where} has type {_show(kind)}, but the model takes {sees}. Remove it, or serve a model that can.", where
+        )
+    _refuse(f"{where} is not a text part: expected {{'type': 'text', 'text': '...'}}.", where)
+
+
+def _tool_calls(message: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    calls = message.get("tool_calls")
+    if calls is None and message.get("function_call") is not None:
+        calls = [{"id": "", "type": "function", "function": message["function_call"]}]
+    if calls is None:
+        return []
+    if not isinstance(calls, list):
+        _refuse(f"{where}.tool_calls must be an array.", f"{where}.tool_calls")
+    return [_tool_call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(calls)]
+
+
+def _tool_call(call: Any, where: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(name, str) or not name:
+        _refuse(f"{where} must be {{'type': 'function', 'function': {{'name': ..., 'arguments': ...}}}}.", where)
+    arguments = function.get("arguments")
+    if arguments is None:
+        arguments = {}
+    elif isinstance(arguments, str):
+        arguments = parse_arguments(clean_text(arguments))
+    elif not isinstance(arguments, dict) or too_deep(arguments):
+        _refuse(f"{where}.function.arguments must be a string of JSON.", f"{where}.function.arguments")
+    identity = call.get("id")
+    return {"id": identity if isinstance(identity, str) else "", "name": clean_text(name), "arguments": arguments}
+
+
+def _tools(tools: Any) -> list[dict[str, Any]]:
+    if tools is None:
+        return []
+    if not isinstance(tools, list):
+        _refuse("tools must be an array.", "tools")
+    for index, tool in enumerate(tools):
+        where = f"tools[{index}]"
+        if not isinstance(tool, dict) or tool.get("type") != "function":
+            kind = tool.get("type") if isinstance(tool, dict) else tool
+            _refuse(f"{where} has type {_show(kind)}; only 'function' tools are served.", where)
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not name:
+            _refuse(f"{where}.function.name is missing.", f"{where}.function.name")
+    return tools
+
+
+def _forced_tool(choice: Any, tools: list[dict[str, Any]]) -> str:
+    if choice is None or choice in ("auto", "none"):
+        return ""
+    if choice == "required":
+        if not tools:
+            _refuse("tool_choice is 'required', but the request has no tools.", "tool_choice")
+        return ANY_TOOL
+    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        expected = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
+        _refuse(f"tool_choice is {_show(choice)}; it must be {expected}.", "tool_choice")
+    if name not in [tool["function"]["name"] for tool in tools]:
+        _refuse(f"tool_choice names {_show(name)}, which is not among the tools.", "tool_choice")
+    return name
+
+
+def _split_reasoning(content: str) -> tuple[str, str]:
+    """Content and reasoning of a client that echoes the latter inside the text, as a leading `<think>` block."""
+    body = content.lstrip()
+    if not body.startswith(_THINK_OPEN) or _THINK_CLOSE not in body:
+        return content, ""
+    reasoning, _, rest = body[len(_THINK_OPEN) :].partition(_THINK_CLOSE)
+    return rest.strip(), reasoning.strip()
+
+
+def clean_text(text: str) -> str:
+    """The text with half surrogate pairs (clients cut emoji in two) as U+FFFD, as every UTF-8 encoder writes them."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _encode(value: Any, where: str) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise BadRequest(f"{where} cannot be written as JSON: {error}.", param=where) from error
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _refuse(message: str, param: str) -> NoReturn:
+    raise BadRequest(message, param=param, code="invalid_value")
