@@ -1,0 +1,128 @@
+"""One arm of an experiment: a service, a student, so many interactions, and held-out probes along the way.
+
+The student reads and types slower than the machine trains, so after every batch of interactions the arm waits (bounded)
+until the service reports that what it was told has been judged and learned. An arm without training holds the same
+conversations and waits for judging only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from evaluation.client import ChatClient
+from evaluation.conversation import Interaction, converse
+from evaluation.probe import Probe, probe
+from evaluation.problems import stream, take
+from evaluation.student import Student
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an arm does. `batch`: interactions between two waits and probes (the service's batch size). `problems`:
+    held-out problems before and after; `glances` is how many of them are looked at in between. `patience`: seconds one
+    wait for the learner may take.
+    """
+
+    seed: int
+    interactions: int = 32
+    batch: int = 8
+    problems: int = 100
+    glances: int = 50
+    patience: float = 90.0
+    trained: bool = True
+
+
+@dataclass(frozen=True)
+class Point:
+    """A probe after so many interactions, at so many published versions."""
+
+    interactions: int
+    version: int
+    probe: Probe
+
+
+@dataclass
+class Arm:
+    """What came of an arm; also its state while it runs. `turns` are the ids of all answers that arrived whole (as
+    acknowledged).
+    """
+
+    plan: Plan
+    points: list[Point] = field(default_factory=list)
+    interactions: list[Interaction] = field(default_factory=list)
+    turns: list[str] = field(default_factory=list)
+    version: int = 0
+    late: int = 0
+    retries: int = 0
+    doing: str = ""
+
+    @property
+    def before(self) -> Probe:
+        """The first probe."""
+        return self.points[0].probe
+
+    @property
+    def after(self) -> Probe:
+        """The last one."""
+        return self.points[-1].probe
+
+
+async def run(client: ChatClient, plan: Plan, *, changed: Callable[[Arm], None] = lambda arm: None) -> Arm:
+    """Run an arm against a service; `changed` is called whenever there is something new to show."""
+    arm = Arm(plan)
+    student = Student(plan.seed)
+    held_out = take("held-out", plan.seed, plan.problems)
+
+    def show(doing: str) -> None:
+        arm.doing = doing
+        arm.retries = client.retries
+        changed(arm)
+
+    async def look(count: int) -> None:
+        show("probing")
+        # The same questions, word by word, at every point of every arm of a seed.
+        result = await probe(client, held_out[:count], student=Student(plan.seed + 1_000_003))
+        arm.points.append(Point(len(arm.interactions), arm.version, result))
+        show("talking")
+
+    async def heard(interaction: Interaction) -> None:
+        arm.interactions.append(interaction)
+        show("talking")
+        if len(arm.interactions) % plan.batch and len(arm.interactions) < plan.interactions:
+            return
+        show("learning" if plan.trained else "judging")
+        if not await digested(client, plan):
+            arm.late += 1
+        arm.version = (await client.get("/rl/status"))["version"]["live"]
+        await look(plan.problems if len(arm.interactions) >= plan.interactions else plan.glances)
+
+    await look(plan.problems)
+    for problem in stream("train", plan.seed):
+        left = plan.interactions - len(arm.interactions)
+        if left <= 0:
+            break
+        conversation = await converse(client, student, problem, most=min(2, left), heard=heard)
+        arm.turns += [reply.turn_id for reply in conversation.replies]
+    show("done")
+    return arm
+
+
+async def digested(client: ChatClient, plan: Plan) -> bool:
+    """Wait until nothing is unjudged, less than a batch is ready and no candidate waits to be published; False when
+    patience ran out.
+    """
+    deadline = time.monotonic() + plan.patience
+    while time.monotonic() < deadline:
+        backlog: dict[str, Any] = (await client.get("/rl/status"))["backlog"]
+        if backlog["unjudged"] == 0 and (not plan.trained or backlog["ready"] < plan.batch):
+            versions = (await client.get("/rl/versions"))["versions"]
+            if all(version["state"] != "candidate" for version in versions):
+                return True
+        await asyncio.sleep(POLL_SECONDS)
+    return False

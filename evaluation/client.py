@@ -1,0 +1,235 @@
+"""A chat client as ordinary programs have one: httpx, the OpenAI wire, back-off and another try when the service is
+away for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from shared.errors import OpenClawRLError
+
+Message = dict[str, Any]
+
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 3.0
+
+
+class ServiceError(OpenClawRLError):
+    """The service refused a request or could not be reached; `status` is the HTTP status, `None` when no answer
+    came.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class CutOff(ServiceError):
+    """An answer that began and did not come to its end."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer. `turn_id`, `session_id`, `kind` and `reason` are what the service's headers say, empty where it says
+    nothing.
+    """
+
+    text: str
+    finish_reason: str
+    turn_id: str = ""
+    session_id: str = ""
+    kind: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A piece of a streamed answer and when it arrived (`time.perf_counter`); the first one carries the headers, the
+    last the reason.
+    """
+
+    text: str
+    time: float
+    headers: Mapping[str, str]
+    finish_reason: str | None = None
+
+
+class ChatClient:
+    """Talks to one base URL (without `/v1`). Use as an async context manager.
+
+    `patience`: seconds during which failed connections, 429 and 5xx are tried again, 0 for not at all; the history is
+    sent again as it is. `timeout`: seconds without a byte after which an answer counts as lost.
+    """
+
+    def __init__(
+        self, url: str, key: str, *, model: str = "policy", patience: float = 90.0, timeout: float = 120.0
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.model = model
+        self.patience = patience
+        self.retries = 0
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=httpx.Timeout(timeout, connect=10.0),
+            limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> ChatClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        stream: bool = False,
+        headers: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Reply:
+        """One answer, streamed or not; further `options` go into the body (`max_tokens`, `temperature`, `tools`…).
+
+        Raises `ServiceError` (or `CutOff`) when the service refuses, or has not answered within `patience`.
+        """
+        deadline = time.monotonic() + self.patience
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                if stream:
+                    return await self._streamed(messages, headers or {}, options)
+                return await self._whole(messages, headers or {}, options)
+            except ServiceError as error:
+                passing = error.status is None or error.status in RETRIED_STATUSES
+                if not passing or time.monotonic() + pause > deadline:
+                    raise
+            self.retries += 1
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def stream(
+        self, messages: Sequence[Message], *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> AsyncIterator[Delta]:
+        """One streamed answer, piece by piece, tried once. Raises `ServiceError` before the first piece, `CutOff` after
+        it.
+        """
+        body = {"model": self.model, "messages": list(messages), "stream": True, **options}
+        begun = False
+        try:
+            async with self._http.stream(
+                "POST", "/v1/chat/completions", json=body, headers=dict(headers or {})
+            ) as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise _refused(response)
+                begun = True
+                async for delta in _deltas(response):
+                    yield delta
+        except httpx.HTTPError as error:
+            if begun:
+                raise CutOff(f"the answer of {self.url} broke off: {error!r}") from error
+            raise ServiceError(f"{self.url} cannot be reached: {error!r}") from error
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """The JSON of a control route, tried again within `patience`."""
+        return await self._control("GET", path, params=query)
+
+    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """POST JSON to a control route, tried again within `patience`; the JSON of the answer."""
+        return await self._control("POST", path, json=dict(body or {}))
+
+    async def _control(self, method: str, path: str, **arguments: Any) -> Any:
+        deadline = time.monotonic() + self.patience
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                response = await self._http.request(method, path, **arguments)
+                if response.status_code == 200:
+                    return response.json()
+                failure = _refused(response)
+            except httpx.HTTPError as error:
+                failure = ServiceError(f"{self.url}{path} cannot be reached: {error!r}")
+            passing = failure.status is None or failure.status in RETRIED_STATUSES
+            if not passing or time.monotonic() + pause > deadline:
+                raise failure
+            self.retries += 1
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _whole(
+        self, messages: Sequence[Message], headers: Mapping[str, str], options: Mapping[str, Any]
+    ) -> Reply:
+        body = {"model": self.model, "messages": list(messages), **options}
+        try:
+            response = await self._http.post("/v1/chat/completions", json=body, headers=dict(headers))
+        except httpx.HTTPError as error:
+            raise ServiceError(f"{self.url} cannot be reached: {error!r}") from error
+        if response.status_code != 200:
+            raise _refused(response)
+        choice = response.json()["choices"][0]
+        return _reply(choice["message"].get("content") or "", choice["finish_reason"], response.headers)
+
+    async def _streamed(
+        self, messages: Sequence[Message], headers: Mapping[str, str], options: Mapping[str, Any]
+    ) -> Reply:
+        text: list[str] = []
+        finish_reason = ""
+        answered: Mapping[str, str] = {}
+        async for delta in self.stream(messages, headers=headers, **options):
+            text.append(delta.text)
+            answered = delta.headers
+            finish_reason = delta.finish_reason or finish_reason
+        return _reply("".join(text), finish_reason, answered)
+
+
+async def _deltas(response: httpx.Response) -> AsyncIterator[Delta]:
+    """The content of a server-sent event stream that has to end with a finish reason and `[DONE]`."""
+    finish_reason = None
+    async for line in response.aiter_lines():
+        if not line.startswith("data:"):
+            continue
+        data = line.removeprefix("data:").strip()
+        if data == "[DONE]":
+            if finish_reason is None:
+                raise CutOff("the stream ended without a finish reason")
+            return
+        event = json.loads(data)
+        if "error" in event:
+            raise CutOff(f"the stream ended with an error: {event['error'].get('message')}")
+        for choice in event.get("choices", ()):
+            finish_reason = choice.get("finish_reason") or finish_reason
+            text = choice.get("delta", {}).get("content") or ""
+            yield Delta(text, time.perf_counter(), response.headers, choice.get("finish_reason"))
+    raise CutOff("the stream ended without [DONE]")
+
+
+def _reply(text: str, finish_reason: str, headers: Mapping[str, str]) -> Reply:
+    return Reply(
+        text=text,
+        finish_reason=finish_reason,
+        turn_id=headers.get("x-openclaw-rl-turn", ""),
+        session_id=headers.get("x-openclaw-rl-session", ""),
+        kind=headers.get("x-openclaw-rl-kind", ""),
+        reason=headers.get("x-openclaw-rl-reason", ""),
+    )
+
+
+def _refused(response: httpx.Response) -> ServiceError:
+    return ServiceError(
+        f"{response.request.method} {response.request.url.path} was answered with "
+        f"{response.status_code}: {response.text[:300]}",
+        status=response.status_code,
+    )

@@ -1,0 +1,63 @@
+"""Learning curves as a picture: mean and 95 % interval over seeds, style above accuracy. matplotlib is loaded when one
+is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from evaluation.arm import Arm
+from evaluation.statistics import Interval, interval
+from shared.errors import ConfigError
+
+COLOURS = ("#1b6ca8", "#8a8a8a", "#c8553d", "#5a8f3c", "#8b5fa8", "#c29000")
+
+Curve = list[tuple[int, Interval]]
+
+
+def curves(arms: Sequence[Arm]) -> tuple[Curve, Curve]:
+    """Style and accuracy over interactions, one value a seed at each point."""
+    style: dict[int, list[float]] = {}
+    accuracy: dict[int, list[float]] = {}
+    for arm in arms:
+        for point in arm.points:
+            style.setdefault(point.interactions, []).append(point.probe.style)
+            accuracy.setdefault(point.interactions, []).append(point.probe.accuracy)
+    return [(at, interval(values)) for at, values in sorted(style.items())], [
+        (at, interval(values)) for at, values in sorted(accuracy.items())
+    ]
+
+
+def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None:
+    """Write a PNG with one line a group (arms of the same kind over seeds). Raises `ConfigError` without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "a learning curve needs matplotlib; install it with: pip install 'openclaw-rl[demo]'"
+        ) from error
+
+    figure = Figure(figsize=(7.5, 6.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, sharex=True)
+    for (name, arms), colour in zip(groups.items(), COLOURS, strict=False):
+        for axes, curve in zip((above, below), curves(arms), strict=True):
+            at = [position for position, _ in curve]
+            mean = [value.mean for _, value in curve]
+            spread = [value.half_width or 0.0 for _, value in curve]
+            axes.plot(at, mean, marker="o", color=colour, label=f"{name} ({len(arms)} seeds)")
+            low = [max(0.0, m - s) for m, s in zip(mean, spread, strict=True)]
+            high = [min(1.0, m + s) for m, s in zip(mean, spread, strict=True)]
+            axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+    for axes, label in ((above, "style score"), (below, "accuracy")):
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_ylabel(f"{label}, held-out problems")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    above.set_title(title)
+    above.legend(loc="center right", frameon=False)
+    below.set_xlabel("interactions (reactions of the student)")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)

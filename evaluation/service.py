@@ -1,0 +1,147 @@
+"""A service of one's own: `openclaw-rl serve` on a free port with a temporary data folder, gone without a trace when
+the work is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from shared.errors import OpenClawRLError
+
+ROOT = Path(__file__).resolve().parent.parent
+START_SECONDS = 180.0
+STOP_SECONDS = 20.0
+OWN_SETTINGS = (
+    "HOST",
+    "PORT",
+    "DATA",
+    "JOURNAL",
+    "API_KEY",
+    "ENGINE_URL",
+    "ENGINE_HOST",
+    "ENGINE_PORT",
+    "CAPTURE",
+    "TRAIN",
+)
+"""Settings that a service of one's own never takes over from the environment."""
+
+
+class ServiceFailed(OpenClawRLError):
+    """The service did not start; the message carries the end of its log."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service: base URL (without `/v1`), key, data folder and supervisor's process id (both `None` if
+    somebody else runs it).
+    """
+
+    url: str
+    key: str
+    data: Path | None = None
+    pid: int | None = None
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def own_service(
+    settings: Mapping[str, str | int | float | bool] | None = None, *, keep: Path | None = None
+) -> AsyncIterator[Service]:
+    """Start a service and end it with the block, whatever happens in it.
+
+    `settings` by field name of `shared.settings.Settings`. The data folder is a temporary one, or `keep`, which is left
+    behind. Raises `ServiceFailed` if it is not ready within three minutes.
+    """
+    data = keep or Path(tempfile.mkdtemp(prefix="openclaw-rl-"))
+    data.mkdir(parents=True, exist_ok=True)
+    key = secrets.token_urlsafe(16)
+    port = free_port()
+    environment = {
+        name: value for name, value in os.environ.items() if name.removeprefix("OPENCLAW_RL_") not in OWN_SETTINGS
+    }
+    # From an empty folder, so that no openclaw-rl.toml of the reader's gets into the experiment.
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [environment.get("PYTHONPATH")])])
+    own: dict[str, str | int | float | bool] = {
+        "host": "127.0.0.1",
+        "port": port,
+        "data": str(data),
+        "api_key": key,
+        **(settings or {}),
+    }
+    environment |= {f"OPENCLAW_RL_{name.upper()}": str(value) for name, value in own.items()}
+    log = data / "service.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli.main", "serve"),
+            cwd=data,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    service = Service(f"http://127.0.0.1:{port}", key, data, process.pid)
+    try:
+        await _ready(service, process, log)
+        yield service
+    finally:
+        await _end(process)
+        if keep is None:
+            shutil.rmtree(data, ignore_errors=True)
+
+
+async def _ready(service: Service, process: asyncio.subprocess.Process, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
+        while time.monotonic() < deadline:
+            if process.returncode is not None:
+                raise ServiceFailed(
+                    f"the service ended with status {process.returncode} before it was ready:\n{_tail(log)}"
+                )
+            try:
+                if (await http.get(f"{service.url}/readyz")).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass  # not listening yet; the deadline decides
+            await asyncio.sleep(0.1)
+    raise ServiceFailed(f"the service was not ready after {START_SECONDS:.0f} s:\n{_tail(log)}")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask the supervisor to stop, and its whole process group to go if it does not."""
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _tail(log: Path, lines: int = 30) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

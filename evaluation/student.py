@@ -1,0 +1,152 @@
+"""The student: a simulated person who has word problems solved and says what he thinks of the answers.
+
+He asks, reads the answer, and reacts: with a complaint, in varied words, when it has what he dislikes (bold, numbered
+or bulleted steps, "Final answer", boxed results), with thanks when it is fine. A conversation is: ask → answer →
+reaction → answer, and after a complaint often a second reaction to the second try. **One reaction is one interaction.**
+He knows nothing of how style is measured (`evaluation.style`): he looks with his own eyes, which are simpler.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from evaluation.problems import Problem
+
+Mood = Literal["complaint", "thanks"]
+
+_OPENERS = (
+    "",
+    "",
+    "",
+    "",
+    "Can you solve this? ",
+    "Please help me with this: ",
+    "Question: ",
+    "Hi! ",
+    "One more: ",
+    "Next one: ",
+)
+_CLOSERS = ("", "", "", "", "", " Thanks!", " Can you tell me?", " I need the answer.")
+
+_COMPLAINTS: dict[str, tuple[str, ...]] = {
+    "bold": (
+        "Please leave the bold away and tell me in ordinary sentences.",
+        "All those ** signs! I'd like normal sentences, nothing in bold.",
+        "Can I get that without bold words? Plain text is what I like.",
+        "Bold print makes my eyes hurt. Just write it as plain sentences.",
+        "I never wanted bold. Write plain text like a friend would.",
+        "Not in bold, please. Simply say it in a sentence or two.",
+    ),
+    "numbered": (
+        "I don't like it cut up into numbered steps, tell me in plain sentences.",
+        "No step 1, step 2 for me, please. Just plain sentences.",
+        "Could you say that without the numbered steps? I like normal sentences better.",
+        "Please stop numbering everything and write it the way people talk.",
+        "Numbered steps again... I want it in plain words, like from a friend.",
+        "That list of steps is not for me. Just write one or two plain sentences.",
+    ),
+    "bullets": (
+        "I don't like bullet points either. Plain sentences, please.",
+        "No list with dashes, please, just tell me in normal sentences.",
+    ),
+    "final answer": (
+        "You don't have to write 'Final answer', just tell me in a plain sentence.",
+        "Drop that final answer line, please, and say it in normal sentences.",
+    ),
+    "boxed": (
+        "Why is it in a box? Don't box it, just say it in plain sentences.",
+        "No box around the result, please. Plain text is fine.",
+    ),
+    "all": (
+        "Hmm, too much formatting. No bold and no numbered steps, just plain sentences.",
+        "I don't like this style with bold and steps. Write it like a person would.",
+        "That reads like a machine. No bold, no list, just normal sentences please.",
+        "No, not like that. Without the bold and the numbers in front, in plain sentences.",
+        "Please write it simply, in plain text, without bold and without a list.",
+        "I asked for help, not for a report. Plain sentences without bold or steps, please.",
+    ),
+}
+_AGAIN = (
+    "That is still not how I like it. No bold and no steps, plain sentences please.",
+    "Again with the bold and the numbers? Just plain sentences, please.",
+    "No, still the same. Please write it without formatting, as plain text.",
+    "I said no lists and no bold. Just tell me in a normal sentence.",
+)
+_THANKS = (
+    "Thanks!",
+    "Thank you, that's how I like it.",
+    "Great, thanks.",
+    "Perfect, thank you!",
+    "Nice, that's much better. Thanks!",
+    "Thanks, now I get it.",
+    "Thank you so much!",
+    "Good, exactly like that. Thank you.",
+    "Thanks, that's easy to read.",
+)
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """What the student types after an answer."""
+
+    mood: Mood
+    text: str
+
+
+def dislikes(reply: str) -> list[str]:
+    """What he sees in a reply that he does not like, most striking first; empty when he is content."""
+    lowered = reply.lower()
+    lines = [line.strip().lstrip("*# ") for line in reply.splitlines()]
+    seen = []
+    if "**" in reply:
+        seen.append("bold")
+    if any(re.match(r"(?:\d\d?[.):]|step \d)", line, re.IGNORECASE) for line in lines):
+        seen.append("numbered")
+    if any(line.strip()[:2] in ("- ", "* ", "• ") for line in reply.splitlines()):
+        seen.append("bullets")
+    if "final answer" in lowered:
+        seen.append("final answer")
+    if "boxed" in lowered:
+        seen.append("boxed")
+    return seen
+
+
+class Student:
+    """A student with habits of his own, drawn from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(f"student {seed}")
+        self._said: list[str] = []
+
+    def ask(self, problem: Problem) -> str:
+        """The problem as he types it."""
+        return self._random.choice(_OPENERS) + problem.text + self._random.choice(_CLOSERS)
+
+    def streams(self) -> bool:
+        """Whether his client streams this conversation: half of them do."""
+        return self._random.random() < 0.5
+
+    def goes_on(self) -> bool:
+        """Whether he bothers to react to a second try."""
+        return self._random.random() < 0.6
+
+    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
+        """What he says to a reply; `attempt` counts the replies to one problem from 1."""
+        seen = dislikes(reply)
+        if not seen:
+            return Reaction("thanks", self._pick(_THANKS))
+        if attempt > 1:
+            return Reaction("complaint", self._pick(_AGAIN))
+        topic = "all" if len(seen) > 1 and self._random.random() < 0.4 else self._random.choice(seen)
+        return Reaction("complaint", self._pick(_COMPLAINTS[topic]))
+
+    def _pick(self, phrases: tuple[str, ...]) -> str:
+        """A phrase that he has not used lately."""
+        lately = min(8, len(phrases) - 1)
+        fresh = [phrase for phrase in phrases if phrase not in self._said[-lately:]]
+        phrase = self._random.choice(fresh)
+        self._said.append(phrase)
+        return phrase
