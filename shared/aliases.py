@@ -221,8 +221,8 @@ def notes(environ: Mapping[str, str], *, quiet: bool = False) -> list[str]:
     return [use.line for use in in_environment(environ) if use.alias.instead and (quiet or not use.alias.quiet)]
 
 
-def flag_names() -> frozenset[str]:
-    """Every flag that is an alias."""
+def flag_names(*, counterpart: bool | None = None) -> frozenset[str]:
+    """Every flag that is an alias; with `counterpart` only those that have one, or have none."""
     return frozenset(
         name for alias in ALIASES for name in (*alias.flags, *(key.replace("_", "-") for key in alias.keys))
     )

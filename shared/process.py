@@ -153,3 +153,12 @@ def write_json(path: Path, content: dict[str, Any], *, mode: int = 0o644) -> Non
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What `write_json` wrote; `None` where there is no such file, or it is not ours."""
+    try:
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return content if isinstance(content, dict) else None

@@ -248,7 +248,7 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
                 value = "true"
             elif takes_next:
                 value = words.pop(0)
-            elif name in known:
+            elif name in known - aliases.flag_names(counterpart=False):
                 raise ConfigError(f"--{name} needs a value")
         if name not in known:
             raise ConfigError(f"--{name} is no setting{_meant(name, known)}; openclaw-rl doctor lists them all")

@@ -1,0 +1,90 @@
+"""Talks to a running service: finds its address and key, turns failures into one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from shared.errors import ConfigError, OpenClawRLError
+from shared.process import alive, read_json
+from shared.settings import Settings
+
+
+class ServiceError(OpenClawRLError):
+    """The service does not answer, or answers with an error; the message says what to do."""
+
+
+class Service:
+    """A running proxy. `get` and `send` return decoded JSON and raise `ServiceError`."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url = url
+        self._http = httpx.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=30.0, trust_env=False
+        )
+
+    @classmethod
+    def find(cls, settings: Settings, *, url: str = "", key: str = "") -> Service:
+        """The service at `url`, else the one that runs on the settings' data folder, else the settings' own address."""
+        card = read_json(settings.data / "run" / "proxy.json")
+        if card is not None and not alive(int(card["pid"])):
+            card = None
+        if not url and card is not None:
+            url = str(card["url"])
+        if not url:
+            host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
+            url = f"http://{host}:{settings.port}"
+        url = url.rstrip("/").removesuffix("/v1")
+        key = key or settings.api_key
+        if not key and card is not None and url == card["url"]:
+            key = str(card["key"])
+        if not key:
+            key = _read_key(settings.data / "api_key")
+        return cls(url, key)
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """The answer to a GET."""
+        return self._call("GET", path, params=query)
+
+    def send(self, method: str, path: str, content: Mapping[str, Any] | None = None) -> Any:
+        """The answer to a POST or DELETE with a JSON body."""
+        return self._call(method, path, json=None if content is None else dict(content))
+
+    def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        try:
+            answer = self._http.request(method, path, **arguments)
+        except httpx.ConnectError as error:
+            raise ServiceError(
+                f"no service answers at {self.url}. Start one with: openclaw-rl serve (or make run); "
+                f"name another with --url, or its data folder with --data"
+            ) from error
+        except httpx.HTTPError as error:
+            raise ServiceError(f"{method} {self.url}{path} failed: {error or type(error).__name__}") from error
+        if answer.status_code == 401:
+            raise ServiceError(
+                f"{self.url} refuses this key. It is the one that serve printed: pass it with --key, "
+                f"or run this command where the service's data folder is (--data)"
+            )
+        try:
+            content = answer.json()
+        except ValueError as error:
+            raise ServiceError(
+                f"{self.url}{path} answered {answer.status_code} without JSON; is another program on this port?"
+            ) from error
+        if answer.is_error:
+            told = content.get("error") if isinstance(content, dict) else None
+            message = told.get("message") if isinstance(told, dict) else told
+            raise ServiceError(f"{method} {path}: {message or answer.status_code}")
+        return content
+
+
+def _read_key(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); pass the key with --key") from error

@@ -1,0 +1,85 @@
+"""`openclaw-rl serve`: run the service and say how to reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from cli import connect
+from cli.supervisor import ROLES, Supervisor
+from shared.errors import EngineError
+from shared.settings import Settings
+
+_WORK = {"engine": "engine loads the policy", "proxy": "proxy opens its port", "learner": "learner starts"}
+
+
+def serve(settings: Settings, only: Sequence[str] = ()) -> None:
+    """Run until interrupted. Raises `ConfigError` for what is wrong with the settings, `ChildFailed` when a part cannot
+    start.
+    """
+    out = Console(soft_wrap=True, highlight=False)
+    notices = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def say(line: str) -> None:
+        notices.print(line, markup=False)
+
+    supervisor = Supervisor(settings, only or ROLES, say=say)
+    bars = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        console=notices,
+        transient=True,
+    )
+    lines: dict[str, TaskID] = {}
+
+    def progress(role: str, ready: bool) -> None:
+        if role not in lines:
+            lines[role] = bars.add_task(_WORK[role], total=None)
+        if ready:
+            bars.update(lines[role], total=1, completed=1)
+        if not notices.is_terminal:
+            say(f"{role} is up" if ready else f"starting: {_WORK[role]}")
+
+    def ready() -> None:
+        bars.stop()
+        announce(out, supervisor)
+
+    if notices.is_terminal:
+        bars.start()
+    try:
+        asyncio.run(supervisor.run(ready, progress))
+    finally:
+        bars.stop()
+    say("stopped")
+
+
+def announce(out: Console, supervisor: Supervisor) -> None:
+    """How to reach the service that just came up."""
+    settings = supervisor.settings
+
+    def show(text: str = "") -> None:
+        out.print(text, markup=False)
+
+    if "proxy" not in supervisor.roles:
+        show(f"ready: {', '.join(supervisor.roles)} on the data folder {settings.data}")
+        if "engine" in supervisor.roles:
+            show(f"engine  {settings.engine_url}")
+        return
+    show(f"URL  {supervisor.url}/v1")
+    show(f"key  {settings.api_key}")
+    try:
+        entry = connect.provider_entry(settings, supervisor.url, settings.api_key, connect.served_model(settings))
+    except EngineError as error:
+        show(f"The provider entry for openclaw.json is not known yet: {error}")
+    else:
+        show("\nFor ~/.openclaw/openclaw.json:")
+        show(json.dumps(entry, indent=2))
+    show("\nTry it:")
+    show(connect.curl_line(settings, supervisor.url, settings.api_key))
+    show(f"\nLogs are in {settings.data / 'logs'}. Ctrl-C stops the service. In another shell: openclaw-rl status\n")

@@ -1,0 +1,238 @@
+"""Runs engine, proxy and learner on one machine: each is started again whatever ends it, and none outlives us."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from cli.child import Child
+from shared import registry
+from shared.errors import ConfigError, JournalError
+from shared.journal import Journal
+from shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
+from shared.settings import Settings, to_environment
+
+ROLES = ("engine", "proxy", "learner")
+HEARTBEAT_SECONDS = 2.0
+POLL_SECONDS = 0.1
+
+
+class Supervisor:
+    """The processes in `roles` and what they share: settings, ports, key, data folder.
+
+    Making one takes the data folder and the ports: `ConfigError` says which is in use. `say(line)` gets what a person
+    should read while it runs.
+    """
+
+    def __init__(self, settings: Settings, roles: Sequence[str] = ROLES, *, say: Callable[[str], None]) -> None:
+        self.roles = tuple(role for role in ROLES if role in roles)
+        self._say = say
+        if "proxy" in self.roles and not settings.api_key and not is_loopback(settings.host):
+            raise ConfigError(
+                f"host = {settings.host} can be reached from other machines, so it needs a key of your choosing: "
+                f"set OPENCLAW_RL_API_KEY (--api-key), or keep to --host 127.0.0.1"
+            )
+        if "engine" in self.roles and not settings.engine_url and not is_loopback(settings.engine_host):
+            say(f"engine_host = {settings.engine_host}: the engine has no key; let only trusted machines reach it")
+        data = settings.data.resolve()
+        try:
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"data = {data} cannot be made ({error.strerror}); choose another with --data") from error
+        self._locks = [FolderLock(data, role) for role in self.roles]
+        self.settings = self._settle(settings.model_copy(update={"data": data}))
+        self.ready = asyncio.Event()
+        self.children = [
+            Child(
+                role,
+                self._command(role),
+                environment=os.environ | to_environment(self.settings),
+                logs=data / "logs",
+                say=say,
+                settled=self.ready,
+            )
+            for role in self.roles
+        ]
+
+    @property
+    def url(self) -> str:
+        """Base URL of the proxy, without /v1."""
+        return address(self.settings.host, self.settings.port)
+
+    async def run(self, on_ready: Callable[[], None], on_progress: Callable[[str, bool], None]) -> None:
+        """Run until SIGINT, SIGTERM or SIGHUP. `on_progress(role, ready)` is told while the service comes up.
+
+        Raises `ChildFailed` when a process cannot be started in the first place.
+        """
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, stop.set)
+        tasks = [asyncio.create_task(child.run(), name=child.name) for child in self.children]
+        tasks.append(asyncio.create_task(self._announce(on_ready, on_progress), name="announce"))
+        tasks.append(asyncio.create_task(self._heartbeats(), name="heartbeats"))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            running = {stopping, *tasks}
+            while not stopping.done():
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done - {stopping}:
+                    task.result()  # raises what ended it
+        finally:
+            for task in (stopping, *tasks):
+                task.cancel()
+            await asyncio.gather(stopping, *tasks, return_exceptions=True)
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """The proxy goes first, so that it can finish what it is saying while the engine is still there."""
+        async with asyncio.TaskGroup() as group:
+            for child in self.children:
+                if child.name != "engine":
+                    group.create_task(child.stop(10.0))
+        for child in self.children:
+            if child.name == "engine":
+                await child.stop(5.0)
+        for role in self.roles:
+            self._card(role).unlink(missing_ok=True)
+        for lock in self._locks:
+            lock.release()
+
+    def _settle(self, settings: Settings) -> Settings:
+        """Ports that stay the same across restarts, the engine's URL, and the key."""
+        update: dict[str, Any] = {}
+        if "engine" in self.roles and settings.engine_url:
+            self.roles = tuple(role for role in self.roles if role != "engine")
+            self._say(f"using the engine at {settings.engine_url}; none is started here")
+        elif "engine" in self.roles:
+            update["engine_port"] = claim_port(settings.engine_host, settings.engine_port, setting="engine_port")
+            update["engine_url"] = address(settings.engine_host, update["engine_port"])
+        elif not settings.engine_url:
+            update["engine_url"] = self._known_engine(settings)
+        if "proxy" in self.roles:
+            update["port"] = claim_port(settings.host, settings.port, setting="port")
+        update["api_key"] = settings.api_key or stored_key(settings.data)
+        return settings.model_copy(update=update)
+
+    def _known_engine(self, settings: Settings) -> str:
+        if settings.engine_port:
+            return address(settings.engine_host, settings.engine_port)
+        card = read_json(self._card("engine", settings.data))
+        if card and alive(int(card["pid"])):
+            return str(card["url"])
+        raise ConfigError(
+            f"no engine: set OPENCLAW_RL_ENGINE_URL (--engine-url), or start one on the same data folder "
+            f"({settings.data}) with: openclaw-rl serve --only engine"
+        )
+
+    def _command(self, role: str) -> Callable[[], list[str]]:
+        if role == "engine":
+            return self._engine_command
+        return lambda: [sys.executable, "-m", f"{role}.main"]
+
+    def _engine_command(self) -> list[str]:
+        command = registry.engine_command(self.settings)
+        if command is None:
+            raise ConfigError(f"backend = {self.settings.backend} has no engine to start; set OPENCLAW_RL_ENGINE_URL")
+        return command
+
+    def _card(self, role: str, data: Path | None = None) -> Path:
+        return (data or self.settings.data) / "run" / f"{role}.json"
+
+    async def _announce(self, on_ready: Callable[[], None], on_progress: Callable[[str, bool], None]) -> None:
+        """Tell about each process as it comes up, and once all that a chat needs are there."""
+        for role in self.roles:
+            on_progress(role, False)
+        waiting = set(self.roles)
+        async with httpx.AsyncClient(timeout=2.0) as client:
+            async for _ in _ticks():
+                for role in sorted(waiting):
+                    if await self._is_up(role, client):
+                        waiting.discard(role)
+                        on_progress(role, True)
+                # A chat needs no learner: it may take its time.
+                if not self.ready.is_set() and (not waiting or (waiting == {"learner"} and len(self.roles) > 1)):
+                    self._publish_cards()
+                    self.ready.set()
+                    on_ready()
+                if not waiting:
+                    return
+
+    async def _is_up(self, role: str, client: httpx.AsyncClient) -> bool:
+        child = next(child for child in self.children if child.name == role)
+        if child.pid is None:
+            return False
+        if role == "learner":
+            return await asyncio.to_thread(self._beats, role, child.pid)
+        url = f"{self.settings.engine_url}/health" if role == "engine" else f"{self.url}/healthz"
+        if role == "proxy" and "engine" in self.roles:
+            url = f"{self.url}/readyz"
+        try:
+            return (await client.get(url)).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def _beats(self, role: str, pid: int) -> bool:
+        with contextlib.closing(Journal.open(self.settings.journal_path)) as journal:
+            process: Mapping[str, Any] = journal.processes().get(role, {})
+            return process.get("pid") == pid
+
+    def _publish_cards(self) -> None:
+        """Where this service can be found, for the other commands; the key makes it private."""
+        common = {"pid": os.getpid(), "started": time.time()}
+        cards = {
+            "engine": {"url": self.settings.engine_url},
+            "proxy": {"url": self.url, "key": self.settings.api_key},
+            "learner": {},
+        }
+        for role in self.roles:
+            write_json(self._card(role), common | cards[role], mode=0o600)
+
+    async def _heartbeats(self) -> None:
+        """What the processes are doing, into the journal: `status` shows it."""
+        name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
+        silent = False
+        with contextlib.closing(await asyncio.to_thread(Journal.open, self.settings.journal_path)) as journal:
+            async for _ in _ticks(HEARTBEAT_SECONDS):
+                status = {"processes": {child.name: child.state() for child in self.children}}
+                try:
+                    await asyncio.to_thread(journal.heartbeat, name, os.getpid(), status)
+                    silent = False
+                except JournalError as error:
+                    if not silent:
+                        self._say(f"supervisor: {error}")
+                    silent = True
+
+
+async def _ticks(seconds: float = POLL_SECONDS) -> AsyncIterator[None]:
+    while True:
+        yield
+        await asyncio.sleep(seconds)
+
+
+def address(host: str, port: int) -> str:
+    """A URL under which a bound address is reached from this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def stored_key(data: Path) -> str:
+    """The key in the data folder, made at the first call; readable by its owner only."""
+    path = data / "api_key"
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+    key = path.read_text().strip()
+    if not key:
+        raise ConfigError(f"{path} is empty; remove it to have a new key made, or set OPENCLAW_RL_API_KEY")
+    return key
