@@ -47,7 +47,7 @@ class Options:
     problems: int = 100
     batch_size: int = 8
     method: str = ""
-    out: Path = Path("demo")
+    out: Path = Path("data/demo")
     url: str = ""
     key: str = ""
 
@@ -113,11 +113,13 @@ def parse(arguments: list[str]) -> Options:
     defaults = Options()
     parser = argparse.ArgumentParser(
         prog="openclaw-rl demo",
-        description="A simulated student, who dislikes bold and numbered steps, talks to the shipped policy over ordinary chat "
-        "requests: once to a service that trains, once to a control that does not. Both are measured on held-out problems.",
-        epilog="An interaction is one reaction of the student to an answer. He reads and types slower than the machine trains, so "
-        "after every batch of interactions he waits until it has been learned. Every service is the demo's own, with a temporary "
-        "data folder. The last line on stdout is one JSON object; everything else goes to stderr.",
+        description="A simulated student, who dislikes bold and numbered steps, talks to the shipped policy over "
+        "ordinary chat requests: once to a service that trains, once to a control that does not. Both are measured "
+        "on held-out problems.",
+        epilog="An interaction is one reaction of the student to an answer. He reads and types slower than the "
+        "machine trains, so after every batch of interactions he waits until it has been learned. Every service is "
+        "the demo's own, with a temporary data folder. The last line on stdout is one JSON object; everything else "
+        "goes to stderr.",
     )
     parser.add_argument(
         "--seeds", type=int, default=None, help="seeds, each with a fresh policy and student (default: 3)"

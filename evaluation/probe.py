@@ -17,6 +17,7 @@ from evaluation.conversation import ANSWER_TOKENS
 from evaluation.problems import Problem
 from evaluation.student import Student
 from evaluation.style import form, student_score
+from evaluation.together import together
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
 
@@ -53,9 +54,7 @@ async def probe(
             reply = await client.chat([{"role": "user", "content": question}], headers=NEVER_TRAIN, **options)
         return reply.text
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(first_reply(student.ask(problem))) for problem in problems]
-    replies = [task.result() for task in tasks]
+    replies = await together(*(first_reply(student.ask(problem)) for problem in problems))
     return Probe(
         count=len(replies),
         style=math.fsum(map(score, replies)) / len(replies),

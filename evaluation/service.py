@@ -21,21 +21,14 @@ from pathlib import Path
 import httpx
 
 from shared.errors import OpenClawRLError
+from shared.process import ending_with
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 180.0
 STOP_SECONDS = 20.0
 OWN_SETTINGS = (
-    "HOST",
-    "PORT",
-    "DATA",
-    "JOURNAL",
-    "API_KEY",
-    "ENGINE_URL",
-    "ENGINE_HOST",
-    "ENGINE_PORT",
-    "CAPTURE",
-    "TRAIN",
+    *("HOST", "PORT", "DATA", "JOURNAL", "API_KEY", "CAPTURE", "TRAIN", "PARENT_PID"),
+    *("ENGINE_URL", "ENGINE_HOST", "ENGINE_PORT"),
 )
 """Settings that a service of one's own never takes over from the environment."""
 
@@ -100,6 +93,7 @@ async def own_service(
             stdout=output,
             stderr=output,
             start_new_session=True,
+            preexec_fn=ending_with(os.getpid()),
         )
     service = Service(f"http://127.0.0.1:{port}", key, data, process.pid)
     try:

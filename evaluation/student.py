@@ -51,14 +51,18 @@ _COMPLAINTS: dict[str, tuple[str, ...]] = {
     "bullets": (
         "I don't like bullet points either. Plain sentences, please.",
         "No list with dashes, please, just tell me in normal sentences.",
+        "Could you make that running text? I don't want it as a list.",
     ),
     "final answer": (
         "You don't have to write 'Final answer', just tell me in a plain sentence.",
         "Drop that final answer line, please, and say it in normal sentences.",
+        "I don't need it announced as the final answer. A plain sentence will do.",
+        "That 'Final answer' at the end sounds like an exam. Normal sentences, please.",
     ),
     "boxed": (
         "Why is it in a box? Don't box it, just say it in plain sentences.",
         "No box around the result, please. Plain text is fine.",
+        "I don't like the boxed number, tell me in normal sentences.",
     ),
     "all": (
         "Hmm, too much formatting. No bold and no numbered steps, just plain sentences.",

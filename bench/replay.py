@@ -1,0 +1,189 @@
+"""Send recorded OpenClaw requests to a service and show what each was taken for.
+
+    python -m bench.replay DIR [--strip-headers] [--url URL --key KEY] [--json]
+
+DIR holds one JSON object a file: `path`, `headers`, `body`. The files are sent in the order of their names, over a
+socket, to one service, so that sessions build up as they were recorded; only the key is replaced by the service's own.
+`--strip-headers` leaves out every header that starts with `x-`. Control requests (`/v1/rl/…`) are checked for what they
+did: a session's end closes its open episode, feedback lands on the session's last main turn even when the session has
+ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.service import log, parser, report, service
+from evaluation.service import Service
+from shared.errors import ConfigError, OpenClawRLError
+
+TRANSPORT_HEADERS = frozenset(
+    {"host", "connection", "authorization", "content-length", "transfer-encoding", "accept-encoding"}
+)
+ANSWER_TIMEOUT = 600.0
+
+
+class ReplayFailed(OpenClawRLError):
+    """A recorded request was refused, or a control request did not do what it says."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded request."""
+
+    file: str
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a request to the control routes and not a chat."""
+        return self.path.removeprefix("/v1").startswith("/rl/")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a request was taken for; `turn` is empty for control requests."""
+
+    file: str
+    kind: str
+    reason: str
+    session: str
+    turn: str = ""
+
+
+def load(folder: Path) -> list[Recording]:
+    """The recordings of a folder in the order of their names. Raises `ConfigError` when there are none or one is not as
+    expected.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; give the folder with the recorded requests")
+    recordings = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            recordings.append(Recording(path.name, content["path"], dict(content["headers"]), content["body"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} is no recorded request (path, headers, body): {error!r}") from error
+    if not recordings:
+        raise ConfigError(f"{folder} holds no *.json file")
+    return recordings
+
+
+def headers_for(recording: Recording, key: str, *, strip: bool) -> dict[str, str]:
+    """The recorded headers with our key, less what belongs to the recorded connection and, if asked, all `x-`
+    headers.
+    """
+    kept = {
+        name: value
+        for name, value in recording.headers.items()
+        if name.lower() not in TRANSPORT_HEADERS and not (strip and name.lower().startswith("x-"))
+    }
+    return {**kept, "authorization": f"Bearer {key}"}
+
+
+async def chat(http: httpx.AsyncClient, recording: Recording, headers: Mapping[str, str]) -> Taken:
+    """Send a chat request as recorded and read its answer to the end."""
+    async with http.stream("POST", recording.path, json=recording.body, headers=dict(headers)) as response:
+        text = (await response.aread()).decode()
+        if response.status_code != 200:
+            raise ReplayFailed(f"{recording.file} was answered with {response.status_code}: {text[:500]}")
+        if recording.body.get("stream") and not text.rstrip().endswith("data: [DONE]"):
+            raise ReplayFailed(f"{recording.file}: the stream was cut: …{text[-300:]}")
+        return Taken(
+            file=recording.file,
+            kind=response.headers["x-openclaw-rl-kind"],
+            reason=response.headers.get("x-openclaw-rl-reason", ""),
+            session=response.headers["x-openclaw-rl-session"],
+            turn=response.headers.get("x-openclaw-rl-turn", ""),
+        )
+
+
+async def control(
+    http: httpx.AsyncClient, recording: Recording, headers: Mapping[str, str], before: list[Taken]
+) -> Taken:
+    """Send a control request, and check what it did against what came `before`."""
+    response = await http.post(recording.path, json=recording.body, headers=dict(headers))
+    if response.status_code != 200:
+        raise ReplayFailed(f"{recording.file} was answered with {response.status_code}: {response.text[:500]}")
+    session = recording.body["session_id"]
+    answer = response.json()
+    if recording.path.endswith("/feedback"):
+        target = next((taken for taken in before if taken.turn == answer["turn_id"]), None)
+        expected = next(
+            (taken for taken in reversed(before) if taken.session == session and taken.kind == "main"), None
+        )
+        if expected is not None and target != expected:
+            landed = "an unknown turn" if target is None else target.file
+            raise ReplayFailed(
+                f"{recording.file}: feedback landed on {landed}, not on the last main turn {expected.file}"
+            )
+        return Taken(
+            recording.file,
+            "control",
+            f"feedback {answer['score']:+g} on {target.file if target else answer['turn_id']}",
+            session,
+        )
+    if recording.path.endswith("/session-done"):
+        status = await http.get(f"/rl/sessions/{session}", headers={"authorization": headers["authorization"]})
+        if status.status_code != 200:
+            raise ReplayFailed(f"{recording.file}: its session is unknown: {status.text[:300]}")
+        return Taken(recording.file, "control", f"session-done: {json.dumps(answer)}", session)
+    return Taken(recording.file, "control", recording.path, session)
+
+
+async def replay(target: Service, recordings: list[Recording], *, strip: bool) -> list[Taken]:
+    """Send all recordings one after the other."""
+    taken: list[Taken] = []
+    async with httpx.AsyncClient(
+        base_url=target.url, timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=10.0), trust_env=False
+    ) as http:
+        for recording in recordings:
+            log.print(f"{recording.file} …")
+            headers = headers_for(recording, target.key, strip=strip)
+            if recording.is_control:
+                taken.append(await control(http, recording, headers, taken))
+            else:
+                taken.append(await chat(http, recording, headers))
+    return taken
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Replay and report."""
+    recordings = load(options.folder)
+    async with service(options, {"train": False}) as target:
+        taken = await replay(target, recordings, strip=options.strip_headers)
+    result = [{"file": one.file, "kind": one.kind, "reason": one.reason, "session": one.session} for one in taken]
+    report(
+        options,
+        "recorded requests" + (", without their x- headers" if options.strip_headers else ""),
+        ["file", "kind", "reason", "session"],
+        [list(row.values()) for row in result],
+        result,
+    )
+
+
+def main() -> int:
+    options = parser("Send recorded OpenClaw requests to a service and show what each was taken for.")
+    options.add_argument("folder", type=Path, metavar="DIR", help="folder with the recorded requests (JSON)")
+    options.add_argument("--strip-headers", action="store_true", help="leave out every header that starts with x-")
+    try:
+        asyncio.run(run(options.parse_args()))
+    except OpenClawRLError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

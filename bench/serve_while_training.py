@@ -1,0 +1,197 @@
+"""Does training disturb those who chat? Eight clients stream without a pause, first with training paused, then while it
+runs all the time.
+
+    python -m bench.serve_while_training [--url URL --key KEY] [--json] [--clients 8] [--seconds 40] [--publishes 4]
+
+The clients are simulated students, so that the load is the same in both phases and every complaint is real training
+data; what was said in the first phase is learned in the second, which lasts until `--publishes` versions have been
+published and `--seconds` have passed. Counted: requests, refused (no answer or an error status), cut (a stream without
+its proper end), answers sampled by more than one version, and the gaps between the pieces of each stream. Nothing is
+tried again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from bench.service import log, parser, report, service
+from evaluation.client import ChatClient, CutOff, Message, ServiceError
+from evaluation.conversation import ANSWER_TOKENS
+from evaluation.problems import stream
+from evaluation.statistics import percentile
+from evaluation.student import Student
+from evaluation.together import together
+from shared.errors import OpenClawRLError
+
+LONGEST_PHASE = 240.0
+
+
+@dataclass
+class Phase:
+    """What the clients saw in one phase. `gaps` and `first` in seconds, one entry a gap between pieces, one a
+    request.
+    """
+
+    name: str
+    requests: int = 0
+    refused: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    turns: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+async def ask(client: ChatClient, messages: list[Message], phase: Phase) -> str | None:
+    """One streamed answer with its gaps; `None` when it was refused or cut."""
+    phase.requests += 1
+    begun = time.perf_counter()
+    times: list[float] = []
+    text: list[str] = []
+    turn = ""
+    try:
+        async for delta in client.stream(messages, max_tokens=ANSWER_TOKENS):
+            turn = delta.headers.get("x-openclaw-rl-turn", "")
+            if delta.text:
+                times.append(delta.time)
+                text.append(delta.text)
+    except CutOff as error:
+        phase.cut.append(str(error))
+        return None
+    except ServiceError as error:
+        phase.refused.append(str(error))
+        return None
+    phase.turns.append(turn)
+    if times:
+        phase.first.append(times[0] - begun)
+    phase.gaps += [later - earlier for earlier, later in pairwise(times)]
+    return "".join(text)
+
+
+async def chatter(client: ChatClient, number: int, phase: Phase, over: asyncio.Event) -> None:
+    """One student who asks, reads and reacts, conversation after conversation, until the phase is over."""
+    student = Student(number)
+    for problem in stream("train", number):
+        if over.is_set():
+            return
+        messages: list[Message] = [{"role": "user", "content": student.ask(problem)}]
+        reply = await ask(client, messages, phase)
+        if reply is None or over.is_set():
+            continue
+        reaction = student.react(reply)
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": reaction.text}]
+        await ask(client, messages, phase)
+
+
+async def published(client: ChatClient) -> int:
+    """The number of versions that have ever been live."""
+    versions = (await client.get("/rl/versions"))["versions"]
+    return sum(version["state"] in ("live", "retired") for version in versions)
+
+
+async def hold(client: ChatClient, phase: Phase, *, clients: int, seconds: float, publishes: int) -> int:
+    """Let the students chat for `seconds` and until `publishes` more versions serve (bounded); how many were published
+    meanwhile.
+    """
+    over = asyncio.Event()
+    earlier = await published(client)
+    begun = time.monotonic()
+
+    async def watch() -> None:
+        passed, count = 0.0, 0
+        while passed < LONGEST_PHASE and (passed < seconds or count < publishes):
+            await asyncio.sleep(0.5)
+            passed = time.monotonic() - begun
+            count = await published(client) - earlier
+        over.set()
+
+    first = 1000 * (1 + (phase.name == "training"))
+    await together(watch(), *(chatter(client, first + number, phase, over) for number in range(clients)))
+    phase.seconds = time.monotonic() - begun
+    return await published(client) - earlier
+
+
+async def mixed(client: ChatClient, turns: list[str]) -> int:
+    """How many of these turns were sampled by more than one version."""
+    gate = asyncio.Semaphore(4)
+
+    async def spans(turn: str) -> int:
+        async with gate:
+            explained: dict[str, Any] = await client.get(f"/rl/turns/{turn}")
+            return len(explained["turn"]["versions"])
+
+    return sum(count > 1 for count in await asyncio.gather(*map(spans, turns)))
+
+
+def milliseconds(values: list[float], share: float) -> float | None:
+    """A percentile in milliseconds; `None` without values."""
+    return round(1000 * percentile(values, share), 2) if values else None
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Both phases and the report."""
+    idle, training = Phase("idle"), Phase("training")
+    async with service(options) as target, ChatClient(target.url, target.key, patience=0, timeout=180.0) as client:
+        await client.post("/rl/pause")
+        # Warm up: imports, caches and compiled code are not what is measured.
+        await hold(client, Phase("warm-up"), clients=options.clients, seconds=3, publishes=0)
+        log.print(f"{options.clients} clients stream, training paused …")
+        await hold(client, idle, clients=options.clients, seconds=options.seconds, publishes=0)
+        await client.post("/rl/resume")
+        log.print(f"{options.clients} clients stream while it trains …")
+        publishes = await hold(
+            client, training, clients=options.clients, seconds=options.seconds, publishes=options.publishes
+        )
+        mixed_version = await mixed(client, idle.turns + training.turns)
+    phases = (idle, training)
+    for failure in [failure for phase in phases for failure in phase.refused + phase.cut][:10]:
+        log.print(failure, markup=False)
+    result: dict[str, Any] = {
+        "requests": sum(phase.requests for phase in phases),
+        "refused": sum(len(phase.refused) for phase in phases),
+        "cut": sum(len(phase.cut) for phase in phases),
+        "mixed_version": mixed_version,
+        "publishes": publishes,
+        "gap_p99_ms": {phase.name: milliseconds(phase.gaps, 0.99) for phase in phases},
+        "gap_p50_ms": {phase.name: milliseconds(phase.gaps, 0.5) for phase in phases},
+        "first_token_p50_ms": {phase.name: milliseconds(phase.first, 0.5) for phase in phases},
+        "first_token_p99_ms": {phase.name: milliseconds(phase.first, 0.99) for phase in phases},
+        "seconds": {phase.name: round(phase.seconds, 1) for phase in phases},
+    }
+    rows = [
+        [
+            phase.name,
+            str(phase.requests),
+            str(len(phase.refused)),
+            str(len(phase.cut)),
+            *(f"{milliseconds(phase.gaps, share)} ms" for share in (0.5, 0.99)),
+            *(f"{milliseconds(phase.first, share)} ms" for share in (0.5, 0.99)),
+        ]
+        for phase in phases
+    ]
+    columns = ["phase", "requests", "refused", "cut", "gap p50", "gap p99", "first token p50", "first token p99"]
+    title = f"{options.clients} clients; {publishes} versions published; {mixed_version} answers of mixed versions"
+    report(options, title, columns, rows, result)
+
+
+def main() -> int:
+    options = parser("Eight clients stream, first with training paused, then while it trains.")
+    options.add_argument("--clients", type=int, default=8, help="clients that stream at the same time")
+    options.add_argument("--seconds", type=float, default=40.0, help="shortest length of each phase")
+    options.add_argument("--publishes", type=int, default=4, help="versions to wait for in the second phase")
+    try:
+        asyncio.run(run(options.parse_args()))
+    except OpenClawRLError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

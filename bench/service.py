@@ -1,0 +1,66 @@
+"""What every program here shares: the options, a service (its own, or the one at `--url`), a table and the JSON
+line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from evaluation.service import Service, own_service
+from shared.errors import ConfigError
+
+log = Console(stderr=True)
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """An argument parser with the options that every program has."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--url", help="use the running service at this base URL (without /v1) instead of starting one")
+    options.add_argument("--key", help="key of the service at --url (default: OPENCLAW_RL_API_KEY)")
+    options.add_argument(
+        "--json", action="store_true", help="print one JSON line on stdout and everything else on stderr"
+    )
+    return options
+
+
+@asynccontextmanager
+async def service(options: argparse.Namespace, settings: Mapping[str, Any] | None = None) -> AsyncIterator[Service]:
+    """The service at `--url`, or one of our own with `settings`, ended with the block.
+
+    Raises `ConfigError` when there is a URL and no key.
+    """
+    if options.url is None:
+        log.print("starting a service …")
+        async with own_service(settings) as own:
+            log.print(f"it is ready at {own.url}")
+            yield own
+        return
+    key = options.key or os.environ.get("OPENCLAW_RL_API_KEY", "")
+    if not key:
+        raise ConfigError(f"no key for {options.url}: give --key KEY or set OPENCLAW_RL_API_KEY")
+    yield Service(options.url.rstrip("/").removesuffix("/v1"), key)
+
+
+def report(
+    options: argparse.Namespace, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], result: Any
+) -> None:
+    """Print a table, and with `--json` the result as the one line of stdout."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    if options.json:
+        log.print(table)
+        print(json.dumps(result, ensure_ascii=False), flush=True)
+    else:
+        Console(file=sys.stdout).print(table)
