@@ -295,7 +295,7 @@ class AnswerParser:
         self.done = self.done or not self._parallel
 
     def _leave_reasoning(self) -> None:
-        self._state = _START
+        self._state = _CONTENT
         self._spoken = False
         self._held = ""
 
@@ -303,7 +303,6 @@ class AnswerParser:
         """Reasoning was never closed: the call inside it ended it."""
         waiting, self._waiting = self._waiting, []
         self._leave_reasoning()
-        self._state = _CONTENT
         for token in waiting:
             self._take(token)
 

@@ -68,7 +68,7 @@ def canonical_json(message: Message) -> bytes:
 
 
 def _read(arguments: Any) -> Any:
-    """Arguments that are no object, but JSON all the same, as what they say: a client may have changed their spacing."""
+    """Arguments that are no object, but JSON all the same, as what they say: a client may change their spacing."""
     if not isinstance(arguments, str):
         return arguments
     value = _decode(arguments)

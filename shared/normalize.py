@@ -41,9 +41,9 @@ _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a chat request that decides the prompt.
 
-    `tools` are what the prompt offers (none under `tool_choice: "none"`), `tools_json` their JSON, by which a rendered
-    head is found again. `forced_tool` is "" (free), `ANY_TOOL` ("required") or the name of the tool that has to be
-    called. `parallel_calls` is False when the answer may hold one call only.
+    `tools` are what the prompt offers (none under `tool_choice: "none"`), `tools_json` their JSON (made when it is
+    needed if left out), by which a rendered head is found again. `forced_tool` is "" (free), `ANY_TOOL` ("required") or
+    the name of the tool that has to be called. `parallel_calls` is False when the answer may hold one call only.
     """
 
     messages: list[Message]

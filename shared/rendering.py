@@ -126,7 +126,8 @@ class Prompter:
         mode = self.thinking if thinking is None else thinking
         messages = with_hint(chat.messages, hint) if hint else chat.messages
         try:
-            head, tail = self._render(messages, chat.tools, chat.tools_json, mode)
+            tools_json = chat.tools_json or msgspec.json.encode(chat.tools)
+            head, tail = self._render(messages, chat.tools, tools_json, mode)
         except RecursionError as error:
             raise BadRequest("The request is nested too deeply to be rendered.", param="tools") from error
         forced, forced_text = self._force(chat.forced_tool) if chat.forced_tool else ([], "")
@@ -144,7 +145,7 @@ class Prompter:
         system = first["content"] if first["role"] == "system" else ""
         if len(system) + len(chat.tools_json) > _COLD_CHARACTERS:
             mode = self.thinking if thinking is None else thinking
-            if (mode, system, chat.tools_json) not in self._heads:
+            if (mode, system, chat.tools_json or msgspec.json.encode(chat.tools)) not in self._heads:
                 return True
         for message in chat.messages[1 if system else 0 :]:
             content = message["content"]

@@ -1,4 +1,4 @@
-"""A model folder without weights: a small byte-level tokenizer with Qwen3's control tokens, trained on a few lines of ours."""
+"""A model folder without weights: a small byte-level tokenizer with Qwen3's control tokens, trained on a few lines."""
 
 from __future__ import annotations
 
