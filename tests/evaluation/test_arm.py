@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from evaluation.arm import Plan, run
+from evaluation.client import ChatClient
+from tests.evaluation.pupil import Pupil
+from tests.evaluation.scripted import scripted
+
+
+async def test_an_arm_has_exactly_its_interactions_and_probes_them_against_a_scripted_service() -> None:
+    shown: list[str] = []
+    async with scripted(Pupil(learns_after=8)) as service, ChatClient(service.url, "KEY") as client:
+        plan = Plan(seed=1, interactions=19, problems=6, glances=4)
+        arm = await run(client, plan, changed=lambda arm: shown.append(arm.doing))
+    assert [point.interactions for point in arm.points] == [0, 8, 16, 19]
+    assert [point.probe.count for point in arm.points] == [6, 4, 4, 6]
+    assert [point.probe.style for point in arm.points] == [0.0, 1.0, 1.0, 1.0]
+    assert arm.before.forms == {"structured": 6}
+    assert arm.version == 1
+    assert len(arm.interactions) == 19
+    assert arm.late == 0
+    assert {"probing", "talking", "learning", "done"} <= set(shown)
+
+
+async def test_only_probes_ask_not_to_be_learned_from_against_a_scripted_service() -> None:
+    async with scripted(Pupil()) as service, ChatClient(service.url, "KEY") as client:
+        arm = await run(client, Plan(seed=2, interactions=8, problems=5, glances=5))
+    chats = [(body, headers) for path, body, headers in service.requests if path.startswith("/v1/chat")]
+    probes = [body for body, headers in chats if headers.get("x-rl-train") == "never"]
+    assert len(probes) == 10
+    # The same questions before and after.
+    assert sorted(str(body["messages"]) for body in probes[:5]) == sorted(str(body["messages"]) for body in probes[5:])
+    talked = [body for body, headers in chats if "x-rl-train" not in headers]
+    assert len(arm.turns) == len(talked)
+    asked = {body["messages"][0]["content"] for body in talked}
+    assert not asked & {body["messages"][0]["content"] for body in probes}
+
+
+async def test_a_learner_that_is_not_done_in_time_is_told_and_not_waited_for_against_a_scripted_service() -> None:
+    async with scripted(Pupil(busy=1_000_000)) as service, ChatClient(service.url, "KEY") as client:
+        arm = await run(client, Plan(seed=3, interactions=8, problems=2, glances=2, patience=0.3))
+    assert arm.late == 1
+
+
+async def test_a_control_does_not_wait_for_samples_that_nobody_trains_on_against_a_scripted_service() -> None:
+    pupil = Pupil(learns_after=0, busy=1_000_000)
+    async with scripted(pupil) as service, ChatClient(service.url, "KEY") as client:
+        arm = await run(client, Plan(seed=3, interactions=8, problems=2, glances=2, trained=False))
+    assert arm.late == 0
+    assert arm.after.style == 0.0
