@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared import process
+from shared.errors import ConfigError
+from shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CHILD = (
+    "import time; from shared.process import die_with_parent\n"
+    "die_with_parent(); print('up', flush=True); time.sleep(600)"
+)
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def parent_of(child: str, wrapper: str = "[]") -> subprocess.Popen[str]:
+    """A process that starts `child` as the supervisor does and prints its pid once it is up."""
+    program = (
+        "import os, subprocess, sys, time\n"
+        "environment = os.environ | {'OPENCLAW_RL_PARENT_PID': str(os.getpid())}\n"
+        f"command = {wrapper} + [sys.executable, '-c', {child!r}]\n"
+        "p = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)\n"
+        "p.stdout.readline(); print(p.pid, flush=True); time.sleep(600)"
+    )
+    return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("kernel_helps", [True, False])
+def test_a_child_ends_when_its_parent_is_killed(kernel_helps: bool) -> None:
+    child = CHILD if kernel_helps else "import shared.process as p; p._set_death_signal = lambda: False\n" + CHILD
+    parent = parent_of(child)
+    try:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert alive(pid)
+    finally:
+        parent.kill()
+        parent.communicate()
+    until(lambda: not alive(pid))
+
+
+def test_a_child_behind_a_launcher_ends_too() -> None:
+    parent = parent_of(CHILD + "\n#", wrapper="['/bin/sh', '-c', '\"$@\"; true', 'launcher']")
+    assert parent.stdout is not None
+    launcher = int(parent.stdout.readline())
+    pid = int(Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()[0])
+    assert pid != launcher
+    parent.kill()
+    parent.communicate()
+    until(lambda: not alive(pid))
+    if alive(launcher):
+        os.kill(launcher, signal.SIGKILL)
+
+
+def test_a_process_without_supervisor_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(process.PARENT_VARIABLE, raising=False)
+    process.die_with_parent()
+    monkeypatch.setenv(process.PARENT_VARIABLE, "me")
+    with pytest.raises(ConfigError, match="OPENCLAW_RL_PARENT_PID = 'me' is not a process id"):
+        process.die_with_parent()
+
+
+def test_any_program_can_be_bound_to_its_parent() -> None:
+    program = (
+        "import os, subprocess, time\n"
+        "from shared.process import ending_with\n"
+        "p = subprocess.Popen(['sleep', '600'], preexec_fn=ending_with(os.getpid()))\n"
+        "print(p.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate()
+    until(lambda: not alive(pid))
+
+
+def test_one_role_of_a_data_folder_is_held_once(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path, "engine")
+    FolderLock(tmp_path, "proxy").release()
+    with pytest.raises(ConfigError, match=rf"in use: process {os.getpid()} runs its engine.*--data"):
+        FolderLock(tmp_path, "engine")
+    lock.release()
+    lock.release()
+    FolderLock(tmp_path, "engine").release()
+
+
+def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from shared.process import FolderLock\n"
+        f"lock = FolderLock(Path({str(tmp_path)!r}), 'engine')\n"
+        "print('held', flush=True); import time; time.sleep(600)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(ConfigError, match=f"process {holder.pid}"):
+        FolderLock(tmp_path, "engine")
+    holder.kill()
+    holder.communicate()
+    FolderLock(tmp_path, "engine").release()
+
+
+def test_a_taken_port_is_named_with_the_way_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"127.0.0.1:{port} cannot be bound .*--engine-port"):
+            claim_port("127.0.0.1", port, setting="engine_port")
+    assert claim_port("127.0.0.1", port, setting="engine_port") == port
+    assert claim_port("127.0.0.1", 0, setting="port") > 0
+    with pytest.raises(ConfigError, match="cannot be bound"):
+        claim_port("no.such.host.invalid", 0, setting="port")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+def test_addresses_of_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
+def test_addresses_that_others_reach(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_small_files_are_replaced_whole_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "card.json"
+    write_json(path, {"pid": 1}, mode=0o600)
+    write_json(path, {"pid": 2}, mode=0o600)
+    assert read_json(path) == {"pid": 2}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [file.name for file in path.parent.iterdir()] == ["card.json"]
+
+
+def test_a_missing_or_foreign_file_is_nothing(tmp_path: Path) -> None:
+    assert read_json(tmp_path / "absent.json") is None
+    (tmp_path / "half.json").write_text('{"pid":')
+    assert read_json(tmp_path / "half.json") is None
+    (tmp_path / "list.json").write_text("[]")
+    assert read_json(tmp_path / "list.json") is None
+
+
+def test_a_process_that_is_gone_is_not_alive() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert not alive(gone.pid)
+    assert alive(os.getpid())
+    assert alive(1)
