@@ -13,6 +13,7 @@ nothing of that gets past here. A canonical message is a plain dict:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -62,17 +63,17 @@ def normalize_chat(body: Mapping[str, Any], *, images: bool = False) -> ChatInpu
     """A decoded `/v1/chat/completions` body as canonical input. `images`: whether the policy sees. Raises
     `BadRequest`."""
     messages = normalize_messages(body.get("messages"), images=images)
-    tools = _tools(body.get("tools"))
+    tools, tools_json = _tools(body.get("tools"))
     forced = _forced_tool(body.get("tool_choice"), tools)
     parallel = body.get("parallel_tool_calls")
     if parallel is not None and not isinstance(parallel, bool):
         _refuse("parallel_tool_calls must be true or false.", "parallel_tool_calls")
     if body.get("tool_choice") == "none":
-        tools = []
+        tools, tools_json = [], b""
     return ChatInput(
         messages=messages,
         tools=tools,
-        tools_json=_encode(tools, "tools") if tools else b"",
+        tools_json=tools_json,
         forced_tool=forced,
         parallel_calls=parallel is not False,
     )
@@ -165,7 +166,7 @@ def _part(part: Any, where: str, images: bool) -> dict[str, Any]:
         url = image.get("url") if isinstance(image, dict) else image
         if not isinstance(url, str):
             _refuse(f"{where}.image_url must hold a url.", where)
-        return {"type": "image_url", "image_url": {"url": url}}
+        return {"type": "image_url", "image_url": {"url": clean_text(url)}}
     if kind in _MEDIA_PARTS:
         sees = "text and image_url parts only" if images else "text only"
         _refuse(
@@ -195,15 +196,22 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
         arguments = {}
     elif isinstance(arguments, str):
         arguments = parse_arguments(clean_text(arguments))
-    elif not isinstance(arguments, dict) or too_deep(arguments):
+    elif isinstance(arguments, dict) and not too_deep(arguments):
+        arguments = _clean(arguments)
+    else:
         _refuse(f"{where}.function.arguments must be a string of JSON.", f"{where}.function.arguments")
     identity = call.get("id")
-    return {"id": identity if isinstance(identity, str) else "", "name": clean_text(name), "arguments": arguments}
+    return {
+        "id": clean_text(identity) if isinstance(identity, str) else "",
+        "name": clean_text(name),
+        "arguments": arguments,
+    }
 
 
-def _tools(tools: Any) -> list[dict[str, Any]]:
-    if tools is None:
-        return []
+def _tools(tools: Any) -> tuple[list[dict[str, Any]], bytes]:
+    """The tools and their JSON."""
+    if not tools and (tools is None or isinstance(tools, list)):
+        return [], b""
     if not isinstance(tools, list):
         _refuse("tools must be an array.", "tools")
     for index, tool in enumerate(tools):
@@ -215,7 +223,13 @@ def _tools(tools: Any) -> list[dict[str, Any]]:
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not name:
             _refuse(f"{where}.function.name is missing.", f"{where}.function.name")
-    return tools
+    try:
+        return tools, msgspec.json.encode(tools)
+    except UnicodeEncodeError:
+        tools = _clean(tools)
+        return tools, msgspec.json.encode(tools)
+    except RecursionError as error:
+        raise BadRequest("tools are nested too deeply.", param="tools", code="invalid_value") from error
 
 
 def _forced_tool(choice: Any, tools: list[dict[str, Any]]) -> str:
@@ -255,11 +269,8 @@ def clean_text(text: str) -> str:
     return text
 
 
-def _encode(value: Any, where: str) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except (UnicodeEncodeError, RecursionError) as error:
-        raise BadRequest(f"{where} cannot be written as JSON: {error}.", param=where) from error
+def _clean(value: Any) -> Any:
+    return json.loads(clean_text(json.dumps(value, ensure_ascii=False)))
 
 
 def _show(value: Any) -> str:

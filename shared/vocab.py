@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -88,15 +88,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         ) from error
     for token in spec.get("added_tokens") or ():
         token["special"] = True
-    # A post-processor would add tokens (a beginning-of-text, say) to every piece; the renderer writes those itself.
     tokenizer = Tokenizer.from_str(json.dumps(spec))
     tokenizer.encode_special_tokens = True
     return tokenizer
-
-
-def control_ids(vocab: Vocab, names: Sequence[str]) -> dict[int, str]:
-    """Ids of those of the control tokens `names` that the vocabulary has."""
-    return {vocab.added[name]: name for name in names if name in vocab.added}
 
 
 def _byte_alphabet() -> dict[str, int]:

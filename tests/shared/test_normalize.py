@@ -82,6 +82,31 @@ def test_half_an_emoji_is_a_replacement_character() -> None:
     assert normalize(role="user", content="cut \ud83d")["content"] == "cut �"
 
 
+def test_half_an_emoji_in_a_tool_or_an_argument_does_no_harm() -> None:
+    tool = {"type": "function", "function": {"name": "read", "description": "cut \ud83d"}}
+    chat = normalize_chat({"messages": [HELLO], "tools": [tool]})
+    assert chat.tools[0]["function"]["description"] == "cut �"
+    for arguments in ({"path": "cut \ud83d"}, '{"path": "cut \ud83d"}'):
+        message = normalize(role="assistant", content=None, tool_calls=[call(arguments)])
+        assert message["tool_calls"][0]["arguments"] == {"path": "cut �"}
+
+
+def test_odd_but_understandable_parts() -> None:
+    parts = ["a", {"type": "input_text", "text": "b"}, {"type": "refusal", "refusal": "c"}]
+    assert normalize(role="assistant", content=parts)["content"] == "abc"
+    assert normalize(role="assistant", content=None, tool_calls=[call(None)])["tool_calls"][0]["arguments"] == {}
+
+
+def test_tools_nested_beyond_reason_are_refused() -> None:
+    deep: Any = {}
+    for _ in range(5000):
+        deep = {"items": deep}
+    with pytest.raises(BadRequest, match="too deeply"):
+        normalize_chat({"messages": [HELLO], "tools": [{"type": "function", "function": {"name": "a", "x": deep}}]})
+    with pytest.raises(BadRequest, match="must be a string of JSON"):
+        normalize(role="assistant", content=None, tool_calls=[call(deep)])
+
+
 @pytest.mark.parametrize(
     ("messages", "param"),
     [
@@ -126,6 +151,8 @@ def test_a_model_that_sees_gets_the_images() -> None:
     (message,) = normalize_messages([{"role": "user", "content": content}], images=True)
     assert message["content"][1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     assert text_of(message) == "what is this"
+    with pytest.raises(BadRequest, match="must hold a url"):
+        normalize_messages([{"role": "user", "content": [{"type": "image_url"}]}], images=True)
     with pytest.raises(BadRequest, match="image_url parts only"):
         normalize_messages([{"role": "user", "content": [{"type": "input_audio"}]}], images=True)
 

@@ -267,6 +267,22 @@ async def test_a_cold_prompt_is_rendered_beside_the_event_loop() -> None:
     assert (await fresh.render_async(asked)).ids() == prompt.ids()
 
 
+def test_a_long_tool_answer_is_cold_once() -> None:
+    fresh = Prompter(tiny_model())
+    asked = chat(user(), calling("{}"), tool("rows " * 3000))
+    assert fresh.is_cold(asked)
+    fresh.render(asked)
+    assert not fresh.is_cold(asked)
+
+
+def test_more_sessions_than_heads_are_kept_go_on_rendering() -> None:
+    first = chat(system("session 0"), user())
+    expected = prompter().render(first).ids()
+    for number in range(300):
+        prompter().render(chat(system(f"session {number}"), user()))
+    assert prompter().render(first).ids() == expected
+
+
 def test_a_small_cache_gives_the_same_prompts() -> None:
     small = Prompter(tiny_model(), cache_bytes=2000)
     for messages in CONVERSATIONS * 2:
