@@ -1,0 +1,143 @@
+"""What this trainer does beyond the contract: which teacher it hears, what it keeps, which settings it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from transformers import AutoModelForCausalLM
+
+from shared import losses
+from shared.errors import ConfigError, TrainerError
+from shared.records import Sample
+from shared.trainer import Recipe
+from trainer_local import teacher, transformers_trainer
+from trainer_local.transformers_trainer import TransformersTrainer, create
+from trainer_local.weights import whole_folder
+
+from .tiny import VOCABULARY, anchor, sample, settings, write_policy
+
+RECIPE = Recipe(learning_rate=1e-2)
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_policy(tmp_path_factory.mktemp("policy"))
+
+
+def plain_log_probs(policy: Path, prompt: Any, response: Any) -> torch.Tensor:
+    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[*prompt, *response]])).logits[0]
+    return losses.log_softmax(logits[len(prompt) - 1 : -1])
+
+
+async def first_loss(trainer: TransformersTrainer, samples: list[Sample], **changes: Any) -> dict[str, float]:
+    """Metrics of one epoch, whose losses are those of the untouched policy."""
+    return dict((await trainer.step(samples, Recipe(epochs=1, **changes))).metrics)
+
+
+async def test_the_distillation_loss_is_the_one_worked_out_with_plain_transformers(policy: Path) -> None:
+    samples = [sample(1, hints=3, response=5), sample(2, hints=1, response=2)]
+    total, tokens = 0.0, 0
+    for one in samples:
+        targets = [plain_log_probs(policy, hinted, one.response_ids) for hinted in one.hinted_prompts]
+        student = plain_log_probs(policy, one.prompt_ids, one.response_ids)
+        total += float(losses.reverse_kl(student, losses.ensemble_target(torch.stack(targets))).sum())
+        tokens += len(one.response_ids)
+    metrics = await first_loss(create(settings(policy)), samples)
+    assert metrics["loss/distill"] == pytest.approx(total / tokens, rel=1e-4)
+
+
+async def test_the_policy_loss_is_taken_at_the_temperature_of_the_sampling(policy: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
+    one = sample(1, hints=0, reward=1.0, explicit=True, temperature=0.5)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[*one.prompt_ids, *one.response_ids]])).logits[0]
+    log_probs = losses.log_softmax(logits[len(one.prompt_ids) - 1 : -1], 0.5)
+    behavior = losses.sampled_logprobs(log_probs, torch.tensor(one.response_ids)).tolist()
+    metrics = await first_loss(create(settings(policy)), [replace(one, logprobs=behavior)])
+    assert metrics["ratio/mean"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["loss/binary"] == pytest.approx(-1.0, abs=1e-4)
+
+
+async def test_an_anchor_costs_nothing_at_the_base_and_holds_the_policy_back_later(policy: Path) -> None:
+    trainer = create(settings(policy))
+    assert (await first_loss(trainer, [anchor(1)]))["loss/anchor"] == pytest.approx(0.0, abs=1e-6)
+
+    free, held = create(settings(policy)), create(settings(policy))
+    anchors = [anchor(seed) for seed in range(10, 14)]
+    for _ in range(5):
+        await free.step([sample(1)], RECIPE)
+        await held.step([sample(1), *anchors], RECIPE)
+    drift = [(await first_loss(one, anchors))["loss/anchor"] for one in (free, held)]
+    assert drift[1] < 0.5 * drift[0]
+
+
+async def test_the_teacher_stays_the_base_while_the_policy_moves(policy: Path) -> None:
+    for lora in (True, False):
+        trainer = create(settings(policy, lora=lora))
+        for _ in range(3):
+            await trainer.step([sample(1)], RECIPE)
+        one = sample(2)
+        target = losses.ensemble_target(
+            torch.stack([plain_log_probs(policy, hinted, one.response_ids) for hinted in one.hinted_prompts])
+        )
+        await trainer.export(str(policy.parent / f"moved{lora}"))
+        student = plain_log_probs(policy.parent / f"moved{lora}", one.prompt_ids, one.response_ids)
+        metrics = await first_loss(trainer, [one])
+        assert metrics["loss/distill"] == pytest.approx(float(losses.reverse_kl(student, target).mean()), rel=1e-3)
+
+
+async def test_teaching_in_slices_that_fit_in_memory_learns_the_same(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = [sample(seed) for seed in range(1, 6)] + [anchor(9)]
+    whole = await create(settings(policy)).step(samples, RECIPE)
+    held = 2 * 4 * VOCABULARY * 4
+    monkeypatch.setattr(transformers_trainer, "slices", lambda lengths, size: teacher.slices(lengths, size, held))
+    sliced = await create(settings(policy)).step(samples, RECIPE)
+    assert sliced.metrics["loss/total"] == pytest.approx(whole.metrics["loss/total"], rel=1e-4)
+
+
+def test_slices_hold_every_sample_once_and_fit() -> None:
+    assert teacher.slices([3, 3, 0, 3, 9, 1], vocab_size=10, target_bytes=240) == [[0, 1, 2], [3], [4], [5]]
+
+
+async def test_the_target_modules_are_a_setting(policy: Path, tmp_path: Path) -> None:
+    trainer = create(settings(policy, lora_targets="q_proj, v_proj"))
+    checkpoint = await trainer.save(str(tmp_path / "1"))
+    config = json.loads((Path(checkpoint.served) / "adapter_config.json").read_text())
+    assert sorted(config["target_modules"]) == ["q_proj", "v_proj"]
+    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (4, 8.0, str(policy))
+
+
+def test_settings_that_cannot_work_are_refused_in_words(policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lora_targets"):
+        create(settings(policy, lora_targets="no_such_module"))
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        create(settings(tmp_path))
+    with pytest.raises(ConfigError, match="device"):
+        create(settings(policy, device="quantum"))
+
+
+async def test_a_checkpoint_of_other_settings_is_refused(policy: Path, tmp_path: Path) -> None:
+    checkpoint = await create(settings(policy)).save(str(tmp_path / "1"))
+    with pytest.raises(TrainerError, match="lora_rank"):
+        await create(settings(policy, lora_rank=8)).restore(checkpoint.path)
+    with pytest.raises(TrainerError, match="other weights"):
+        await create(settings(policy, lora=False)).restore(checkpoint.path)
+
+
+def test_a_folder_that_could_not_be_finished_leaves_the_old_one(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "1") as folder:
+        (folder / "a").write_text("old")
+    with pytest.raises(TrainerError, match="space"), whole_folder(tmp_path / "1") as folder:
+        (folder / "a").write_text("new")
+        raise OSError(28, "No space left on device")
+    assert (tmp_path / "1" / "a").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]

@@ -1,0 +1,175 @@
+"""Loading a Hugging Face causal language model for training, and writing what it becomes so that a crash leaves no
+half folder.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from shared.errors import ConfigError, TrainerError
+from shared.settings import Settings
+
+FORMAT = 1
+
+
+def choose_device(name: str) -> torch.device:
+    """The device a setting names; `auto` is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device = {name!r} is no torch device: use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device = {name!r}, but torch finds no CUDA device: use cpu or auto")
+    return device
+
+
+class Weights:
+    """A policy that can be trained beside its frozen base: LoRA over one model, or all weights beside a copy.
+
+    `model` is what is trained, `parameters` its trainable parameters by name, in a fixed order. Single precision on a
+    CPU and for full training; on CUDA the base under LoRA is bfloat16 and the adapter single precision.
+    """
+
+    def __init__(self, settings: Settings, device: torch.device) -> None:
+        self.source = settings.model
+        self.tokenizer_source = settings.tokenizer_path
+        self.lora = settings.lora
+        half = settings.lora and device.type == "cuda"
+        try:
+            plain = AutoModelForCausalLM.from_pretrained(
+                settings.model, dtype=torch.bfloat16 if half else torch.float32
+            )
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"model = {settings.model!r} cannot be loaded as a causal language model: {error}"
+            ) from error
+        plain.config.use_cache = False
+        self.plain: Any = plain.to(device).eval()
+        if settings.lora:
+            self._frozen: Any = None
+            targets = settings.lora_targets.strip()
+            try:
+                self.model: Any = get_peft_model(
+                    self.plain,
+                    LoraConfig(
+                        r=settings.lora_rank,
+                        lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]
+                        lora_dropout=settings.lora_dropout,
+                        target_modules=targets
+                        if targets == "all-linear"
+                        else [name.strip() for name in targets.split(",")],
+                        task_type="CAUSAL_LM",
+                        base_model_name_or_path=settings.model,
+                    ),
+                )
+            except ValueError as error:
+                raise ConfigError(f"lora_targets = {targets!r} does not fit {settings.model!r}: {error}") from error
+            self.model.eval()
+        else:
+            self._frozen = copy.deepcopy(self.plain).requires_grad_(False)
+            self.model = self.plain.requires_grad_(True)
+        self.parameters: dict[str, Tensor] = {
+            name: part for name, part in self.model.named_parameters() if part.requires_grad
+        }
+        self.vocab_size = int(self.plain.get_output_embeddings().weight.shape[0])
+
+    @contextmanager
+    def base(self) -> Iterator[Any]:
+        """The frozen base while the block runs; the adapter and its dropout are off meanwhile."""
+        training = self.model.training
+        self.model.eval()
+        with self.model.disable_adapter() if self.lora else nullcontext():
+            yield self.model if self._frozen is None else self._frozen
+        self.model.train(training)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of every trainable parameter."""
+        return {name: part.detach().clone() for name, part in self.parameters.items()}
+
+    def assign(self, values: Mapping[str, Tensor]) -> None:
+        """Set every trainable parameter; `TrainerError` where names or shapes are others."""
+        if values.keys() != self.parameters.keys():
+            raise TrainerError("The checkpoint holds other weights than the settings train (model, lora, lora_targets)")
+        with torch.no_grad():
+            for name, part in self.parameters.items():
+                if part.shape != values[name].shape:
+                    raise TrainerError(
+                        f"{name} is {tuple(values[name].shape)} in the checkpoint and {tuple(part.shape)} with these "
+                        "settings (lora_rank)"
+                    )
+                part.copy_(values[name])
+
+    def write_served(self, folder: Path) -> None:
+        """What an engine loads: a PEFT adapter, or a Hugging Face folder where all weights are trained."""
+        if self.lora:
+            self.model.save_pretrained(folder, save_embedding_layers=False)
+            (folder / "README.md").unlink(missing_ok=True)
+        else:
+            self._write_whole(self.model, folder)
+
+    def write_merged(self, folder: Path) -> None:
+        """A Hugging Face folder with full weights and tokenizer that needs no base and no adapter."""
+        self._write_whole(copy.deepcopy(self.model).merge_and_unload() if self.lora else self.model, folder)
+
+    def _write_whole(self, model: Any, folder: Path) -> None:
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(self.tokenizer_source).save_pretrained(folder)
+
+
+@contextmanager
+def whole_folder(path: str | Path) -> Iterator[Path]:
+    """A folder that appears at `path` complete and synced when the block ends, or not at all. What was there is
+    replaced.
+
+    Files get mode 0644: an engine under another user reads them too.
+    """
+    target = Path(path)
+    mark = uuid.uuid4().hex[:8]
+    scratch = target.with_name(f".{target.name}.{mark}.tmp")
+    old = target.with_name(f".{target.name}.{mark}.old")
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        for folder, _, files in os.walk(scratch):
+            for name in files:
+                file = Path(folder) / name
+                file.chmod(0o644)
+                _sync(file)
+            _sync(Path(folder))
+        if target.exists():
+            target.rename(old)
+        scratch.rename(target)
+        _sync(target.parent)
+    except OSError as error:
+        raise TrainerError(f"Could not write {target}: {error}. Check the space and the rights there") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write `value` as indented JSON."""
+    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
