@@ -171,6 +171,9 @@ def demo(options: Options) -> None:
     result["curve"] = str(picture)
     (options.out / "demo.json").write_text(json.dumps(result, indent=2) + "\n")
     console.print(_table(runs))
+    lost = [turn for group in runs.values() for run in group for turn in run.lost]
+    if lost:
+        console.print(f"{len(lost)} acknowledged turns are not in the journal: {', '.join(lost[:5])} …", style="red")
     for late in [run for run in runs["trained"] if run.late]:
         console.print(
             f"seed {late.plan.seed}: {late.late} times the learner was not done in time, and the student went on"
@@ -244,6 +247,9 @@ def summary(options: Options, runs: dict[str, list[Arm]]) -> dict[str, Any]:
             entry[measure] = [round(end.mean, 4) for end in ends]
             entry[f"{measure}_ci"] = [None if end.half_width is None else round(end.half_width, 4) for end in ends]
         entry["versions"] = [run.version for run in runs[name]]
+        entry["turns"] = sum(len(run.turns) for run in runs[name])
+        entry["lost_turns"] = sum(len(run.lost) for run in runs[name])
+        entry["retries"] = sum(run.retries for run in runs[name])
         entry["points"] = [
             [[point.interactions, round(point.probe.style, 4), round(point.probe.accuracy, 4)] for point in run.points]
             for run in runs[name]

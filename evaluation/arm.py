@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluation.client import ChatClient
+from evaluation.client import ChatClient, ServiceError
 from evaluation.conversation import Interaction, converse
 from evaluation.probe import Probe, probe
 from evaluation.problems import stream, take
@@ -49,8 +49,11 @@ class Point:
 
 @dataclass
 class Arm:
-    """What came of an arm; also its state while it runs. `turns` are the ids of all answers that arrived whole (as
-    acknowledged).
+    """What came of an arm; also its state while it runs.
+
+    `turns` are the ids of all answers that arrived whole (so they were acknowledged), `lost` those of them that the
+    service does not know afterwards. `late` counts waits that the learner outlasted, `retries` requests that had to be
+    sent again.
     """
 
     plan: Plan
@@ -59,6 +62,7 @@ class Arm:
     turns: list[str] = field(default_factory=list)
     version: int = 0
     late: int = 0
+    lost: list[str] = field(default_factory=list)
     retries: int = 0
     doing: str = ""
 
@@ -109,6 +113,8 @@ async def run(client: ChatClient, plan: Plan, *, changed: Callable[[Arm], None] 
             break
         conversation = await converse(client, student, problem, most=min(2, left), heard=heard)
         arm.turns += [reply.turn_id for reply in conversation.replies]
+    show("checking")
+    arm.lost = await missing(client, arm.turns)
     show("done")
     return arm
 
@@ -126,3 +132,16 @@ async def digested(client: ChatClient, plan: Plan) -> bool:
                 return True
         await asyncio.sleep(POLL_SECONDS)
     return False
+
+
+async def missing(client: ChatClient, turns: Sequence[str]) -> list[str]:
+    """Which of these acknowledged turns the service does not know."""
+    lost = []
+    for turn in turns:
+        try:
+            await client.get(f"/rl/turns/{turn}")
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            lost.append(turn)
+    return lost

@@ -23,6 +23,7 @@ class Pupil:
         self.reactions = 0
         self.polls = 0
         self.turns = 0
+        self.forgotten: set[str] = set()
 
     @property
     def version(self) -> int:
@@ -36,6 +37,9 @@ class Pupil:
             return plain({"version": {"live": self.version}, "backlog": {"unjudged": 0, "ready": 8 if working else 0}})
         if path == "/rl/versions":
             return plain({"versions": [{"number": 0, "state": "retired"}, {"number": 1, "state": "live"}]})
+        if path.startswith("/rl/turns/"):
+            known = path.rpartition("/")[2] not in self.forgotten
+            return plain({"turn": {}}) if known else plain({"error": {"message": "no such turn"}}, 404)
         probe = "x-rl-train" in headers
         if not probe and len(body["messages"]) > 1:
             self.reactions += 1

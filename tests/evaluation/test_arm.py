@@ -47,3 +47,11 @@ async def test_a_control_does_not_wait_for_samples_that_nobody_trains_on_against
         arm = await run(client, Plan(seed=3, interactions=8, problems=2, glances=2, trained=False))
     assert arm.late == 0
     assert arm.after.style == 0.0
+
+
+async def test_acknowledged_turns_that_the_service_does_not_know_are_told_against_a_scripted_service() -> None:
+    pupil = Pupil()
+    pupil.forgotten.add("turn_4")
+    async with scripted(pupil) as service, ChatClient(service.url, "KEY") as client:
+        arm = await run(client, Plan(seed=4, interactions=4, batch=4, problems=2, glances=2))
+    assert arm.lost == ["turn_4"]

@@ -1,0 +1,79 @@
+"""kill -9 of the learner, the engine and the proxy while the student talks: each comes back, nothing acknowledged is
+lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evaluation.arm import Arm, Plan, run
+from evaluation.client import ChatClient
+from evaluation.service import Service, own_service
+from evaluation.together import together
+
+MODULES = {"learner": "learner.main", "engine": "trainer_local.embedded.server", "proxy": "proxy.main"}
+BACK_SECONDS = 60.0
+
+
+def _child(service: Service, role: str) -> psutil.Process | None:
+    """The supervisor's child with this role."""
+    assert service.pid is not None
+    for process in psutil.Process(service.pid).children(recursive=True):
+        try:
+            if MODULES[role] in process.cmdline():
+                return process
+        except psutil.NoSuchProcess:
+            continue
+    return None
+
+
+async def _kill_and_wait_for_another(service: Service, role: str) -> None:
+    victim = _child(service, role)
+    assert victim is not None, f"no {role} is running"
+    victim.kill()
+    deadline = time.monotonic() + BACK_SECONDS
+    while time.monotonic() < deadline:
+        successor = _child(service, role)
+        if successor is not None and successor.pid != victim.pid:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail(f"the {role} did not come back within {BACK_SECONDS:.0f} s")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_the_student_goes_on_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    plan = Plan(seed=1, interactions=12, batch=4, problems=8, glances=4, patience=120.0)
+    reached = {count: asyncio.Event() for count in (1, 5, 9)}
+    settings = {"batch_size": plan.batch, "rehearsals": 4, "anchors": 2, "seed": 1}
+
+    def changed(arm: Arm) -> None:
+        for count, event in reached.items():
+            if len(arm.interactions) >= count:
+                event.set()
+
+    async with own_service(settings, keep=tmp_path) as service, ChatClient(service.url, service.key) as client:
+        arms: list[Arm] = []
+
+        async def talk() -> None:
+            arms.append(await run(client, plan, changed=changed))
+
+        async def kill() -> None:
+            for (_, event), role in zip(sorted(reached.items()), MODULES, strict=True):
+                await event.wait()
+                await _kill_and_wait_for_another(service, role)
+
+        await together(talk(), kill())
+        (arm,) = arms
+        assert len(arm.interactions) == plan.interactions
+        assert arm.lost == []
+        assert arm.version >= 1
+        for turn in arm.turns:
+            assert (await client.get(f"/rl/turns/{turn}"))["turn"]["status"] == "complete"
+        sessions = (await client.get("/rl/sessions", limit=100))["sessions"]
+        assert sum(session["main"] for session in sessions) >= len(arm.turns)
