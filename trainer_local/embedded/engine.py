@@ -1,0 +1,243 @@
+"""The engine without HTTP: checks requests, finds their version, and carries events from the model's thread to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
+
+from trainer_local.checkpoint import CheckpointError, load_model, resolve_device, resolve_dtype
+from trainer_local.embedded.decoding import Runner
+from trainer_local.embedded.jobs import Event, Job
+from trainer_local.embedded.scheduler import Scheduler
+from trainer_local.embedded.weights import UnknownVersion, Version, Versions
+from trainer_local.embedded.wire import GenerateRequest, Refused, UpdateWeights
+
+log = logging.getLogger(__name__)
+_MOST_TOPS = 1024
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine is set up; the command line of `server` in one object. `live` is (number, folder) of the live version."""
+
+    model: str
+    tokenizer: str = ""
+    device: str = "auto"
+    dtype: str = "auto"
+    context_length: int = 0
+    max_batch: int = 32
+    max_versions: int = 4
+    max_queue: int = 256
+    cache_bytes: int = 512 << 20
+    checkpoints: str = ""
+    live: tuple[int, str] | None = None
+
+
+class EmbeddedEngine:
+    """One base model, its versions in memory and the thread that samples from them."""
+
+    def __init__(self, options: Options) -> None:
+        """Load the base model and the live version. Raises `CheckpointError` when the base cannot be loaded."""
+        device = resolve_device(options.device)
+        if device.type == "cpu":
+            torch.set_num_threads(1)
+        base = load_model(options.model, device, resolve_dtype(options.dtype, device))
+        runner = Runner(base)
+        runner.prepare(base)
+        self.options = options
+        self.tokenizer = _load_tokenizer(options.tokenizer or options.model)
+        self.versions = Versions(
+            base,
+            options.model,
+            runner,
+            limit=options.max_versions,
+            checkpoints=Path(options.checkpoints) if options.checkpoints else None,
+        )
+        config = base.config.get_text_config()
+        self.vocabulary = int(config.vocab_size)
+        own_limit = int(getattr(config, "max_position_embeddings", 0) or 0)
+        self.context_length = min(options.context_length or own_limit, own_limit or options.context_length)
+        if self.context_length <= 0:
+            raise CheckpointError(f"{options.model} names no context length: give one with --context-length")
+        self.live_error = ""
+        if options.live is not None and options.live[0] != 0:
+            self._load_live(*options.live)
+        self.scheduler = Scheduler(
+            self.versions,
+            runner,
+            self._from_worker,
+            max_batch=options.max_batch,
+            max_queue=options.max_queue,
+            cache_bytes=options.cache_bytes,
+            eos=_ends(base, self.tokenizer, options.model),
+            decode_text=self._decode if self.tokenizer is not None else None,
+        )
+        self._jobs: set[Job] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.healthy = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to serve; events are handed over in `loop`."""
+        self._loop = loop
+        self.scheduler.start()
+        self.healthy = True
+
+    def stop(self) -> None:
+        """End the model's thread; jobs under way end as aborted."""
+        self.healthy = False
+        self.scheduler.stop()
+        self.versions.close()
+
+    async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Job:
+        """Queue a request; its events go to `receive`. Loads the version asked for if it is only on disk. Raises `Refused`."""
+        self._check(request)
+        version = await self._version(request.version())
+        job = Job(request, version, receive)
+        if request.rid:
+            job.rid = request.rid
+        try:
+            self.scheduler.submit(job)
+        except Refused:
+            self.versions.release(version)
+            raise
+        self._jobs.add(job)
+        return job
+
+    def abort(self, job: Job) -> None:
+        """End a job; nothing happens if it has ended."""
+        if job in self._jobs:
+            self.scheduler.abort(job)
+
+    def abort_rid(self, rid: str | None) -> None:
+        """End every job of this request id; `None` ends all."""
+        for job in list(self._jobs):
+            if rid is None or job.rid == rid:
+                self.scheduler.abort(job)
+
+    async def load(self, wanted: UpdateWeights) -> int:
+        """Load a folder as a version (the next number if none is given). Raises `Refused` and changes nothing."""
+        try:
+            number = max(self.versions.numbers()) + 1 if wanted.weight_version is None else int(wanted.weight_version)
+        except ValueError:
+            raise Refused(f"weight_version must be a number, not {wanted.weight_version!r}") from None
+        if number < 0:
+            raise Refused("weight_version must not be negative")
+        try:
+            await asyncio.wrap_future(self.versions.load(number, wanted.model_path, live=wanted.live))
+        except CheckpointError as error:
+            raise Refused(
+                f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
+            ) from error
+        return number
+
+    def info(self) -> dict[str, Any]:
+        """The body of `/model_info`: SGLang's fields and ours."""
+        live = self.versions.live
+        return {
+            "model_path": self.options.model,
+            "tokenizer_path": self.options.tokenizer or self.options.model,
+            "is_generation": True,
+            "weight_version": str(live),
+            "openclaw_rl": True,
+            "live": live,
+            "live_error": self.live_error,
+            "versions": self.versions.numbers(),
+            "context_length": self.context_length,
+            "vocab_size": self.vocabulary,
+            "packed": self.versions.runner.packed,
+            "cache_bytes": sum(tree.nbytes for tree in self.versions.trees()),
+            **self.scheduler.load(),
+        }
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of an answer, "" without a tokenizer."""
+        return "" if self.tokenizer is None else str(self.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def _check(self, request: GenerateRequest) -> None:
+        ids = request.input_ids
+        params = request.sampling_params
+        if not ids:
+            raise Refused("input_ids is empty: a prompt has at least one token")
+        if min(ids) < 0 or max(ids) >= self.vocabulary:
+            raise Refused(f"input_ids has a token outside the vocabulary (0 to {self.vocabulary - 1})")
+        if problem := params.problem():
+            raise Refused(f"sampling_params: {problem}")
+        if any(not 0 <= token < self.vocabulary for token in params.stop_token_ids or ()):
+            raise Refused("sampling_params: stop_token_ids has a token outside the vocabulary")
+        if params.stops and self.tokenizer is None:
+            raise Refused("sampling_params: stop strings need a tokenizer, and the model has none")
+        if request.logprob_start_len is not None and request.logprob_start_len > len(ids):
+            raise Refused("logprob_start_len is beyond the prompt")
+        if not 0 <= request.top_logprobs_num <= min(_MOST_TOPS, self.vocabulary):
+            raise Refused(f"top_logprobs_num must be between 0 and {min(_MOST_TOPS, self.vocabulary)}")
+        if len(ids) + params.max_new_tokens > self.context_length:
+            raise Refused(
+                f"Requested token count exceeds the model's maximum context length of {self.context_length} tokens. You requested a "
+                f"total of {len(ids) + params.max_new_tokens} tokens: {len(ids)} tokens from the input messages and "
+                f"{params.max_new_tokens} tokens for the completion.",
+                code="context_length_exceeded",
+            )
+
+    async def _version(self, number: int | None) -> Version:
+        while (version := self.versions.acquire(number)) is None:
+            assert number is not None
+            try:
+                await asyncio.wrap_future(self.versions.fetch(number))
+            except UnknownVersion as error:
+                raise Refused(f"{error}; in memory: {self.versions.numbers()}", 404, code="unknown_version") from error
+            except CheckpointError as error:
+                raise Refused(f"version {number} cannot be loaded: {error}", code="unknown_version") from error
+        return version
+
+    def _from_worker(self, events: list[tuple[Job, Event]]) -> None:
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hand_over, events)
+
+    def _hand_over(self, events: list[tuple[Job, Event]]) -> None:
+        for job, event in events:
+            if event.last:
+                self._jobs.discard(job)
+            job.receive(event)
+
+    def _load_live(self, number: int, path: str) -> None:
+        try:
+            self.versions.load(number, path, live=True).result()
+        except CheckpointError as error:
+            # Chat goes on with the base; the learner compares `live` with the journal and publishes again.
+            self.live_error = f"version {number} should be live but cannot be loaded: {error}"
+            log.error("%s; serving the base model instead", self.live_error)
+
+
+def _load_tokenizer(path: str) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        log.warning("no tokenizer in %s (%s): stop strings are refused", path, type(error).__name__)
+        return None
+
+
+def _ends(model: PreTrainedModel, tokenizer: Any, path: str) -> frozenset[int]:
+    """Ids that end an answer: of the generation config, the config and the tokenizer, together, as in SGLang."""
+    found: set[int] = set()
+    try:
+        generation = GenerationConfig.from_pretrained(path)
+    except OSError:
+        generation = model.generation_config
+    named = (
+        generation.eos_token_id,
+        model.config.get_text_config().eos_token_id,
+        getattr(tokenizer, "eos_token_id", None),
+    )
+    for ids in named:
+        found.update([ids] if isinstance(ids, int) else ids or ())
+    return frozenset(found)

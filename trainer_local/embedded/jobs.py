@@ -1,0 +1,101 @@
+"""One request inside the engine: what was asked, how far it is, what came out."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trainer_local.embedded.attention import Row
+from trainer_local.embedded.sampling import Choice, Sampler, top_logprobs
+from trainer_local.embedded.weights import Version
+from trainer_local.embedded.wire import GenerateRequest, Refused
+
+
+@dataclass(frozen=True)
+class Event:
+    """News of a job: newly sampled tokens and, in its last event, why it ended (SGLang's `finish_reason`) or what went wrong."""
+
+    choices: Sequence[Choice] = ()
+    finish: dict[str, Any] | None = None
+    error: Refused | None = None
+
+    @property
+    def last(self) -> bool:
+        """Whether nothing comes after it."""
+        return self.finish is not None or self.error is not None
+
+
+@dataclass(eq=False)
+class Job:
+    """A request on its way. `receive` gets its events, in the event loop's thread."""
+
+    request: GenerateRequest
+    version: Version
+    receive: Callable[[Event], None]
+    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
+    arrived: float = field(default_factory=time.monotonic)
+    row: Row | None = None
+    cached: int = 0
+    prefilled: bool = False
+    ended: bool = False
+    output: list[int] = field(default_factory=list)
+    input_logprobs: list[tuple[float | None, int]] = field(default_factory=list)
+    input_tops: list[list[tuple[float, int]] | None] = field(default_factory=list)
+    _matched: tuple[int, int] = (-1, 0)
+
+    def __post_init__(self) -> None:
+        self.ids = np.asarray(self.request.input_ids, dtype=np.int64)
+        self.params = self.request.sampling_params
+        self.sampler = Sampler(self.params)
+        self.stops = self.params.stops
+        self.stop_ids = frozenset(self.params.stop_token_ids or ())
+        start = self.request.logprob_start_len
+        self.score_from = start if self.request.return_logprob and start is not None and start >= 0 else None
+        if self.score_from is not None and self.score_from < len(self.ids):
+            self.input_logprobs.append((None, int(self.ids[self.score_from])))
+            self.input_tops.append(None)
+
+    @property
+    def priority(self) -> int:
+        """Lower numbers go first."""
+        return self.request.priority
+
+    @property
+    def tops(self) -> int:
+        """How many alternatives a sampled token reports."""
+        return self.request.top_logprobs_num if self.request.return_logprob else 0
+
+    @property
+    def reusable(self) -> int:
+        """How many of the first prompt positions need no logits, so that cached ones will do."""
+        last = len(self.ids) - 1
+        return last if self.score_from is None else min(self.score_from, last)
+
+    def remaining(self) -> int:
+        """Prompt tokens still to be computed, as far as is known now."""
+        if self.row is not None:
+            return len(self.ids) - self.row.length
+        tree = self.version.prefixes
+        if self._matched[0] != tree.changes:
+            self._matched = (tree.changes, tree.match(self.ids[: self.reusable]))
+        return len(self.ids) - self._matched[1]
+
+    def keep(self, start: int, end: int) -> range:
+        """Which of the prompt positions `start` to `end` need logits, counted from `start`."""
+        last = len(self.ids) - 1
+        first = last if self.score_from is None else min(max(self.score_from, start), last)
+        stop = end if self.params.max_new_tokens > 0 else min(end, last)
+        return range(max(first - start, 0), max(stop - start, 0)) if stop > first else range(0)
+
+    def score(self, logprobs: Any, position: int) -> None:
+        """Take the logprobs `[n, vocabulary]` of the prompt tokens after `position` and the n − 1 next ones."""
+        targets = self.ids[position + 1 : position + 1 + len(logprobs)]
+        chosen = logprobs[range(len(targets)), targets.tolist()].tolist()
+        self.input_logprobs.extend(zip(chosen, targets.tolist(), strict=True))
+        if self.request.top_logprobs_num:
+            self.input_tops.extend(top_logprobs(logprobs, self.request.top_logprobs_num))

@@ -1,0 +1,23 @@
+"""The command line that starts the embedded engine. Imports no torch: the supervisor calls this."""
+
+from __future__ import annotations
+
+import sys
+
+from shared.settings import Settings
+
+
+def command(settings: Settings) -> list[str]:
+    """Program and arguments. The caller adds `--live N=FOLDER` when another version than the base is live.
+
+    `settings.engine_port` should be a real port: with 0 the engine takes one that nobody is told.
+    """
+    return [
+        *(sys.executable, "-m", "trainer_local.embedded.server", "--incremental-streaming-output"),
+        *("--model", settings.model, "--tokenizer", settings.tokenizer_path),
+        *("--host", settings.engine_host, "--port", str(settings.engine_port)),
+        *("--checkpoints", str(settings.data / "checkpoints"), "--device", settings.device),
+        *("--context-length", str(settings.context_length)),
+        *("--max-batch", str(settings.engine_max_batch), "--max-versions", str(settings.engine_max_versions)),
+        *("--log-level", settings.log_level),
+    ]

@@ -1,0 +1,171 @@
+"""From logits to a token, and its logprob.
+
+The logprob of a sampled token is that of the distribution it was drawn from: penalties, temperature, top-k, top-p and min-p applied and
+renormalised, as `shared.records` promises. (SGLang reports it after penalties and temperature but before top-k, top-p and min-p: with
+the filters off, as the proxy's defaults are, the two are the same.) At temperature 0 it is the logprob at temperature 1 of the best token,
+as in SGLang. Penalties count output tokens only, as in SGLang.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+
+
+class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """SGLang's `sampling_params` as far as we honour them; a field that we do not know is refused, not ignored."""
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    sampling_seed: int | None = None
+    seed: int | None = None
+    n: int = 1
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    no_stop_trim: bool = False
+
+    def problem(self) -> str:
+        """What is wrong with the values, or ""."""
+        checks = (
+            (self.max_new_tokens >= 0, "max_new_tokens must not be negative"),
+            (self.min_new_tokens >= 0, "min_new_tokens must not be negative"),
+            (math.isfinite(self.temperature) and self.temperature >= 0, "temperature must not be negative"),
+            (0 < self.top_p <= 1, "top_p must be in (0, 1]"),
+            (self.top_k == -1 or self.top_k >= 1, "top_k must be -1 (off) or at least 1"),
+            (0 <= self.min_p <= 1, "min_p must be in [0, 1]"),
+            (-2 <= self.frequency_penalty <= 2, "frequency_penalty must be in [-2, 2]"),
+            (-2 <= self.presence_penalty <= 2, "presence_penalty must be in [-2, 2]"),
+            (0 < self.repetition_penalty <= 2, "repetition_penalty must be in (0, 2]"),
+            (self.n == 1, "n must be 1: send n requests"),
+        )
+        return "; ".join(message for good, message in checks if not good)
+
+    @property
+    def stops(self) -> list[str]:
+        """Stop strings, empty ones left out."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return [text for text in given if text]
+
+
+class Sampler:
+    """The state of one answer's sampling: random numbers and counts of the tokens so far."""
+
+    def __init__(self, params: SamplingParams) -> None:
+        self.params = params
+        seed = params.sampling_seed if params.sampling_seed is not None else params.seed
+        self.random = random.Random(seed)
+        self.greedy = params.temperature < 1e-5
+        self.temperature = 1.0 if self.greedy else params.temperature
+        self.filters = not self.greedy and (params.top_p < 1 or params.top_k > 0 or params.min_p > 0)
+        self.penalises = params.frequency_penalty != 0 or params.presence_penalty != 0 or params.repetition_penalty != 1
+        self.counts: Counter[int] = Counter()
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A sampled token, its logprob, and the likeliest tokens as `(logprob, id)`, best first."""
+
+    id: int
+    logprob: float
+    top: list[tuple[float, int]]
+
+
+def sample(
+    logits: torch.Tensor, samplers: Sequence[Sampler], forbidden: Sequence[Sequence[int]], tops: Sequence[int]
+) -> list[Choice]:
+    """One token for each row of float32 `logits` `[rows, vocabulary]`.
+
+    `forbidden` names ids that a row must not take now (ends of answers before `min_new_tokens`), `tops` how many alternatives to report.
+    Raises `FloatingPointError` when a row of logits is not finite.
+    """
+    if any(sampler.penalises for sampler in samplers) or any(forbidden):
+        logits = logits.clone()
+        for row, (sampler, ids) in enumerate(zip(samplers, forbidden, strict=True)):
+            _penalise(logits[row], sampler)
+            if ids:
+                logits[row, list(ids)] = float("-inf")
+    if any(sampler.temperature != 1 for sampler in samplers):
+        logits = logits / torch.tensor([[sampler.temperature] for sampler in samplers], device=logits.device)
+    logprobs = torch.log_softmax(logits, dim=-1)
+    for row, sampler in enumerate(samplers):
+        if sampler.filters:
+            logprobs[row] = _filter(logprobs[row], sampler.params)
+    cumulative = torch.cumsum(logprobs.exp(), dim=-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    draws = torch.tensor([[sampler.random.random()] for sampler in samplers], dtype=torch.float64, device=logits.device)
+    # The first entry above the draw: one of probability zero adds nothing to the sum and is never it.
+    ids = torch.searchsorted(cumulative, draws * total, right=True)
+    if any(sampler.greedy for sampler in samplers):
+        greedy = torch.tensor([[sampler.greedy] for sampler in samplers], device=logits.device)
+        ids = torch.where(greedy, logprobs.argmax(dim=-1, keepdim=True), ids)
+    ids = ids.clamp_(max=logits.shape[1] - 1)
+    chosen = logprobs.gather(1, ids).squeeze(1).tolist()
+    if not all(math.isfinite(logprob) for logprob in chosen):
+        raise FloatingPointError("the model's logits are not finite")
+    most = max(tops)
+    best = top_logprobs(logprobs, most) if most else [[] for _ in samplers]
+    choices = []
+    for sampler, token, logprob, top, wanted in zip(samplers, ids.squeeze(1).tolist(), chosen, best, tops, strict=True):
+        if sampler.penalises:
+            sampler.counts[token] += 1
+        choices.append(Choice(token, logprob, top[:wanted]))
+    return choices
+
+
+def top_logprobs(logprobs: torch.Tensor, count: int) -> list[list[tuple[float, int]]]:
+    """The `count` likeliest `(logprob, id)` of each row, best first; ids of probability zero are left out."""
+    values, ids = logprobs.topk(min(count, logprobs.shape[-1]), dim=-1)
+    pairs: list[list[tuple[float, int]]] = []
+    for row_values, row_ids in zip(values.tolist(), ids.tolist(), strict=True):
+        pairs.append([(v, i) for v, i in zip(row_values, row_ids, strict=True) if v != float("-inf")])
+    return pairs
+
+
+def _penalise(logits: torch.Tensor, sampler: Sampler) -> None:
+    """Subtract frequency and presence penalties and scale by the repetition penalty, in place."""
+    if not sampler.counts:
+        return
+    params = sampler.params
+    ids = torch.tensor(list(sampler.counts), device=logits.device)
+    counts = torch.tensor(list(sampler.counts.values()), device=logits.device, dtype=logits.dtype)
+    taken = logits[ids] - params.frequency_penalty * counts - params.presence_penalty
+    if params.repetition_penalty != 1:
+        taken = torch.where(taken > 0, taken / params.repetition_penalty, taken * params.repetition_penalty)
+    logits[ids] = taken
+
+
+def _filter(logprobs: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Keep the top-k, top-p and min-p tokens of `[vocabulary]` logprobs, renormalised; the others become -inf."""
+    ordered, order = logprobs.sort(descending=True)
+    probabilities = ordered.exp()
+    keep = torch.ones_like(ordered, dtype=torch.bool)
+    if params.top_k > 0:
+        keep[params.top_k :] = False
+    if params.top_p < 1:
+        keep &= (probabilities.cumsum(0) - probabilities) < params.top_p
+    if params.min_p > 0:
+        keep &= probabilities >= params.min_p * probabilities[0]
+    keep[0] = True
+    kept = torch.where(keep, ordered, torch.full_like(ordered, float("-inf")))
+    kept = kept - torch.logsumexp(kept, dim=0)
+    return torch.empty_like(kept).scatter_(0, order, kept)
+
+
+def jsonable(pairs: Sequence[tuple[float, int]]) -> list[list[Any]]:
+    """`(logprob, id)` pairs as SGLang writes them: `[logprob, id, text]` with no text."""
+    return [[logprob, token, None] for logprob, token in pairs]

@@ -1,0 +1,325 @@
+"""The engine client: SGLang's native wire, as SGLang itself and our embedded engine speak it.
+
+Our extensions (a version to sample from, priorities, a weight update that need not become live) are sent only to an engine whose
+`/model_info` says `openclaw_rl`; another engine has one version, the live one. Requests that meet an engine that is restarting are sent
+again for a while, as long as they have not brought a token; an answer that breaks off in the middle raises `EngineError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from shared.engine import EngineInfo, Priority, Scores, Tokens
+from shared.errors import ConfigError, EngineError
+from shared.records import Sampling, VersionSpan, new_id
+from shared.settings import Settings
+from trainer_local import sglang_wire as wire
+
+_CONNECT_SECONDS = 5.0
+_INFO_SECONDS = 10.0
+_LOAD_SECONDS = 600.0
+_PATIENCE_SECONDS = 30.0  # importing torch takes seconds, on a busy machine many
+_MOST_TRIES = 5  # of a request that reached the engine and was cut off before its first token
+
+
+def connect(settings: Settings) -> SglangEngine:
+    """The client for `settings.engine_url`, or for the embedded engine that `serve` starts on `engine_host` and `engine_port`.
+
+    Raises `ConfigError` when neither is known.
+    """
+    url = settings.engine_url
+    if not url:
+        if not settings.engine_port:
+            raise ConfigError(
+                "no engine to connect to: set engine_url (OPENCLAW_RL_ENGINE_URL) or engine_port (OPENCLAW_RL_ENGINE_PORT)"
+            )
+        host = f"[{settings.engine_host}]" if ":" in settings.engine_host else settings.engine_host
+        url = f"http://{host}:{settings.engine_port}"
+    return SglangEngine(url, request_timeout=settings.request_timeout)
+
+
+class SglangEngine:
+    """A `shared.engine.Engine` over HTTP. May be made outside an event loop; its methods belong to one loop."""
+
+    def __init__(self, url: str, *, request_timeout: float = 600.0, patience: float = _PATIENCE_SECONDS) -> None:
+        """`request_timeout` seconds for a whole answer, `patience` seconds for an engine that cannot be reached."""
+        self.url = url.rstrip("/")
+        self._request_timeout = request_timeout
+        self._patience = patience
+        self._session: aiohttp.ClientSession | None = None
+        self._info: EngineInfo | None = None
+        self._ours = False
+
+    async def generate(
+        self,
+        prompt_ids: Sequence[int] | bytes,
+        sampling: Sampling,
+        *,
+        images: Sequence[Any] = (),
+        version: int | None = None,
+        priority: Priority = Priority.CHAT,
+        request_id: str | None = None,
+        top_logprobs: int = 0,
+    ) -> AsyncIterator[Tokens]:
+        """See `shared.engine.Engine.generate`. One `Tokens` for each read from the connection."""
+        if images:
+            raise EngineError("this engine takes no images: the policy is a text model", status=400)
+        request: dict[str, Any] = {
+            "rid": request_id or new_id("gen"),
+            "sampling_params": wire.params(sampling),
+            "stream": True,
+            "return_logprob": True,
+            "top_logprobs_num": top_logprobs,
+        }
+        await self._address(request, version, priority)
+        refusal = self._refusal(wire.count(prompt_ids), sampling.max_tokens)
+        stream = _Stream(self, wire.with_ids(request, prompt_ids), time.monotonic() + self._request_timeout, refusal)
+        seen = 0
+        try:
+            while events := await stream.read():
+                found = wire.news(events, seen, bool(top_logprobs), refusal)
+                seen += len(found.ids)
+                tokens = _tokens(found, seen)
+                if tokens.finish_reason is not None:
+                    stream.complete()
+                yield tokens
+                if tokens.finish_reason is not None:
+                    return
+        finally:
+            stream.close()
+        raise EngineError(f"the engine at {self.url} ended the stream after {seen} tokens without a finish reason")
+
+    async def score(
+        self,
+        prompt_ids: Sequence[int],
+        continuation_ids: Sequence[int],
+        *,
+        version: int | None = None,
+        top_k: int = 0,
+        priority: Priority = Priority.AUDIT,
+    ) -> Scores:
+        """See `shared.engine.Engine.score`. The prompt needs at least one token."""
+        if not len(prompt_ids):
+            raise EngineError("scoring needs a prompt of at least one token", status=400)
+        if not len(continuation_ids):
+            return Scores((), version if version is not None else (await self.info()).live)
+        request: dict[str, Any] = {
+            "rid": new_id("score"),
+            "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
+            "stream": False,
+            "return_logprob": True,
+            # The first entry of the window has no logprob: begin one token before the continuation.
+            "logprob_start_len": len(prompt_ids) - 1,
+            "top_logprobs_num": top_k,
+        }
+        await self._address(request, version, priority)
+        ids = [*prompt_ids, *continuation_ids]
+        status, raw = await self._post("/generate", wire.with_ids(request, ids), self._request_timeout)
+        meta = self._refusal(len(ids), 0).checked(status, raw)
+        entries = (meta.input_token_logprobs or [])[-len(continuation_ids) :]
+        logprobs = [logprob for logprob, *_ in entries if logprob is not None]
+        if [token for _, token, *_ in entries] != list(continuation_ids) or len(logprobs) != len(entries):
+            raise EngineError(f"the engine at {self.url} scored other tokens than it was given")
+        tops = (meta.input_top_logprobs or [])[-len(continuation_ids) :] if top_k else []
+        return Scores(logprobs, wire.number(meta.weight_version), [wire.pairs(top) for top in tops])
+
+    async def load(self, version: int, path: str, *, live: bool) -> None:
+        """See `shared.engine.Engine.load`."""
+        request: dict[str, Any] = {"model_path": path, "weight_version": str(version)}
+        if await self._is_ours():
+            request["live"] = live
+        elif not live:
+            raise EngineError(
+                f"the engine at {self.url} holds one version: it cannot load {version} beside it", status=400
+            )
+        status, raw = await self._post("/update_weights_from_disk", msgspec.json.encode(request), _LOAD_SECONDS)
+        result = wire.decoded(raw, wire.UpdateResult)
+        if status != 200 or result is None or not result.success:
+            reason = result.message if result is not None and result.message else wire.message(raw)
+            raise EngineError(
+                f"the engine at {self.url} did not load {path} as version {version}: {reason}", status=status
+            )
+
+    async def info(self) -> EngineInfo:
+        """See `shared.engine.Engine.info`. Does not wait for an engine that is down."""
+        facts = await self._get("/model_info")
+        self._ours = bool(facts.get("openclaw_rl"))
+        if not self._ours:
+            facts = {**await self._get("/server_info"), **facts}
+            facts["live"] = wire.number(facts.get("weight_version", 0))
+            facts["versions"] = [facts["live"]]
+        self._info = EngineInfo(
+            live=int(facts["live"]),
+            versions=tuple(facts["versions"]),
+            model_path=str(facts.get("model_path", "")),
+            context_length=int(facts.get("context_length") or facts.get("max_total_num_tokens") or 0),
+            vocab_size=int(facts.get("vocab_size") or 0),
+        )
+        return self._info
+
+    async def abort(self, request_id: str) -> None:
+        """End a request by its id, wherever it was sent from."""
+        await self._post("/abort_request", msgspec.json.encode({"rid": request_id}), _INFO_SECONDS)
+
+    async def close(self) -> None:
+        """Release connections; requests in flight end."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def open(self, path: str, body: bytes, deadline: float) -> aiohttp.ClientResponse:
+        """Send a POST, again and again while the engine cannot be reached; returns once the answer's head is there."""
+        give_up = min(deadline, time.monotonic() + self._patience)
+        pause = 0.05
+        while True:
+            try:
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
+                    return await self._connections().post(self.url + path, data=body)
+            except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError) as error:
+                if time.monotonic() + pause > give_up:
+                    reason = str(error) or "no answer in time"
+                    raise EngineError(f"the engine at {self.url} cannot be reached: {reason}") from error
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 1.0)
+
+    def _connections(self) -> aiohttp.ClientSession:
+        """The connection pool, made on first use because it belongs to the running loop."""
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+                headers={"content-type": "application/json"},
+                read_bufsize=1 << 18,
+            )
+        return self._session
+
+    def _refusal(self, prompt_tokens: int, requested: int) -> wire.Refusal:
+        return wire.Refusal(self.url, prompt_tokens, requested, self._info.context_length if self._info else 0)
+
+    async def _address(self, request: dict[str, Any], version: int | None, priority: Priority) -> None:
+        """Say which version is wanted and how urgent the request is, as far as the engine understands it."""
+        if await self._is_ours():
+            request["priority"] = int(priority)
+            if version is not None:
+                request["weight_version"] = str(version)
+        elif version is not None and version != (await self.info()).live:
+            raise EngineError(f"the engine at {self.url} serves its live version only, not {version}", status=404)
+
+    async def _is_ours(self) -> bool:
+        """Whether the engine is the embedded one; the first request waits for it if it is not up yet."""
+        give_up = time.monotonic() + self._patience
+        while self._info is None:
+            try:
+                await self.info()
+            except EngineError as error:
+                if error.status is not None or time.monotonic() > give_up:
+                    raise
+                await asyncio.sleep(0.2)
+        return self._ours
+
+    async def _post(self, path: str, body: bytes, seconds: float) -> tuple[int, bytes]:
+        """Status and body of an answer; sent again if it breaks off, which is harmless for the routes that come here."""
+        deadline = time.monotonic() + seconds
+        for attempt in range(1, _MOST_TRIES + 1):
+            response = await self.open(path, body, deadline)
+            try:
+                async with response, asyncio.timeout(max(0.001, deadline - time.monotonic())):
+                    return response.status, await response.read()
+            except TimeoutError as error:
+                raise EngineError(f"the engine at {self.url} did not answer {path} in time") from error
+            except (aiohttp.ClientError, ConnectionError) as error:
+                if attempt == _MOST_TRIES:
+                    raise EngineError(f"the engine at {self.url} breaks off its answers to {path}: {error}") from error
+        raise AssertionError("unreachable")
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(_INFO_SECONDS), self._connections().get(self.url + path) as response:
+                status, raw = response.status, await response.read()
+        except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+            raise EngineError(f"the engine at {self.url} cannot be reached: {error or type(error).__name__}") from error
+        facts = wire.decoded(raw, dict[str, Any])
+        if status != 200 or facts is None:
+            raise EngineError(f"the engine at {self.url} answered {path} with status {status}", status=status)
+        return dict(facts)
+
+
+class _Stream:
+    """The events of one streamed answer, in groups as they are read. Closing it early closes the connection: that aborts the work."""
+
+    def __init__(self, engine: SglangEngine, body: bytes, deadline: float, refusal: wire.Refusal) -> None:
+        self._engine = engine
+        self._body = body
+        self._deadline = deadline
+        self._refusal = refusal
+        self._response: aiohttp.ClientResponse | None = None
+        self._rest = b""
+        self._begun = False
+        self._complete = False
+
+    async def read(self) -> list[bytes]:
+        """The next events; empty at the end. Raises `EngineError` when the engine refuses, breaks off or takes too long."""
+        tries = 0
+        while True:
+            try:
+                if self._response is None:
+                    self._response = await self._engine.open("/generate", self._body, self._deadline)
+                async with asyncio.timeout(max(0.001, self._deadline - time.monotonic())):
+                    if self._response.status != 200:
+                        self._refusal.checked(self._response.status, await self._response.read())
+                    chunk = await self._response.content.readany()
+            except TimeoutError as error:
+                raise EngineError(f"the engine at {self._engine.url} did not finish the answer in time") from error
+            except (aiohttp.ClientError, ConnectionError) as error:
+                tries += 1
+                if self._begun or tries == _MOST_TRIES:
+                    raise EngineError(
+                        f"the engine at {self._engine.url} broke off in the middle of an answer"
+                    ) from error
+                self.close()
+                self._response, self._rest = None, b""
+                continue
+            if not chunk:
+                return []
+            *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
+            events = [block.removeprefix(b"data:").strip() for block in blocks]
+            events = [event for event in events if event and event != b"[DONE]"]
+            if events:
+                self._begun = True
+                return events
+
+    def complete(self) -> None:
+        """The last event is read: the connection may be used again."""
+        self._complete = True
+
+    def close(self) -> None:
+        """Give the connection back, or close it when the answer is not complete."""
+        if self._response is not None:
+            if self._complete and self._response.content.at_eof():
+                self._response.release()
+            else:
+                self._response.close()
+
+
+def _tokens(found: wire.News, seen: int) -> Tokens:
+    meta = found.meta
+    version = wire.number(meta.weight_version)
+    if meta.finish_reason is None:
+        return Tokens(found.ids, found.logprobs, version, top_logprobs=found.tops)
+    spans = [VersionSpan(wire.number(span.version), span.start, span.end) for span in meta.weight_versions or ()]
+    return Tokens(
+        ids=found.ids,
+        logprobs=found.logprobs,
+        version=version,
+        finish_reason=meta.finish_reason.type,
+        versions=spans or [VersionSpan(version, 0, seen)],
+        prompt_tokens=meta.prompt_tokens,
+        cached_tokens=meta.cached_tokens,
+        top_logprobs=found.tops,
+    )

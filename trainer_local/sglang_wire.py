@@ -1,0 +1,188 @@
+"""SGLang's JSON, as the engine client reads and writes it. See `trainer_local.sglang`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shared.errors import ContextLengthExceeded, EngineError
+from shared.records import Sampling
+
+_TOO_LONG = re.compile(r"context length|context_length|longer than the model", re.IGNORECASE)
+_LIMIT = re.compile(r"(?:context length|context_length)\D{0,40}(\d+)", re.IGNORECASE)
+
+
+class Span(msgspec.Struct):
+    """One entry of `weight_versions`."""
+
+    version: str | int
+    start: int
+    end: int
+
+
+class Finish(msgspec.Struct):
+    """`finish_reason`; `status_code` is there when an abort is really an error."""
+
+    type: str
+    message: str | None = None
+    status_code: int | None = None
+
+
+class Meta(msgspec.Struct):
+    """`meta_info`; logprob entries are `[logprob, id, text]`."""
+
+    finish_reason: Finish | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    weight_version: str | int = 0
+    weight_versions: list[Span] | None = None
+    output_token_logprobs: list[tuple[float, int, Any]] | None = None
+    output_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
+    input_token_logprobs: list[tuple[float | None, int, Any]] | None = None
+    input_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
+
+
+class Body(msgspec.Struct):
+    """One event, or the body of an answer that is not streamed."""
+
+    meta_info: Meta | None = None
+    error: Any = None
+
+
+class UpdateResult(msgspec.Struct):
+    """What a weight update answers."""
+
+    success: bool = True
+    message: str = ""
+
+
+class News(msgspec.Struct):
+    """What some events brought: new tokens, and the meta info of the last one."""
+
+    ids: list[int]
+    logprobs: list[float]
+    tops: list[list[tuple[float, int]]]
+    meta: Meta
+
+
+def decoded(raw: bytes, kind: type[Any]) -> Any:
+    """JSON as `kind`, `None` if it is not that."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def news(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> News:
+    """The tokens after the first `seen` ones, whether events are cumulative or incremental; stops at the last event.
+
+    Raises `EngineError` when an event is an error or misses tokens.
+    """
+    found = News([], [], [], Meta())
+    for event in events:
+        meta = refused.checked(200, event)
+        new = meta.completion_tokens - seen
+        if new > 0:
+            entries = (meta.output_token_logprobs or [])[-new:]
+            if len(entries) != new:
+                raise EngineError(f"the engine sent {len(entries)} logprobs for {new} tokens")
+            found.ids.extend(entry[1] for entry in entries)
+            found.logprobs.extend(entry[0] for entry in entries)
+            if tops:
+                found.tops.extend(pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
+            seen = meta.completion_tokens
+        found.meta = meta
+        if meta.finish_reason is not None:
+            break
+    finish = found.meta.finish_reason
+    if finish is not None and finish.status_code is not None and finish.status_code >= 400:
+        raise refused.error(finish.message or finish.type, finish.status_code)
+    return found
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Turns what an engine says into our errors; knows the request's lengths in tokens and the context limit (0: unknown)."""
+
+    url: str
+    prompt_tokens: int = 0
+    requested_tokens: int = 0
+    context_length: int = 0
+
+    def error(self, message: str, status: int | None) -> EngineError:
+        """The error for these words."""
+        if _TOO_LONG.search(message):
+            stated = _LIMIT.search(message)
+            return ContextLengthExceeded(
+                prompt_tokens=self.prompt_tokens,
+                requested_tokens=self.requested_tokens,
+                context_length=int(stated.group(1)) if stated else self.context_length,
+            )
+        return EngineError(f"the engine at {self.url} refused: {message}", status=status)
+
+    def checked(self, status: int, raw: bytes) -> Meta:
+        """The meta info of a body or event; raises the error that it holds instead."""
+        body = decoded(raw, Body)
+        if status == 200 and body is not None and body.error is None and body.meta_info is not None:
+            meta: Meta = body.meta_info
+            return meta
+        told = body.error.get("code") if body is not None and isinstance(body.error, dict) else None
+        raise self.error(message(raw), status if status != 200 else told if isinstance(told, int) else None)
+
+
+def message(raw: bytes) -> str:
+    """The words of an error body, whatever its shape."""
+    body = decoded(raw, dict[str, Any])
+    if body is not None:
+        error = body.get("error", body)
+        text = error.get("message") if isinstance(error, dict) else error
+        if text:
+            return str(text)
+    return raw[:500].decode(errors="replace") or "an empty answer"
+
+
+def params(sampling: Sampling) -> dict[str, Any]:
+    """SGLang's sampling parameters."""
+    fields: dict[str, Any] = {
+        "max_new_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k if sampling.top_k > 0 else -1,
+        "min_p": sampling.min_p,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+        "ignore_eos": sampling.ignore_eos,
+    }
+    if sampling.stop:
+        fields["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        fields["sampling_seed"] = sampling.seed
+    return fields
+
+
+def with_ids(request: dict[str, Any], ids: Sequence[int] | bytes) -> bytes:
+    """The JSON body; ids that are JSON already are put in as they are."""
+    array = ids if isinstance(ids, bytes) else msgspec.json.encode(list(ids))
+    return b'{"input_ids":' + array + b"," + msgspec.json.encode(request)[1:]
+
+
+def count(ids: Sequence[int] | bytes) -> int:
+    """Number of ids, in JSON or not."""
+    if isinstance(ids, bytes):
+        return ids.count(b",") + 1 if ids.strip(b"[] \n") else 0
+    return len(ids)
+
+
+def number(version: object) -> int:
+    """A weight version as a number; SGLang calls the weights that it started with `default`."""
+    text = str(version)
+    return int(text) if text.isdigit() else 0
+
+
+def pairs(top: Sequence[Sequence[Any]] | None) -> list[tuple[float, int]]:
+    """`(logprob, id)` pairs without SGLang's third field."""
+    return [(float(entry[0]), int(entry[1])) for entry in top or ()]
