@@ -1,0 +1,184 @@
+"""The journal for event loops: writes go to the writing thread and are awaited until they are durable, reads to two
+reading threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from shared.journal.journal import Journal
+from shared.journal.rows import ProcessRow, SessionRow, TurnRef
+from shared.journal.writer import GroupWriter
+from shared.records import (
+    Feedback,
+    Judgement,
+    NextState,
+    Outcome,
+    PolicyVersion,
+    Quarantine,
+    Sample,
+    Turn,
+    VersionState,
+)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+READERS = 2
+
+
+class AsyncJournal:
+    """Every method of `Journal`, to be awaited; a write that was cancelled by its caller may still happen. `sync` is
+    the journal beneath.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.sync = journal
+        self._writer = GroupWriter(journal)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> AsyncJournal:
+        """Open or create the journal at a path (blocks for some milliseconds). Raises as `Journal.open` does."""
+        return cls(Journal.open(path))
+
+    async def close(self) -> None:
+        """Finish every queued write, then close. Later calls raise JournalError."""
+        await asyncio.get_running_loop().run_in_executor(None, self._shut)
+
+    def _shut(self) -> None:
+        self._writer.close()
+        self._readers.shutdown()
+        self.sync.close()
+
+    async def _write(self, method: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        result: _T = await self._writer.submit(functools.partial(method, *args, **kwargs))
+        return result
+
+    async def _read(self, method: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        call = functools.partial(method, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+
+    async def record_turn(self, turn: Turn) -> bool:
+        return await self._write(self.sync.record_turn, turn)
+
+    async def settle(self, next_state: NextState) -> bool:
+        return await self._write(self.sync.settle, next_state)
+
+    async def add_feedback(self, feedback: Feedback) -> None:
+        return await self._write(self.sync.add_feedback, feedback)
+
+    async def add_outcome(self, outcome: Outcome) -> None:
+        return await self._write(self.sync.add_outcome, outcome)
+
+    async def open_episode(self, session_id: str, policy: str, source: str) -> int:
+        return await self._write(self.sync.open_episode, session_id, policy, source)
+
+    async def end_episode(self, session_id: str, reason: str) -> int | None:
+        return await self._write(self.sync.end_episode, session_id, reason)
+
+    async def count_traffic(self, kind: str, reason: str) -> None:
+        return await self._write(self.sync.count_traffic, kind, reason)
+
+    async def add_judgement(self, judgement: Judgement) -> None:
+        return await self._write(self.sync.add_judgement, judgement)
+
+    async def add_sample(self, sample: Sample) -> None:
+        return await self._write(self.sync.add_sample, sample)
+
+    async def add_quarantine(self, quarantine: Quarantine) -> None:
+        return await self._write(self.sync.add_quarantine, quarantine)
+
+    async def commit_version(self, version: PolicyVersion) -> None:
+        return await self._write(self.sync.commit_version, version)
+
+    async def set_version_state(self, number: int, state: VersionState, guard: Mapping[str, Any] | None = None) -> None:
+        return await self._write(self.sync.set_version_state, number, state, guard)
+
+    async def set_control(self, key: str, value: str) -> None:
+        return await self._write(self.sync.set_control, key, value)
+
+    async def heartbeat(self, process: str, pid: int, status: Mapping[str, Any]) -> None:
+        return await self._write(self.sync.heartbeat, process, pid, status)
+
+    async def forget(self, session_id: str) -> list[int]:
+        return await self._write(self.sync.forget, session_id)
+
+    async def turn(self, turn_id: str) -> Turn | None:
+        return await self._read(self.sync.turn, turn_id)
+
+    async def session(self, session_id: str) -> SessionRow | None:
+        return await self._read(self.sync.session, session_id)
+
+    async def sessions(self, limit: int = 50, offset: int = 0) -> list[SessionRow]:
+        return await self._read(self.sync.sessions, limit, offset)
+
+    async def find_answers(self, keys: Sequence[bytes]) -> dict[bytes, list[TurnRef]]:
+        return await self._read(self.sync.find_answers, keys)
+
+    async def find_requests(self, key: bytes) -> list[TurnRef]:
+        return await self._read(self.sync.find_requests, key)
+
+    async def last_main_turn(
+        self, session_id: str, episode: int | None = None, before: float | None = None
+    ) -> TurnRef | None:
+        return await self._read(self.sync.last_main_turn, session_id, episode, before)
+
+    async def idle_sessions(self, before: float) -> list[str]:
+        return await self._read(self.sync.idle_sessions, before)
+
+    async def explain(self, turn_id: str) -> dict[str, Any] | None:
+        return await self._read(self.sync.explain, turn_id)
+
+    async def unjudged(self, limit: int) -> list[Turn]:
+        return await self._read(self.sync.unjudged, limit)
+
+    async def next_state(self, turn_id: str) -> NextState | None:
+        return await self._read(self.sync.next_state, turn_id)
+
+    async def feedback_for(self, turn_id: str) -> list[Feedback]:
+        return await self._read(self.sync.feedback_for, turn_id)
+
+    async def judgement(self, turn_id: str) -> Judgement | None:
+        return await self._read(self.sync.judgement, turn_id)
+
+    async def outcome(self, session_id: str) -> Outcome | None:
+        return await self._read(self.sync.outcome, session_id)
+
+    async def ready_samples(self, limit: int) -> list[Sample]:
+        return await self._read(self.sync.ready_samples, limit)
+
+    async def ready_count(self) -> int:
+        return await self._read(self.sync.ready_count)
+
+    async def prompts_seen(self, limit: int) -> list[Turn]:
+        return await self._read(self.sync.prompts_seen, limit)
+
+    async def recent_hints(self, limit: int) -> list[str]:
+        return await self._read(self.sync.recent_hints, limit)
+
+    async def live_version(self) -> PolicyVersion | None:
+        return await self._read(self.sync.live_version)
+
+    async def version(self, number: int) -> PolicyVersion | None:
+        return await self._read(self.sync.version, number)
+
+    async def versions(self) -> list[PolicyVersion]:
+        return await self._read(self.sync.versions)
+
+    async def next_version_number(self) -> int:
+        return await self._read(self.sync.next_version_number)
+
+    async def get_control(self, key: str, default: str = "") -> str:
+        return await self._read(self.sync.get_control, key, default)
+
+    async def processes(self) -> dict[str, ProcessRow]:
+        return await self._read(self.sync.processes)
+
+    async def status(self) -> dict[str, Any]:
+        return await self._read(self.sync.status)

@@ -1,0 +1,241 @@
+"""Samples and versions: a sample is ready until a version that holds it is committed, and goes into one version at
+most.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+from shared.errors import JournalError
+from shared.journal import storage
+from shared.journal.signals import Signals, _quarantine, _turn_row
+from shared.journal.sqlite import insert
+from shared.records import PolicyVersion, Sample, VersionState, now
+
+_VERSION = "SELECT number, parent, state, checkpoint, method, metrics, guard, time FROM versions"
+
+
+class Learning(Signals):
+    """The part of the journal that the learner works from."""
+
+    def add_sample(self, sample: Sample) -> None:
+        """Make a turn's sample ready; it replaces a ready one of the same turn and lifts its quarantine. Idempotent by
+        `sample_id`.
+
+        Ids and logprobs stay with the turn: JournalError if the sample's are not the turn's, or if its origin is not
+        `turn`.
+        """
+        if sample.origin != "turn" or sample.turn_id is None:
+            raise JournalError(
+                f"sample {sample.sample_id} comes from no turn ({sample.origin}); only samples of turns are journalled"
+            )
+        with self._writing() as connection:
+            if connection.execute("SELECT 1 FROM samples WHERE sample_id = ?", (sample.sample_id,)).fetchone():
+                return
+            row = _turn_row(connection, sample.turn_id)
+            turn = self._turn(connection, row)
+            if (
+                storage.token_ids(sample.prompt_ids) != turn.prompt_ids
+                or storage.token_ids(sample.response_ids) != turn.response_ids
+                or storage.floats(sample.logprobs).tobytes() != storage.floats(turn.logprobs).tobytes()
+                or tuple(sample.versions) != tuple(turn.versions)
+            ):
+                raise JournalError(
+                    f"sample {sample.sample_id} does not hold the ids, logprobs and versions of turn {sample.turn_id}; "
+                    "make it from the turn as the journal gives it"
+                )
+            connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (row,))
+            connection.execute("DELETE FROM quarantines WHERE turn = ?", (row,))
+            teacher = sample.teacher_logprobs
+            values = {
+                "sample_id": sample.sample_id,
+                "turn": row,
+                "state": "ready",
+                "policy": sample.policy,
+                "temperature": sample.temperature,
+                "reward": sample.reward,
+                "explicit": sample.explicit,
+                "hint": sample.hint,
+                "hinted_prompts": storage.pack_prompts(sample.hinted_prompts, storage.token_ids(turn.prompt_ids)),
+                "teacher_logprobs": None if teacher is None else storage.pack(storage.floats(teacher).tobytes()),
+                "task_group": sample.group,
+                "step_index": sample.step_index,
+                "weight": sample.weight,
+                "time": sample.time,
+            }
+            insert(connection, "samples", values)
+
+    def ready_samples(self, limit: int) -> list[Sample]:
+        """Samples that no version holds yet, oldest first."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT sample_id, turn, policy, temperature, reward, explicit, hint, hinted_prompts, "
+                "teacher_logprobs, task_group, step_index, weight, time "
+                "FROM samples WHERE state = 'ready' ORDER BY id LIMIT ?",
+                (limit,),
+            ).fetchall()
+            return [self._sample(connection, *row) for row in rows]
+
+    def ready_count(self) -> int:
+        """How many samples wait for a step."""
+        with self._reading() as connection:
+            return int(connection.execute("SELECT count(*) FROM samples WHERE state = 'ready'").fetchone()[0])
+
+    def commit_version(self, version: PolicyVersion) -> None:
+        """Store a version and consume its samples (ids of journalled ones alone), all or nothing.
+
+        Raises JournalError when the number is taken, the parent is unknown, or a sample is unknown (its session may
+        have been forgotten meanwhile) or already in a version. A version committed as `rejected` quarantines its
+        samples.
+        """
+        with self._writing() as connection:
+            if connection.execute("SELECT 1 FROM versions WHERE number = ?", (version.number,)).fetchone():
+                raise JournalError(
+                    f"version {version.number} is already in the journal; ask next_version_number() for a free one"
+                )
+            if version.parent is not None and not _known(connection, version.parent):
+                raise JournalError(
+                    f"version {version.number} names version {version.parent} as its parent, which the journal has not"
+                )
+            values = {
+                "number": version.number,
+                "parent": version.parent,
+                "state": "candidate",
+                "checkpoint": version.checkpoint,
+                "method": version.method,
+                "metrics": json.dumps(dict(version.metrics)),
+                "guard": json.dumps(dict(version.guard)),
+                "time": version.time,
+            }
+            insert(connection, "versions", values)
+            for position, sample_id in enumerate(version.sample_ids):
+                _consume(connection, version.number, position, sample_id)
+            if version.state != "candidate":
+                _change_state(connection, version.number, "candidate", version.state, version.guard)
+
+    def set_version_state(self, number: int, state: VersionState, guard: Mapping[str, Any] | None = None) -> None:
+        """Move a version. `live` retires the one that was; `rejected` is final and quarantines its samples with
+        `guard["reason"]`.
+
+        `guard`, where given, replaces the version's guard report.
+        """
+        with self._writing() as connection:
+            found = connection.execute("SELECT state, guard FROM versions WHERE number = ?", (number,)).fetchone()
+            if found is None:
+                raise JournalError(f"version {number} is not in the journal; `versions` lists those that are")
+            if guard is not None:
+                connection.execute("UPDATE versions SET guard = ? WHERE number = ?", (json.dumps(dict(guard)), number))
+            if state != found[0]:
+                _change_state(connection, number, found[0], state, json.loads(found[1]) if guard is None else guard)
+
+    def live_version(self) -> PolicyVersion | None:
+        """The version that serves new requests."""
+        with self._reading() as connection:
+            found = connection.execute(f"{_VERSION} WHERE state = 'live'").fetchone()
+            return _version(connection, found) if found else None
+
+    def version(self, number: int) -> PolicyVersion | None:
+        """A version by its number."""
+        with self._reading() as connection:
+            found = connection.execute(f"{_VERSION} WHERE number = ?", (number,)).fetchone()
+            return _version(connection, found) if found else None
+
+    def versions(self) -> list[PolicyVersion]:
+        """Every version, by number."""
+        with self._reading() as connection:
+            return [_version(connection, row) for row in connection.execute(f"{_VERSION} ORDER BY number").fetchall()]
+
+    def next_version_number(self) -> int:
+        """One more than the highest number, rejected ones included; 0 in a new journal."""
+        with self._reading() as connection:
+            return int(connection.execute("SELECT coalesce(max(number) + 1, 0) FROM versions").fetchone()[0])
+
+    def _sample(self, connection: sqlite3.Connection, sample_id: str, row: int, policy: str, *values: Any) -> Sample:
+        temperature, reward, explicit, hint, hinted, teacher, group, step_index, weight, time = values
+        turn = self._turn(connection, row)
+        scores: array[float] | None = None
+        if teacher is not None:
+            scores = array("f")
+            scores.frombytes(storage.unpack(teacher))
+        return Sample(
+            sample_id=sample_id,
+            turn_id=turn.turn_id,
+            policy=policy,
+            origin="turn",
+            prompt_ids=turn.prompt_ids,
+            response_ids=turn.response_ids,
+            logprobs=turn.logprobs,
+            versions=turn.versions,
+            temperature=temperature,
+            reward=reward,
+            explicit=bool(explicit),
+            hint=hint,
+            hinted_prompts=storage.unpack_prompts(hinted, storage.token_ids(turn.prompt_ids)),
+            teacher_logprobs=scores,
+            group=group,
+            step_index=step_index,
+            weight=weight,
+            time=time,
+        )
+
+
+def _consume(connection: sqlite3.Connection, number: int, position: int, sample_id: str) -> None:
+    found = connection.execute("SELECT state FROM samples WHERE sample_id = ?", (sample_id,)).fetchone()
+    if found is None:
+        raise JournalError(
+            f"version {number} holds sample {sample_id}, which is not in the journal (its session may have been "
+            "forgotten); drop the step and take the ready samples again"
+        )
+    holder = connection.execute("SELECT version FROM version_samples WHERE sample_id = ?", (sample_id,)).fetchone()
+    if holder is not None:
+        raise JournalError(
+            f"version {number} holds sample {sample_id}, which version {holder[0]} already consumed; drop the step"
+        )
+    connection.execute(
+        "INSERT INTO version_samples (sample_id, version, position) VALUES (?,?,?)", (sample_id, number, position)
+    )
+    connection.execute("UPDATE samples SET state = 'consumed' WHERE sample_id = ?", (sample_id,))
+
+
+def _change_state(
+    connection: sqlite3.Connection, number: int, found: VersionState, state: VersionState, guard: Mapping[str, Any]
+) -> None:
+    if found == "rejected" or state == "candidate":
+        raise JournalError(f"version {number} is {found} and cannot become {state}")
+    if state == "live":
+        connection.execute("UPDATE versions SET state = 'retired' WHERE state = 'live'")
+    connection.execute("UPDATE versions SET state = ? WHERE number = ?", (state, number))
+    if state == "rejected":
+        reason = f"version {number} was rejected: {guard.get('reason') or json.dumps(dict(guard))}"
+        samples = connection.execute(
+            "SELECT samples.id, turn FROM version_samples "
+            "JOIN samples ON samples.sample_id = version_samples.sample_id WHERE version = ?",
+            (number,),
+        ).fetchall()
+        for sample, turn in samples:
+            connection.execute("UPDATE samples SET state = 'quarantined' WHERE id = ?", (sample,))
+            _quarantine(connection, turn, reason, now())
+
+
+def _known(connection: sqlite3.Connection, number: int) -> bool:
+    return connection.execute("SELECT 1 FROM versions WHERE number = ?", (number,)).fetchone() is not None
+
+
+def _version(connection: sqlite3.Connection, row: tuple[Any, ...]) -> PolicyVersion:
+    number, parent, state, checkpoint, method, metrics, guard, time = row
+    samples = connection.execute("SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position", (number,))
+    return PolicyVersion(
+        number=number,
+        parent=parent,
+        state=state,
+        checkpoint=checkpoint,
+        sample_ids=tuple(sample_id for (sample_id,) in samples),
+        method=method,
+        metrics=json.loads(metrics),
+        guard=json.loads(guard),
+        time=time,
+    )

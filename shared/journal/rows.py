@@ -1,0 +1,82 @@
+"""What the journal answers beside the records themselves: references, summaries and the state of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shared.records import Kind, TurnStatus
+
+
+class TurnRef(msgspec.Struct, frozen=True):
+    """A turn without its content. `settled`: it has a next state. `arrived` in Unix seconds."""
+
+    turn_id: str
+    session_id: str
+    episode: int
+    kind: Kind
+    status: TurnStatus
+    answer_key: bytes
+    request_key: bytes
+    settled: bool
+    arrived: float
+
+
+class EpisodeRow(msgspec.Struct, frozen=True):
+    """One episode of a session; `ended` is `None` while it is open, `reason` says why it ended. Unix seconds."""
+
+    episode: int
+    started: float
+    ended: float | None
+    reason: str
+
+
+class TurnSummary(msgspec.Struct, frozen=True):
+    """One line about a turn. `state`: `""`, `unjudged`, `judged`, `ready`, `trained` or `quarantined`; lengths in
+    tokens.
+    """
+
+    turn_id: str
+    episode: int
+    parent_turn_id: str | None
+    kind: Kind
+    kind_reason: str
+    status: TurnStatus
+    finish_reason: str
+    prompt_tokens: int
+    response_tokens: int
+    arrived: float
+    settled: bool
+    score: float | None
+    state: str
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """A session and how many of its turns are main, side, settled (main, with a next state) and trained (in a version
+    not rejected).
+
+    `turns` is filled by `session()` alone, oldest first.
+    """
+
+    session_id: str
+    policy: str
+    source: str
+    created: float
+    last_seen: float
+    episodes: Sequence[EpisodeRow]
+    main: int
+    side: int
+    settled: int
+    trained: int
+    turns: Sequence[TurnSummary] = ()
+
+
+class ProcessRow(msgspec.Struct, frozen=True):
+    """The last heartbeat of a process; `time` in Unix seconds. Whether it still lives is for the reader to judge."""
+
+    name: str
+    pid: int
+    time: float
+    status: Mapping[str, Any]

@@ -1,0 +1,241 @@
+"""Sessions and their episodes, references to turns, and forgetting a session."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from shared.journal.rows import EpisodeRow, SessionRow, TurnRef, TurnSummary
+from shared.journal.turns import Turns
+from shared.records import now
+
+_REFERENCE = """
+SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_key, arrived,
+  EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id)
+FROM turns JOIN sessions ON sessions.id = turns.session
+"""
+
+_SESSION = """
+SELECT sessions.id, session_id, policy, source, created, last_seen,
+  (SELECT count(*) FROM turns WHERE session = sessions.id AND kind = 'main'),
+  (SELECT count(*) FROM turns WHERE session = sessions.id AND kind = 'side'),
+  (SELECT count(*) FROM turns JOIN next_states ON turn = turns.id WHERE session = sessions.id AND kind = 'main'),
+  (SELECT count(DISTINCT turn) FROM turns JOIN samples ON turn = turns.id
+   WHERE session = sessions.id AND state = 'consumed')
+FROM sessions
+"""
+
+_SUMMARY = """
+SELECT turns.id, turn_id, episode, parent_turn_id, kind, kind_reason, status, finish_reason, prompt_tokens,
+  response_tokens, arrived,
+  EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id)
+FROM turns WHERE session = ? ORDER BY turns.id
+"""
+
+# Everything that hangs on a turn, in an order that foreign keys allow.
+_OF_A_TURN = (
+    "contents",
+    "turn_blobs",
+    "next_states",
+    "feedback",
+    "judge_queue",
+    "judgements",
+    "samples",
+    "quarantines",
+)
+
+
+class Sessions(Turns):
+    """The part of the journal that holds sessions."""
+
+    def open_episode(self, session_id: str, policy: str, source: str) -> int:
+        """The number of the session's open episode, made if there is none (and the session with it); the session counts
+        as seen now.
+        """
+        time = now()
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
+                "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
+                (session_id, policy, source, time, time),
+            )
+            session, episode = _open_episode(connection, session_id)
+            if episode is not None:
+                return episode
+            last = connection.execute("SELECT max(episode) FROM episodes WHERE session = ?", (session,)).fetchone()[0]
+            episode = 0 if last is None else int(last) + 1
+            connection.execute(
+                "INSERT INTO episodes (session, episode, started) VALUES (?,?,?)", (session, episode, time)
+            )
+            return episode
+
+    def end_episode(self, session_id: str, reason: str) -> int | None:
+        """End the session's open episode and give its number; `None` if there is none. Ending twice changes nothing."""
+        with self._writing() as connection:
+            session, episode = _open_episode(connection, session_id)
+            if episode is not None:
+                connection.execute(
+                    "UPDATE episodes SET ended = ?, reason = ? WHERE session = ? AND ended IS NULL",
+                    (now(), reason, session),
+                )
+            return episode
+
+    def idle_sessions(self, before: float) -> list[str]:
+        """Sessions with an open episode that were last seen before a time (Unix seconds), longest idle first."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT session_id, last_seen FROM episodes JOIN sessions ON sessions.id = session "
+                "WHERE ended IS NULL AND last_seen < ? ORDER BY last_seen",
+                (before,),
+            )
+            return [session_id for session_id, _ in rows]
+
+    def session(self, session_id: str) -> SessionRow | None:
+        """A session with its episodes and a line about each of its turns."""
+        with self._reading() as connection:
+            found = connection.execute(f"{_SESSION} WHERE session_id = ?", (session_id,)).fetchone()
+            return _session_row(connection, found, turns=_summaries(connection, found[0])) if found else None
+
+    def sessions(self, limit: int = 50, offset: int = 0) -> list[SessionRow]:
+        """Sessions, last seen first, without their turns."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"{_SESSION} ORDER BY last_seen DESC, id DESC LIMIT ? OFFSET ?", (limit, offset)
+            ).fetchall()
+            return [_session_row(connection, row) for row in rows]
+
+    def find_answers(self, keys: Sequence[bytes]) -> dict[bytes, list[TurnRef]]:
+        """Turns by `answer_key`, newest first; keys that no turn has are left out."""
+        with self._reading() as connection:
+            found = {}
+            for key in dict.fromkeys(keys):
+                references = _references(connection, "WHERE answer_key = ? AND answer_key != x''", key)
+                if references:
+                    found[key] = references
+            return found
+
+    def find_requests(self, key: bytes) -> list[TurnRef]:
+        """Turns by `request_key`, newest first: earlier tries of the same request."""
+        with self._reading() as connection:
+            return _references(connection, "WHERE request_key = ? AND request_key != x''", key)
+
+    def last_main_turn(
+        self, session_id: str, episode: int | None = None, before: float | None = None
+    ) -> TurnRef | None:
+        """The latest complete main turn of an episode (default: of the latest episode that has one), if asked, that
+        arrived before a time.
+        """
+        with self._reading() as connection:
+            row = connection.execute(
+                f"{_REFERENCE} WHERE sessions.session_id = ?1 AND kind = 'main' AND status = 'complete' "
+                "AND (?2 IS NULL OR episode = ?2) AND (?3 IS NULL OR arrived < ?3) "
+                "ORDER BY episode DESC, arrived DESC, turns.id DESC LIMIT 1",
+                (session_id, episode, before),
+            ).fetchone()
+            return _reference(row) if row else None
+
+    def forget(self, session_id: str) -> list[int]:
+        """Delete a session's turns, what nobody else shares of their content, and every record derived from them.
+
+        The numbers of the versions that learned directly from it (versions made from those inherit it) are returned,
+        and stay with the ids of their samples. A step in flight on its samples can no longer be committed.
+        """
+        with self._writing() as connection:
+            found = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+            if found is None:
+                return []
+            session = found[0]
+            turns = connection.execute("SELECT id, turn_id FROM turns WHERE session = ?", (session,)).fetchall()
+            versions = connection.execute(
+                "SELECT DISTINCT version FROM turns JOIN samples ON samples.turn = turns.id "
+                "JOIN version_samples ON version_samples.sample_id = samples.sample_id "
+                "WHERE session = ? ORDER BY version",
+                (session,),
+            ).fetchall()
+            dependents = connection.execute(
+                "SELECT other.id FROM turns JOIN turns AS other ON other.base = turns.id "
+                "WHERE turns.session = ? AND other.session != ? ORDER BY other.id",
+                (session, session),
+            ).fetchall()
+            self._rebase(connection, [row for (row,) in dependents])
+            _forget_content(connection, session, [row for row, _ in turns])
+            for _, turn_id in turns:
+                self._recent.drop(turn_id)
+            connection.erased = True
+        return [version for (version,) in versions]
+
+
+def _forget_content(connection: sqlite3.Connection, session: int, turns: Sequence[int]) -> None:
+    connection.execute(
+        "UPDATE turns SET parent_turn_id = NULL, parent_reason = 'its parent was forgotten' "
+        "WHERE session != ?1 AND parent_turn_id IN (SELECT turn_id FROM turns WHERE session = ?1)",
+        (session,),
+    )
+    blobs = connection.execute(
+        "SELECT DISTINCT blob FROM turn_blobs JOIN turns ON turns.id = turn WHERE session = ?", (session,)
+    ).fetchall()
+    for table in _OF_A_TURN:
+        connection.executemany(f"DELETE FROM {table} WHERE turn = ?", [(turn,) for turn in turns])
+    connection.execute("UPDATE turns SET base = NULL WHERE session = ?", (session,))
+    for table in ("turns", "outcomes", "episodes"):
+        connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
+    connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
+    connection.executemany(
+        "DELETE FROM blobs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_blobs WHERE blob = ?1)", blobs
+    )
+
+
+def _open_episode(connection: sqlite3.Connection, session_id: str) -> tuple[int | None, int | None]:
+    found = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    if found is None:
+        return None, None
+    episode = connection.execute(
+        "SELECT max(episode) FROM episodes WHERE session = ? AND ended IS NULL", found
+    ).fetchone()[0]
+    return found[0], episode
+
+
+def _references(connection: sqlite3.Connection, where: str, key: bytes) -> list[TurnRef]:
+    rows = connection.execute(f"{_REFERENCE} {where} ORDER BY turns.id DESC", (key,))
+    return [_reference(row) for row in rows]
+
+
+def _reference(row: tuple[Any, ...]) -> TurnRef:
+    values = (*row[:-1], bool(row[-1]))
+    return TurnRef(*values)
+
+
+def _session_row(connection: sqlite3.Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
+    session, session_id, policy, source, created, last_seen, main, side, settled, trained = row
+    episodes = connection.execute(
+        "SELECT episode, started, ended, reason FROM episodes WHERE session = ? ORDER BY episode", (session,)
+    )
+    return SessionRow(
+        session_id, policy, source, created, last_seen, [EpisodeRow(*episode) for episode in episodes],
+        main, side, settled, trained, turns,
+    )  # fmt: skip
+
+
+def _summaries(connection: sqlite3.Connection, session: int) -> list[TurnSummary]:
+    summaries = []
+    for turn, *values in connection.execute(_SUMMARY, (session,)).fetchall():
+        values = [*values[:-1], bool(values[-1]), *_state(connection, turn)]
+        summaries.append(TurnSummary(*values))
+    return summaries
+
+
+def _state(connection: sqlite3.Connection, turn: int) -> tuple[float | None, str]:
+    judged = connection.execute(
+        "SELECT score FROM judgements WHERE turn = ? ORDER BY id DESC LIMIT 1", (turn,)
+    ).fetchone()
+    score = judged[0] if judged else None
+    if connection.execute("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", (turn,)).fetchone():
+        return score, "trained"
+    if connection.execute("SELECT 1 FROM samples WHERE turn = ? AND state = 'ready'", (turn,)).fetchone():
+        return score, "ready"
+    if connection.execute("SELECT 1 FROM quarantines WHERE turn = ?", (turn,)).fetchone():
+        return score, "quarantined"
+    if connection.execute("SELECT 1 FROM judge_queue WHERE turn = ?", (turn,)).fetchone():
+        return score, "unjudged"
+    return score, "judged" if judged else ""

@@ -1,0 +1,193 @@
+"""What is known about a turn after it: next state, feedback, outcome, judgement, quarantine; and which turns wait for a
+judge.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TypeVar
+
+import msgspec
+
+from shared.errors import JournalError
+from shared.journal import storage
+from shared.journal.sessions import Sessions
+from shared.records import Feedback, Judgement, NextState, Outcome, Quarantine, Turn
+
+_T = TypeVar("_T")
+
+
+class Signals(Sessions):
+    """The part of the journal that holds what came back on turns."""
+
+    def settle(self, next_state: NextState) -> bool:
+        """Store what came after a turn; the first one stays. False if the turn already had one; JournalError if there
+        is no such turn.
+        """
+        with self._writing() as connection:
+            turn = _turn_row(connection, next_state.turn_id)
+            added = connection.execute(
+                "INSERT OR IGNORE INTO next_states (turn, role, body) VALUES (?,?,?)",
+                (turn, next_state.role, _body(next_state)),
+            ).rowcount
+            judged = connection.execute("SELECT 1 FROM judgements WHERE turn = ?", (turn,)).fetchone()
+            if added and not judged:
+                _queue(connection, turn)
+            return bool(added)
+
+    def add_feedback(self, feedback: Feedback) -> None:
+        """Store explicit feedback; its turn waits for a judge (again). Idempotent by `feedback_id`."""
+        with self._writing() as connection:
+            turn = _turn_row(connection, feedback.turn_id)
+            added = connection.execute(
+                "INSERT OR IGNORE INTO feedback (feedback_id, turn, body) VALUES (?,?,?)",
+                (feedback.feedback_id, turn, _body(feedback)),
+            ).rowcount
+            if added:
+                _queue(connection, turn)
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Store a session's outcome; with a reward, the unjudged main turns of its latest episode wait for a judge."""
+        with self._writing() as connection:
+            found = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (outcome.session_id,)).fetchone()
+            if found is None:
+                raise JournalError(
+                    f"journal {self.path} has no session {outcome.session_id}; post outcomes of sessions it has served"
+                )
+            connection.execute("INSERT INTO outcomes (session, body) VALUES (?,?)", (found[0], _body(outcome)))
+            if outcome.reward is None:
+                return
+            turns = connection.execute(
+                "SELECT id FROM turns WHERE session = ?1 AND kind = 'main' AND episode = "
+                "(SELECT max(episode) FROM turns WHERE session = ?1 AND kind = 'main') "
+                "AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)",
+                found,
+            ).fetchall()
+            for (turn,) in turns:
+                _queue(connection, turn)
+
+    def add_judgement(self, judgement: Judgement) -> None:
+        """Store a judgement; its turn no longer waits, unless feedback came after the one that `feedback_id` names.
+
+        A judge that saw feedback, even a mere comment, must name the latest it saw: otherwise the turn is offered
+        again.
+        """
+        with self._writing() as connection:
+            turn = _turn_row(connection, judgement.turn_id)
+            connection.execute(
+                "INSERT INTO judgements (turn, feedback_id, score, hint, body) VALUES (?,?,?,?,?)",
+                (turn, judgement.feedback_id, judgement.score, judgement.hint, _body(judgement)),
+            )
+            if not _newer_feedback(connection, turn):
+                connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
+
+    def add_quarantine(self, quarantine: Quarantine) -> None:
+        """Take a turn out of training, its waiting sample included; the latest reason counts. Newer feedback makes it
+        wait for a judge again.
+        """
+        with self._writing() as connection:
+            turn = _turn_row(connection, quarantine.turn_id)
+            _quarantine(connection, turn, quarantine.reason, quarantine.time)
+            judged = connection.execute("SELECT 1 FROM judgements WHERE turn = ?", (turn,)).fetchone()
+            if not judged or not _newer_feedback(connection, turn):
+                connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
+
+    def unjudged(self, limit: int) -> list[Turn]:
+        """Turns that wait for a judge, oldest first: main, complete, trainable, with a next state, feedback or an
+        outcome.
+
+        A turn whose feedback is newer than its judgement is among them, even when its sample was already consumed.
+        """
+        with self._reading() as connection:
+            rows = connection.execute("SELECT turn FROM judge_queue ORDER BY turn LIMIT ?", (limit,)).fetchall()
+            return [self._turn(connection, turn) for (turn,) in rows]
+
+    def next_state(self, turn_id: str) -> NextState | None:
+        """What came after a turn."""
+        found = self._bodies(NextState, "SELECT body FROM next_states WHERE turn = ?", turn_id)
+        return found[0] if found else None
+
+    def feedback_for(self, turn_id: str) -> list[Feedback]:
+        """Explicit feedback on a turn, oldest first: the latest word counts."""
+        return self._bodies(Feedback, "SELECT body FROM feedback WHERE turn = ? ORDER BY id", turn_id)
+
+    def judgement(self, turn_id: str) -> Judgement | None:
+        """The latest judgement of a turn."""
+        found = self._bodies(Judgement, "SELECT body FROM judgements WHERE turn = ? ORDER BY id DESC LIMIT 1", turn_id)
+        return found[0] if found else None
+
+    def outcome(self, session_id: str) -> Outcome | None:
+        """The latest outcome of a session."""
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT body FROM outcomes JOIN sessions ON sessions.id = session WHERE session_id = ? "
+                "ORDER BY outcomes.id DESC LIMIT 1",
+                (session_id,),
+            ).fetchone()
+            return msgspec.json.decode(storage.unpack(found[0]), type=Outcome) if found else None
+
+    def prompts_seen(self, limit: int) -> list[Turn]:
+        """Complete main turns that a person answered, newest first, one a distinct prompt."""
+        with self._reading() as connection:
+            turns: dict[bytes, int] = {}
+            rows = connection.execute(
+                "SELECT turns.id, prompt_digest FROM next_states JOIN turns ON turns.id = next_states.turn "
+                "WHERE role = 'user' AND kind = 'main' AND status = 'complete' ORDER BY next_states.turn DESC"
+            )
+            for turn, prompt in rows:
+                if len(turns) >= limit:
+                    break
+                turns.setdefault(prompt, turn)
+            return [self._turn(connection, turn) for turn in turns.values()]
+
+    def recent_hints(self, limit: int) -> list[str]:
+        """The latest distinct hints of judgements, newest last."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT hint FROM judgements WHERE hint IS NOT NULL GROUP BY hint ORDER BY max(id) DESC LIMIT ?",
+                (limit,),
+            )
+            return [hint for (hint,) in rows][::-1]
+
+    def _bodies(self, record: type[_T], query: str, turn_id: str) -> list[_T]:
+        with self._reading() as connection:
+            found = connection.execute("SELECT id FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
+            rows = connection.execute(query, found).fetchall() if found else []
+            return [msgspec.json.decode(storage.unpack(body), type=record) for (body,) in rows]
+
+
+def _body(record: msgspec.Struct) -> bytes:
+    return storage.pack(msgspec.json.encode(record))
+
+
+def _turn_row(connection: sqlite3.Connection, turn_id: str) -> int:
+    found = connection.execute("SELECT id FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
+    if found is None:
+        raise JournalError(f"the journal has no turn {turn_id}; it was never recorded, or its session was forgotten")
+    return int(found[0])
+
+
+def _queue(connection: sqlite3.Connection, turn: int) -> None:
+    connection.execute(
+        "INSERT OR IGNORE INTO judge_queue SELECT id FROM turns "
+        "WHERE id = ? AND kind = 'main' AND status = 'complete' AND untrainable = ''",
+        (turn,),
+    )
+
+
+def _newer_feedback(connection: sqlite3.Connection, turn: int) -> bool:
+    """Whether the turn has feedback that its latest judgement did not see."""
+    latest = connection.execute("SELECT id FROM feedback WHERE turn = ? ORDER BY id DESC LIMIT 1", (turn,)).fetchone()
+    if latest is None:
+        return False
+    seen = connection.execute(
+        "SELECT feedback.id FROM judgements JOIN feedback ON feedback.feedback_id = judgements.feedback_id "
+        "WHERE judgements.turn = ? ORDER BY judgements.id DESC LIMIT 1",
+        (turn,),
+    ).fetchone()
+    return seen is None or bool(latest[0] > seen[0])
+
+
+def _quarantine(connection: sqlite3.Connection, turn: int, reason: str, time: float) -> None:
+    connection.execute("INSERT OR REPLACE INTO quarantines (turn, reason, time) VALUES (?,?,?)", (turn, reason, time))
+    connection.execute("UPDATE samples SET state = 'quarantined' WHERE turn = ? AND state = 'ready'", (turn,))

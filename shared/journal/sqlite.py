@@ -1,0 +1,206 @@
+"""The SQLite file beneath the journal: connections, transactions, and errors that say what to do.
+
+One connection a thread, opened when first needed. WAL with `synchronous=FULL`: a commit that returned survives a crash
+of the process and of the machine. Several processes may have the file open; writers take turns (`BEGIN IMMEDIATE`,
+waiting up to `BUSY_SECONDS`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shared.errors import ConfigError, JournalError
+from shared.journal.migrations import migrate
+
+BUSY_SECONDS = 30.0
+"""How long a writer waits for the writers of other processes before it fails."""
+
+_NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+
+
+class Database:
+    """One SQLite file, for any number of threads. `commits` counts the write transactions this object has committed."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = _file(os.fspath(path))
+        self.commits = 0
+        self._local = threading.local()
+        self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+        with self._errors("open"):
+            try:
+                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+                # Conversations are private; SQLite gives its -wal and -shm files the mode of the database.
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            except OSError as error:
+                raise JournalError(
+                    f"journal {self.path} cannot be opened: {error.strerror}; check the folder and its permissions"
+                ) from error
+            connection = self._connect()
+            connection.execute("PRAGMA journal_mode = WAL")
+            migrate(connection, self.path)
+
+    def close(self) -> None:
+        """Close every thread's connection; later calls raise JournalError. Nothing may be running."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+
+    def run_group(self, operations: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run writing operations in one transaction with one fsync; each gives its result or, in its place, its
+        exception.
+
+        An operation that raises is undone alone. Raises JournalError when the transaction as a whole failed: then
+        nothing was written.
+        """
+        results: list[Any] = []
+        with self._writing() as connection:
+            for operation in operations:
+                try:
+                    results.append(operation())
+                except Exception as error:
+                    if not connection.in_transaction:
+                        # A full disk makes SQLite undo everything, the operations before this one too.
+                        raise
+                    results.append(error)
+        return results
+
+    def _connect(self) -> _Connection:
+        connection: _Connection | None = getattr(self._local, "connection", None)
+        if connection is not None and not self._closed:
+            return connection
+        with self._lock:
+            if self._closed:
+                raise JournalError(f"journal {self.path} is closed")
+            connection = sqlite3.connect(
+                self.path,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+                factory=_Connection,
+            )
+            self._connections.add(connection)
+        for pragma in (
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "secure_delete = ON",
+            "temp_store = MEMORY",
+            "cache_size = -8192",
+            "journal_size_limit = 8388608",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        self._local.connection = connection
+        return connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A consistent view of the journal; inside a transaction of this thread, that one."""
+        with self._errors("read"):
+            connection = self._connect()
+            if connection.in_transaction:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                _undo(connection)
+
+    @contextmanager
+    def _writing(self) -> Iterator[_Connection]:
+        """A write transaction; inside another one of this thread, a part of it that is undone alone."""
+        with self._errors("write"):
+            connection = self._connect()
+            if connection.in_transaction:
+                with _savepoint(connection):
+                    yield connection
+                return
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+                self.commits += 1
+                if connection.erased:
+                    # What was deleted must leave the write-ahead log as well.
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.erased = False
+                _undo(connection)
+
+    @contextmanager
+    def _errors(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise JournalError(self._explain(action, error)) from error
+
+    def _explain(self, action: str, error: sqlite3.Error) -> str:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _NO_ROOM:
+            remedy = "free some disk space (nothing acknowledged was lost, and writing goes on once there is room)"
+        elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            remedy = f"another process has held it for {BUSY_SECONDS:.0f} s; see which one has the file open"
+        elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            remedy = "the file is damaged or no journal; restore a copy, or point the `journal` setting at another file"
+        elif code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            remedy = "check that the file and its folder are there and writable"
+        elif code == sqlite3.SQLITE_CONSTRAINT:
+            remedy = "the record contradicts what the journal holds"
+        else:
+            remedy = "see the error of SQLite"
+        return f"cannot {action} journal {self.path}: {error}; {remedy}"
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that can be referred to weakly, so that those of threads that ended go away. `erased`: content was
+    deleted.
+    """
+
+    erased = False
+
+
+def insert(connection: sqlite3.Connection, table: str, values: Mapping[str, object]) -> int:
+    """Insert one row, given by column, and return its rowid."""
+    columns, marks = ", ".join(values), ",".join("?" * len(values))
+    row = connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(values.values())).lastrowid
+    assert row is not None
+    return row
+
+
+def _undo(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+@contextmanager
+def _savepoint(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("SAVEPOINT operation")
+    try:
+        yield
+    except BaseException:
+        # SQLite may already have undone the whole transaction (full disk).
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO operation")
+            connection.execute("RELEASE operation")
+        raise
+    connection.execute("RELEASE operation")
+
+
+def _file(path: str) -> str:
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return path
+    if scheme == "sqlite":
+        return rest.removeprefix("/")
+    raise ConfigError(f"journal {scheme}://… is not in this version; set `journal` to the path of a SQLite file")

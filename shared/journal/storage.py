@@ -1,0 +1,154 @@
+"""How content becomes bytes: canonical JSON and its digest, packed blobs, token ids as a difference to other token ids.
+
+Every packed value begins with one byte that says how to unpack it, so that the way of packing may change without a
+migration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shared.errors import JournalError
+
+DIGEST_BYTES = 16
+_WINDOW = 32768
+"""Bytes of a dictionary that deflate can refer to (RFC 1951)."""
+_LEVEL = 6
+_SMALL = 64
+"""Below this many bytes compressing never paid."""
+
+_RAW, _DEFLATED = b"\x00", b"\x01"
+_IDS_16, _IDS_32 = b"\x10", b"\x11"
+
+
+def digest(body: bytes) -> bytes:
+    """BLAKE2b of 16 bytes: the address of a message, a tool list or a prompt."""
+    return hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON. Key order is kept: templates render tools and arguments in the order in which they came."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError):
+        # Lone surrogates and integers past 64 bits, which JSON from the wild may hold.
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode(body: bytes) -> Any:
+    """The value of `encode`."""
+    return json.loads(body)
+
+
+def pack(data: bytes) -> bytes:
+    """`data` compressed where that is shorter."""
+    if len(data) >= _SMALL:
+        packed = zlib.compress(data, _LEVEL, wbits=-15)
+        if len(packed) < len(data):
+            return _DEFLATED + packed
+    return _RAW + data
+
+
+def unpack(body: bytes) -> bytes:
+    """The bytes given to `pack`."""
+    if body[:1] == _RAW:
+        return body[1:]
+    if body[:1] == _DEFLATED:
+        return zlib.decompress(body[1:], wbits=-15)
+    raise JournalError(
+        f"a packed value begins with {body[:1].hex()}, which this version does not know; upgrade openclaw-rl"
+    )
+
+
+def token_ids(ids: Sequence[int]) -> array[int]:
+    """Token ids as unsigned 32-bit integers. Raises JournalError for anything else."""
+    if isinstance(ids, array) and ids.typecode == "I":
+        return ids
+    try:
+        return array("I", ids)
+    except (TypeError, OverflowError) as error:
+        raise JournalError(f"token ids must be integers from 0 to 2**32 - 1: {error}") from error
+
+
+def floats(values: Sequence[float]) -> array[float]:
+    """Logprobs as 32-bit floats."""
+    return values if isinstance(values, array) and values.typecode == "f" else array("f", values)
+
+
+def common_prefix(left: array[int], right: array[int]) -> int:
+    """How many ids `left` and `right` begin with in common (by bisection: a comparison of memory is cheap, a loop is
+    not).
+    """
+    low, high = 0, min(len(left), len(right))
+    if not high:
+        return 0
+    one, other = memoryview(left).cast("B"), memoryview(right).cast("B")
+    size = left.itemsize
+    if one[: high * size] == other[: high * size]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low * size : middle * size] == other[low * size : middle * size]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def pack_ids(ids: array[int], near: array[int]) -> bytes:
+    """Token ids, compressed with the help of `near`: ids that are known when reading and of which parts are likely to
+    occur again.
+    """
+    wide = max(ids, default=0) > 0xFFFF or max(near, default=0) > 0xFFFF
+    kind, data = (_IDS_32, ids.tobytes()) if wide else (_IDS_16, array("H", ids).tobytes())
+    if not data:
+        return kind
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15, zdict=_dictionary(kind, near))
+    return kind + packer.compress(data) + packer.flush()
+
+
+def unpack_ids(body: bytes, near: array[int]) -> array[int]:
+    """The ids given to `pack_ids` with the same `near`."""
+    kind = body[:1]
+    if kind not in (_IDS_16, _IDS_32):
+        raise JournalError(f"packed ids begin with {kind.hex()}, which this version does not know; upgrade openclaw-rl")
+    if len(body) == 1:
+        return array("I")
+    unpacker = zlib.decompressobj(-15, zdict=_dictionary(kind, near))
+    narrow: array[int] = array("I" if kind == _IDS_32 else "H")
+    narrow.frombytes(unpacker.decompress(body[1:]) + unpacker.flush())
+    return narrow if kind == _IDS_32 else array("I", narrow)
+
+
+def _dictionary(kind: bytes, near: array[int]) -> bytes:
+    if kind == _IDS_32:
+        return near[-_WINDOW // 4 :].tobytes()
+    return array("H", near[-_WINDOW // 2 :]).tobytes()
+
+
+def pack_prompts(prompts: Sequence[Sequence[int]], origin: array[int]) -> bytes:
+    """Hinted prompts as differences to the turn's own prompt: what they share with its beginning and its end is not
+    stored.
+    """
+    differences = []
+    for prompt in prompts:
+        ids = token_ids(prompt)
+        head = common_prefix(ids, origin)
+        tail = common_prefix(ids[head:][::-1], origin[head:][::-1])
+        differences.append((head, tail, pack_ids(ids[head : len(ids) - tail], array("I"))))
+    return msgspec.msgpack.encode(differences)
+
+
+def unpack_prompts(body: bytes, origin: array[int]) -> tuple[array[int], ...]:
+    """The prompts given to `pack_prompts` with the same `origin`."""
+    prompts = []
+    for head, tail, middle in msgspec.msgpack.decode(body, type=list[tuple[int, int, bytes]]):
+        prompts.append(origin[:head] + unpack_ids(middle, array("I")) + origin[len(origin) - tail :])
+    return tuple(prompts)

@@ -1,0 +1,361 @@
+"""Turns: recorded once, each as its difference to its base, and read back exactly."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shared.errors import JournalError
+from shared.journal import storage
+from shared.journal.sqlite import Database, insert
+from shared.records import Sampling, Timings, Turn, VersionSpan, now
+
+GENERATIONS = 64
+"""A turn this many differences away from a full copy starts again from the head, so that reading one stays fast."""
+
+_ANSWER, _TOOLS = -1, -2
+"""Positions in `turn_blobs` beside those of the messages."""
+
+_CACHE_BYTES = 16 << 20
+
+_CHAIN = """
+WITH RECURSIVE chain (id, base, distance) AS (
+  SELECT id, base, 0 FROM turns WHERE id = ?
+  UNION ALL
+  SELECT turns.id, turns.base, distance + 1 FROM chain JOIN turns ON turns.id = chain.base
+)
+SELECT turns.id, shared_messages, shared_ids, answer, prompt_rest, response_ids
+FROM chain JOIN turns ON turns.id = chain.id JOIN contents ON contents.turn = chain.id
+ORDER BY distance DESC
+"""
+
+_TURN = """
+SELECT turn_id, sessions.session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, turns.policy,
+  sampling, versions, finish_reason, status, error, arrived, first_token, finished,
+  request_key, answer_key, untrainable, tools, answer, logprobs
+FROM turns JOIN sessions ON sessions.id = session JOIN contents ON turn = turns.id WHERE turns.id = ?
+"""
+
+_SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
+_SAMPLING = msgspec.json.Decoder(Sampling)
+
+
+class Content(NamedTuple):
+    """What a later turn may share: digests of the messages and the answer, ids of prompt and answer."""
+
+    digests: list[bytes]
+    ids: array[int]
+
+
+class Base(NamedTuple):
+    """A stored turn that another one is stored as a difference to."""
+
+    row: int
+    depth: int
+    content: Content
+
+
+class _RecentContents:
+    """Contents of recent turns by turn id, so that recording the next one reads nothing. Bounded in bytes."""
+
+    def __init__(self) -> None:
+        self._contents: OrderedDict[str, Content] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, turn_id: str) -> Content | None:
+        with self._lock:
+            if turn_id in self._contents:
+                self._contents.move_to_end(turn_id)
+            return self._contents.get(turn_id)
+
+    def put(self, turn_id: str, content: Content) -> None:
+        with self._lock:
+            self._drop(turn_id)
+            self._contents[turn_id] = content
+            self._bytes += _size(content)
+            while self._bytes > _CACHE_BYTES and len(self._contents) > 1:
+                self._drop(next(iter(self._contents)))
+
+    def drop(self, turn_id: str) -> None:
+        with self._lock:
+            self._drop(turn_id)
+
+    def _drop(self, turn_id: str) -> None:
+        content = self._contents.pop(turn_id, None)
+        if content is not None:
+            self._bytes -= _size(content)
+
+
+def _size(content: Content) -> int:
+    return 64 * len(content.digests) + 4 * len(content.ids)
+
+
+class Turns(Database):
+    """The part of the journal that holds turns."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._recent = _RecentContents()
+
+    def record_turn(self, turn: Turn) -> bool:
+        """Store a turn with its session and episode, and count it under its kind and reason; False if it is already
+        there.
+
+        A main turn that must never be trained on is quarantined at once, with its reason.
+        """
+        prompt, response = storage.token_ids(turn.prompt_ids), storage.token_ids(turn.response_ids)
+        logprobs = storage.floats(turn.logprobs)
+        untrainable = turn.untrainable
+        if len(logprobs) != len(response) and not untrainable:
+            untrainable = f"{len(logprobs)} logprobs for {len(response)} sampled tokens"
+        messages = [storage.encode(message) for message in turn.messages]
+        answer = storage.encode(turn.answer)
+        digests = [storage.digest(message) for message in messages]
+        with self._writing() as connection:
+            if connection.execute("SELECT 1 FROM turns WHERE turn_id = ?", (turn.turn_id,)).fetchone():
+                return False
+            session = _session(connection, turn)
+            head = _blob(connection, messages[0], digests[0]) if messages else None
+            base = self._base(connection, turn.parent_turn_id, head)
+            shared = _shared_messages(base, digests)
+            shared_ids = storage.common_prefix(base.content.ids, prompt) if base else 0
+            near = base.content.ids[shared_ids:] if base else array("I")
+            answer_digest = storage.digest(answer)
+            values: dict[str, Any] = {
+                "turn_id": turn.turn_id,
+                "session": session,
+                "episode": turn.episode,
+                "parent_turn_id": turn.parent_turn_id,
+                "parent_reason": turn.parent_reason,
+                "kind": turn.kind,
+                "kind_reason": turn.kind_reason,
+                "dialect": turn.dialect,
+                "policy": turn.policy,
+                "sampling": msgspec.json.encode(turn.sampling),
+                "versions": msgspec.json.encode([(span.version, span.start, span.end) for span in turn.versions]),
+                "finish_reason": turn.finish_reason,
+                "status": turn.status,
+                "error": turn.error,
+                "arrived": turn.timings.arrived,
+                "first_token": turn.timings.first_token,
+                "finished": turn.timings.finished,
+                "request_key": turn.request_key,
+                "answer_key": turn.answer_key,
+                "untrainable": untrainable,
+                "prompt_digest": storage.digest(prompt.tobytes()),
+                "prompt_tokens": len(prompt),
+                "response_tokens": len(response),
+                "head": head,
+                "tools": _blob(connection, storage.encode(list(turn.tools))) if turn.tools else None,
+                "answer": _blob(connection, answer, answer_digest),
+                "base": base.row if base else None,
+                "depth": base.depth + 1 if base else 0,
+                "shared_messages": shared,
+                "shared_ids": shared_ids,
+            }
+            row = insert(connection, "turns", values)
+            connection.execute(
+                "INSERT INTO contents (turn, prompt_rest, response_ids, logprobs) VALUES (?,?,?,?)",
+                (
+                    row,
+                    storage.pack_ids(prompt[shared_ids:], near),
+                    storage.pack_ids(response, array("I")),
+                    storage.pack(logprobs.tobytes()),
+                ),
+            )
+            own = range(shared, len(messages))
+            held = [(position, _blob(connection, messages[position], digests[position])) for position in own]
+            held.append((_ANSWER, values["answer"]))
+            if turn.tools:
+                held.append((_TOOLS, values["tools"]))
+            _hold(connection, row, held)
+            if turn.kind == "main" and untrainable:
+                connection.execute(
+                    "INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now())
+                )
+            _count(connection, turn.kind, turn.kind_reason)
+        self._recent.put(turn.turn_id, Content([*digests, answer_digest], prompt + response))
+        return True
+
+    def count_traffic(self, kind: str, reason: str) -> None:
+        """Count a request that is not recorded as a turn (control calls, refused or uncaptured ones); `record_turn`
+        counts its own.
+        """
+        with self._writing() as connection:
+            _count(connection, kind, reason)
+
+    def turn(self, turn_id: str) -> Turn | None:
+        """The turn as it was recorded: ids as `array('I')`, logprobs as `array('f')`, messages and tools as lists."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT id FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
+            return self._turn(connection, found[0]) if found else None
+
+    def _turn(self, connection: sqlite3.Connection, row: int) -> Turn:
+        blobs, prompt, response = _replay(connection, row)
+        (
+            *identity, sampling, versions, finish_reason, status, error, arrived, first_token, finished,
+            request_key, answer_key, untrainable, tools, answer, logprobs,
+        ) = connection.execute(_TURN, (row,)).fetchone()  # fmt: skip
+        turn_id, session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, policy = identity
+        numbers: array[float] = array("f")
+        numbers.frombytes(storage.unpack(logprobs))
+        return Turn(
+            turn_id=turn_id,
+            session_id=session_id,
+            episode=episode,
+            parent_turn_id=parent_turn_id,
+            parent_reason=parent_reason,
+            kind=kind,
+            kind_reason=kind_reason,
+            dialect=dialect,
+            policy=policy,
+            messages=[_load(connection, blob) for blob in blobs],
+            tools=_load(connection, tools) if tools is not None else (),
+            answer=_load(connection, answer),
+            prompt_ids=prompt,
+            response_ids=response,
+            logprobs=numbers,
+            sampling=_SAMPLING.decode(sampling),
+            versions=tuple(VersionSpan(*span) for span in _SPANS.decode(versions)),
+            finish_reason=finish_reason,
+            status=status,
+            error=error,
+            timings=Timings(arrived=arrived, first_token=first_token, finished=finished),
+            request_key=request_key,
+            answer_key=answer_key,
+            untrainable=untrainable,
+        )
+
+    def _base(self, connection: sqlite3.Connection, parent_turn_id: str | None, head: int | None) -> Base | None:
+        """The parent, while its chain is short; else the newest full copy that begins with the same message."""
+        if parent_turn_id is not None:
+            found = connection.execute("SELECT id, depth FROM turns WHERE turn_id = ?", (parent_turn_id,)).fetchone()
+            if found and found[1] + 1 < GENERATIONS:
+                return Base(found[0], found[1], self._content(connection, parent_turn_id, found[0]))
+        if head is not None:
+            found = connection.execute(
+                "SELECT id, turn_id FROM turns WHERE head = ? AND base IS NULL ORDER BY id DESC LIMIT 1", (head,)
+            ).fetchone()
+            if found:
+                return Base(found[0], 0, self._content(connection, found[1], found[0]))
+        return None
+
+    def _content(self, connection: sqlite3.Connection, turn_id: str, row: int) -> Content:
+        recent = self._recent.get(turn_id)
+        if recent is not None:
+            return recent
+        blobs, prompt, response = _replay(connection, row)
+        blobs.append(connection.execute("SELECT answer FROM turns WHERE id = ?", (row,)).fetchone()[0])
+        digests = [connection.execute("SELECT digest FROM blobs WHERE id = ?", (blob,)).fetchone()[0] for blob in blobs]
+        content = Content(digests, prompt + response)
+        self._recent.put(turn_id, content)
+        return content
+
+    def _rebase(self, connection: sqlite3.Connection, rows: Sequence[int]) -> None:
+        """Store turns whose base is going away again: the first of each head in full, the others as differences to
+        it.
+        """
+        full: dict[int | None, tuple[int, list[int], array[int]]] = {}
+        for row in rows:
+            blobs, prompt, response = _replay(connection, row)
+            head, answer = connection.execute("SELECT head, answer FROM turns WHERE id = ?", (row,)).fetchone()
+            base, base_blobs, base_ids = full.get(head, (None, [], array("I")))
+            if base is None:
+                full[head] = (row, [*blobs, answer], prompt + response)
+            shared = _common(base_blobs, blobs)
+            shared_ids = storage.common_prefix(base_ids, prompt)
+            connection.execute("DELETE FROM turn_blobs WHERE turn = ? AND position >= 0", (row,))
+            _hold(connection, row, [(position, blobs[position]) for position in range(shared, len(blobs))])
+            connection.execute(
+                "UPDATE turns SET base = ?, depth = ?, shared_messages = ?, shared_ids = ? WHERE id = ?",
+                (base, 0 if base is None else 1, shared, shared_ids, row),
+            )
+            connection.execute(
+                "UPDATE contents SET prompt_rest = ? WHERE turn = ?",
+                (storage.pack_ids(prompt[shared_ids:], base_ids[shared_ids:]), row),
+            )
+
+
+def _replay(connection: sqlite3.Connection, row: int) -> tuple[list[int], array[int], array[int]]:
+    """Message blobs, prompt ids and response ids of a turn, from the full copy at the root of its differences
+    forward.
+    """
+    blobs: list[int] = []
+    ids: array[int] = array("I")
+    prompt: array[int] = array("I")
+    response: array[int] = array("I")
+    last_answer: list[int] = []
+    for turn, shared, shared_ids, answer, prompt_rest, response_ids in connection.execute(_CHAIN, (row,)).fetchall():
+        rest = connection.execute(
+            "SELECT blob FROM turn_blobs WHERE turn = ? AND position >= 0 ORDER BY position", (turn,)
+        ).fetchall()
+        blobs = [*(blobs + last_answer)[:shared], *(blob for (blob,) in rest)]
+        prompt = ids[:shared_ids] + storage.unpack_ids(prompt_rest, ids[shared_ids:])
+        response = storage.unpack_ids(response_ids, array("I"))
+        ids, last_answer = prompt + response, [answer]
+    return blobs, prompt, response
+
+
+def _hold(connection: sqlite3.Connection, row: int, blobs: Iterable[tuple[int, int]]) -> None:
+    connection.executemany(
+        "INSERT INTO turn_blobs (turn, position, blob) VALUES (?,?,?)",
+        [(row, position, blob) for position, blob in blobs],
+    )
+
+
+def _shared_messages(base: Base | None, digests: list[bytes]) -> int:
+    return _common(base.content.digests, digests) if base else 0
+
+
+def _common(left: Sequence[Any], right: Sequence[Any]) -> int:
+    for position, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return position
+    return min(len(left), len(right))
+
+
+def _session(connection: sqlite3.Connection, turn: Turn) -> int:
+    seen = max(turn.timings.arrived, turn.timings.finished)
+    connection.execute(
+        "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
+        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
+        (turn.session_id, turn.policy, turn.dialect, turn.timings.arrived, seen),
+    )
+    session: int = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (turn.session_id,)).fetchone()[0]
+    connection.execute(
+        "INSERT OR IGNORE INTO episodes (session, episode, started) VALUES (?,?,?)",
+        (session, turn.episode, turn.timings.arrived),
+    )
+    return session
+
+
+def _count(connection: sqlite3.Connection, kind: str, reason: str) -> None:
+    connection.execute(
+        "INSERT INTO traffic (kind, reason, count) VALUES (?,?,1) "
+        "ON CONFLICT (kind, reason) DO UPDATE SET count = count + 1",
+        (kind, reason),
+    )
+
+
+def _blob(connection: sqlite3.Connection, body: bytes, address: bytes | None = None) -> int:
+    """The row of a blob, stored if it is new."""
+    address = address or storage.digest(body)
+    found = connection.execute("SELECT id FROM blobs WHERE digest = ?", (address,)).fetchone()
+    if found:
+        return int(found[0])
+    return insert(connection, "blobs", {"digest": address, "body": storage.pack(body)})
+
+
+def _load(connection: sqlite3.Connection, blob: int) -> Any:
+    found = connection.execute("SELECT body FROM blobs WHERE id = ?", (blob,)).fetchone()
+    if found is None:
+        raise JournalError(f"message {blob} is missing from the journal: the file is damaged; restore a copy")
+    return storage.decode(storage.unpack(found[0]))

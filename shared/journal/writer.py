@@ -1,0 +1,94 @@
+"""Group commit: one thread writes what many callers ask for, as many operations as are waiting in one transaction and
+one fsync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from shared.errors import JournalError
+from shared.journal.journal import Journal
+
+GROUP_LIMIT = 256
+"""Operations a transaction; more would hold up other processes that want to write."""
+
+
+class _Operation(NamedTuple):
+    run: Callable[[], Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+
+
+class GroupWriter:
+    """Owns the writing thread. `submit` may be called from any event loop, and each future ends when its write is
+    durable or failed.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, run: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Queue a writing operation; the future gets its result, its own exception, or JournalError if its transaction
+        failed.
+        """
+        loop = asyncio.get_running_loop()
+        operation = _Operation(run, loop.create_future(), loop)
+        with self._lock:
+            if self._closed:
+                raise JournalError(f"journal {self._journal.path} is closed")
+            self._queue.put(operation)
+        return operation.future
+
+    def close(self) -> None:
+        """Write what is queued, then end the thread. Blocks; idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            group = [self._queue.get()]
+            while len(group) < GROUP_LIMIT and not self._queue.empty():
+                group.append(self._queue.get())
+            # `close` puts the end mark last, so nothing can stand behind it.
+            ended = group[-1] is None
+            operations = [operation for operation in group if operation is not None]
+            if operations:
+                self._write(operations)
+
+    def _write(self, operations: list[_Operation]) -> None:
+        try:
+            results = self._journal.run_group([operation.run for operation in operations])
+        except Exception as error:
+            results = [error] * len(operations)
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+        for operation, result in zip(operations, results, strict=True):
+            by_loop.setdefault(operation.loop, []).append((operation.future, result))
+        for loop, outcomes in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_resolve, outcomes)
+            except RuntimeError:
+                # The loop is closed, so nobody waits any more; the writes are done all the same.
+                continue
+
+
+def _resolve(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, result in outcomes:
+        if future.done():
+            continue
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
