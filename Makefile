@@ -8,7 +8,7 @@ DIGEST := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(DIGEST)
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: setup run test demo lint format bench test-real clean
+.PHONY: setup run test demo lint format docs bench test-real clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,9 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup
+	$(BIN)/python -m cli.reference
 
 bench: setup
 	$(BIN)/python -m bench.serve_while_training --json $(ARGS)

@@ -9,7 +9,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,21 @@ class Supervisor:
         command = registry.engine_command(self.settings)
         if command is None:
             raise ConfigError(f"backend = {self.settings.backend} has no engine to start; set OPENCLAW_RL_ENGINE_URL")
-        return command
+        return [*command, *self._live_version()]
+
+    def _live_version(self) -> list[str]:
+        """What tells an engine to begin with the version that is live; the base needs no word."""
+        with contextlib.closing(Journal.open(self.settings.journal_path)) as journal:
+            live = journal.live_version()
+        if live is None or not live.checkpoint:
+            return []
+        served = Path(live.checkpoint) / "served"
+        if not served.is_dir():
+            self._say(
+                f"version {live.number} is live, but {served} is gone: serving the base until the learner mends it"
+            )
+            return []
+        return ["--live", f"{live.number}={served}"]
 
     def _card(self, role: str, data: Path | None = None) -> Path:
         return (data or self.settings.data) / "run" / f"{role}.json"
@@ -184,8 +198,8 @@ class Supervisor:
 
     def _beats(self, role: str, pid: int) -> bool:
         with contextlib.closing(Journal.open(self.settings.journal_path)) as journal:
-            process: Mapping[str, Any] = journal.processes().get(role, {})
-            return process.get("pid") == pid
+            process = journal.processes().get(role)
+            return process is not None and process.pid == pid
 
     def _publish_cards(self) -> None:
         """Where this service can be found, for the other commands; the key makes it private."""

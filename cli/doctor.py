@@ -1,0 +1,191 @@
+"""`openclaw-rl doctor`: every setting and where it came from, what this machine has, and what leaves it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cli.options import print_json
+from cli.tables import console, table
+from shared import aliases, registry
+from shared.errors import ConfigError
+from shared.process import alive, claim_port, is_loopback, read_json
+from shared.settings import Settings, load, shown
+
+PACKAGES = {
+    "": ("aiohttp", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
+    "local": ("torch", "transformers", "peft", "safetensors"),
+    "judge": ("litellm", "mcp"),
+    "demo": ("matplotlib",),
+}
+FREE_BYTES = 1 << 30
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at. `ok` is False where the service would not work, None where it is worth knowing."""
+
+    name: str
+    ok: bool | None
+    told: str
+
+
+def doctor(flags: Mapping[str, str], *, as_json: bool) -> bool:
+    """Show everything; whether the service can run with these settings."""
+    settings, sources = load(flags)
+    checks = list(_checks(settings))
+    leaving = list(leaves(settings))
+    notes = aliases.notes(os.environ, quiet=True)
+    if as_json:
+        rows = {
+            name: {"value": shown(settings, name), "source": sources[name], "meaning": field.description}
+            for name, field in Settings.model_fields.items()
+        }
+        found = [msgspec.to_builtins(check) for check in checks]
+        print_json({"settings": rows, "notes": notes, "checks": found, "leaves_the_machine": leaving})
+    else:
+        _show(settings, sources, notes, checks, leaving)
+    return all(check.ok is not False for check in checks)
+
+
+def leaves(settings: Settings) -> Iterator[str]:
+    """What goes to other machines with these settings, one line each; nothing by default."""
+    if settings.judge != "rules":
+        where = settings.judge_api_base or "its provider"
+        if not is_loopback(urlsplit(settings.judge_api_base).hostname or ""):
+            yield f"conversations (request, answer and what came next) go to the judge {settings.judge} at {where}"
+    if settings.engine_url and not is_loopback(urlsplit(settings.engine_url).hostname or ""):
+        yield f"prompts and answers, as token ids, go to and come from the engine at {settings.engine_url}"
+    if not Path(settings.model).exists():
+        yield f"the name of the model {settings.model} goes to the Hugging Face hub when it is downloaded"
+    if not is_loopback(settings.host):
+        yield f"answers go to whoever reaches {settings.host}:{settings.port} and has the key, unencrypted"
+
+
+def _checks(settings: Settings) -> Iterator[Check]:
+    yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
+    yield from _packages(settings)
+    yield _backend(settings)
+    yield _policy(settings)
+    yield from _data(settings)
+    yield _address(settings)
+    yield _key(settings)
+
+
+def _packages(settings: Settings) -> Iterator[Check]:
+    needed = {"": True, "local": True, "judge": settings.judge != "rules", "demo": False}
+    for extra, names in PACKAGES.items():
+        versions = {name: _version(name) for name in names}
+        missing = [name for name, version in versions.items() if not version]
+        have = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+        what = f"packages [{extra}]" if extra else "packages"
+        if not missing:
+            yield Check(what, True, have)
+            continue
+        wanted = f"openclaw-rl[{extra}]" if extra else "openclaw-rl"
+        told = f"missing: {', '.join(missing)}. make setup installs them, or: pip install '{wanted}'"
+        yield Check(what, False if needed[extra] else None, told if needed[extra] else f"{told} (not needed now)")
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _backend(settings: Settings) -> Check:
+    try:
+        registry.backend(settings.backend)
+    except ConfigError as error:
+        return Check("backend", False, str(error))
+    return Check("backend", True, f"{settings.backend}, on device {settings.device}")
+
+
+def _policy(settings: Settings) -> Check:
+    folder = Path(settings.model)
+    if not folder.exists():
+        if settings.model.count("/") != 1 or settings.model.startswith((".", "/", "~")):
+            return Check("policy", False, f"{settings.model} is neither a folder nor a hub name; set model")
+        return Check("policy", None, f"{settings.model} is taken as a Hugging Face hub name")
+    lacking = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        lacking.append("weights (*.safetensors)")
+    if lacking and not (settings.tokenizer and lacking == ["tokenizer_config.json"]):
+        return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
+
+
+def _data(settings: Settings) -> Iterator[Check]:
+    data = settings.data.resolve()
+    nearest = next(folder for folder in (data, *data.parents) if folder.exists())
+    writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    told = f"{data}" if nearest == data else f"{data} (will be made)"
+    yield Check("data folder", writable, told if writable else f"{nearest} cannot be written; set data (--data)")
+    free = shutil.disk_usage(nearest).free
+    enough = free >= FREE_BYTES
+    yield Check("disk", enough or None, f"{free / 1e9:.1f} GB free" + ("" if enough else ": little for checkpoints"))
+
+
+def _address(settings: Settings) -> Check:
+    card = read_json(settings.data / "run" / "proxy.json")
+    if card is not None and alive(int(card["pid"])):
+        return Check("address", True, f"the service runs at {card['url']} (process {card['pid']})")
+    if not settings.api_key and not is_loopback(settings.host):
+        return Check("address", False, f"host = {settings.host} needs a key of your choosing: set api_key")
+    try:
+        claim_port(settings.host, settings.port, setting="port")
+    except ConfigError as error:
+        return Check("address", False, str(error))
+    return Check("address", True, f"{settings.host}:{settings.port} is free")
+
+
+def _key(settings: Settings) -> Check:
+    if settings.api_key:
+        return Check("key", True, "set by you")
+    path = settings.data / "api_key"
+    if not path.exists():
+        return Check("key", True, f"will be made by serve, in {path}")
+    mode = path.stat().st_mode & 0o077
+    if mode:
+        return Check("key", None, f"{path} can be read by others on this machine: chmod 600 {path}")
+    return Check("key", True, f"kept in {path}")
+
+
+def _show(
+    settings: Settings, sources: Mapping[str, str], notes: list[str], checks: list[Check], leaving: list[str]
+) -> None:
+    out = console()
+    rows = table("setting", "value", "from", "meaning")
+    for name, field in Settings.model_fields.items():
+        source = sources[name]
+        rows.add_row(name, _escaped(shown(settings, name)), source, _escaped(field.description or ""),
+                     style=None if source == "default" else "bold")  # fmt: skip
+    out.print(rows)
+    out.print("\nFlags are these names with dashes (--batch-size), variables OPENCLAW_RL_ and the name in capitals;")
+    out.print("model_name is --served-model-name. docs/settings.md has them all, with other systems' names for them.")
+    for line in notes:
+        out.print(f"note: {line}", markup=False)
+    found: Any = table("", "check", "")
+    for check in checks:
+        found.add_row(
+            {True: "ok", False: "[red]BAD[/red]", None: "note"}[check.ok], _escaped(check.name), _escaped(check.told)
+        )
+    out.print()
+    out.print(found)
+    out.print("\nWhat leaves this machine: " + ("" if leaving else "nothing."))
+    for line in leaving:
+        out.print(f"  {line}", markup=False)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,94 @@
+"""Writes docs/settings.md out of the code: `python -m cli.reference`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+from shared import aliases
+from shared.settings import EMBEDDED_POLICY, Settings, flag_of
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+
+_HEAD = """\
+# Settings
+
+Made from the code by `make docs`; do not edit.
+
+Sources, weakest first: default, alias (wherever it stands), `openclaw-rl.toml` in the folder where `openclaw-rl` is
+started (or the file that `OPENCLAW_RL_CONFIG` or `--config` names), environment, flag. `openclaw-rl doctor` shows every
+value and the source that decided it.
+
+- In the file: `batch_size = 4`, one a line, without sections.
+- In the environment: `OPENCLAW_RL_BATCH_SIZE=4`.
+- As a flag of `openclaw-rl serve`: `--batch-size 4`; switches are `--lora` and `--no-lora`.
+
+A value out of its bounds, an unknown key and a misspelt `OPENCLAW_RL_` variable are errors that name their source.
+"""
+
+_ALIASES = """
+## Names from other systems
+
+These are understood as variables (capitals), as flags, and, written like `num_judges`, also in `openclaw-rl.toml`. Our
+own name wins over them; two that disagree are an error that names both. Flags that are spelled as our own settings
+(`--host`, `--batch-size`, `--lora-rank`, …) are our own.
+
+| name | what it means here |
+|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return _HEAD + "".join(_settings()) + _ALIASES + "".join(_aliases())
+
+
+def _settings() -> Iterator[str]:
+    sections = _sections()
+    for name, field in Settings.model_fields.items():
+        if name in sections:
+            yield f"\n## {sections[name]}\n\n| setting | flag | default | meaning |\n|---|---|---|---|\n"
+        default = "the shipped policy" if field.default == str(EMBEDDED_POLICY) else field.default
+        shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
+        meaning = (field.description or "").replace("|", "\\|")
+        yield f"| `{name}` | `--{flag_of(name)}` | {shown} | {meaning}{_bounds(name)} |\n"
+
+
+def _sections() -> dict[str, str]:
+    """The comment above each group of settings, by the group's first setting."""
+    sections: dict[str, str] = {}
+    heading = ""
+    for line in inspect.getsource(Settings).splitlines():
+        text = line.strip()
+        if text.startswith("# "):
+            heading = text[2:]
+        elif heading and text.split(":")[0] in Settings.model_fields:
+            sections[text.split(":")[0]] = heading
+            heading = ""
+    return sections
+
+
+def _bounds(name: str) -> str:
+    words = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    limits = [
+        f"{sign} {getattr(limit, word):g}"
+        for limit in Settings.model_fields[name].metadata
+        for word, sign in words.items()
+        if hasattr(limit, word)
+    ]
+    return f" ({', '.join(limits)})" if limits else ""
+
+
+def _aliases() -> Iterator[str]:
+    for alias in aliases.ALIASES:
+        names = [*alias.environment, *(f"--{flag}" for flag in alias.flags), *alias.keys]
+        meaning = " and ".join(f"`{setting}`" for setting in alias.settings) or f"nothing yet: {alias.instead}"
+        yield f"| {' '.join(f'`{name}`' for name in names)} | {meaning} |\n"
+    methods = ", ".join(f"`{theirs}` = `{ours}`" for theirs, ours in aliases.METHODS.items())
+    yield f"\nMethods: {methods}. Those that this version has are listed with `method` above.\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
+    print(f"wrote {PAGE}")

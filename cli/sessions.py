@@ -1,0 +1,59 @@
+"""`openclaw-rl sessions`: conversations, and how far each of their turns has come."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from cli.client import Service
+from cli.options import print_json
+from cli.tables import ago, console, score, table
+
+
+def sessions(service: Service, session: str, *, limit: int, offset: int, as_json: bool) -> None:
+    """List the sessions, or show one with its turns."""
+    if session:
+        found = service.get(f"/rl/sessions/{quote(session, safe='')}")
+        print_json(found) if as_json else _one(found)
+        return
+    answer = service.get("/rl/sessions", limit=limit, offset=offset)
+    if as_json:
+        print_json(answer)
+        return
+    out = console()
+    rows = answer["sessions"]
+    if not rows:
+        out.print("No sessions yet." if not offset else "No more sessions.")
+        return
+    shown = table("session", "policy", "#episodes", "#main", "#side", "#settled", "#trained", "last seen")
+    for row in rows:
+        episodes = row["episodes"]
+        count = episodes if isinstance(episodes, int) else len(episodes)
+        numbers = (str(row[name]) for name in ("main", "side", "settled", "trained"))
+        shown.add_row(row["session_id"], row["policy"], str(count), *numbers, ago(row["last_seen"]))
+    out.print(shown)
+    if len(rows) == limit:
+        out.print(f"More: openclaw-rl sessions --offset {offset + limit}")
+
+
+def _one(row: dict[str, Any]) -> None:
+    out = console()
+    out.print(f"{row['session_id']}: {row['main']} main and {row['side']} side turns, {row['settled']} settled, "
+              f"{row['trained']} trained; last seen {ago(row['last_seen'])}", markup=False)  # fmt: skip
+    for episode in row["episodes"]:
+        if episode["ended"] is not None:
+            out.print(f"episode {episode['episode']} ended {ago(episode['ended'])}: {episode['reason']}", markup=False)
+    shown = table("turn", "#episode", "kind", "taken so because", "status", "#tokens", "settled", "#score", "state")
+    for turn in row.get("turns", ()):
+        shown.add_row(
+            turn["turn_id"],
+            str(turn["episode"]),
+            turn["kind"],
+            turn["kind_reason"],
+            turn["status"],
+            f"{turn['prompt_tokens']}+{turn['response_tokens']}",
+            "yes" if turn["settled"] else "no",
+            score(turn["score"]),
+            turn["state"],
+        )
+    out.print(shown)

@@ -1,0 +1,80 @@
+"""`openclaw-rl status`: what the service is doing right now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from cli.client import Service
+from cli.options import print_json
+from cli.tables import console, table
+
+
+def status(service: Service, *, as_json: bool) -> None:
+    """Ask the service and show its answer."""
+    answer = service.get("/rl/status")
+    if as_json:
+        print_json(answer)
+        return
+    out = console()
+    _headline(out, service.url, answer)
+    _classes(out, answer.get("classes", ()))
+    _processes(out, answer.get("processes", {}))
+
+
+def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
+    version, backlog, turns = answer["version"], answer["backlog"], answer["turns"]
+    live, engine = version.get("live"), version.get("engine")
+    serving = "the base" if not live else f"version {live}"
+    if engine is not None and engine != (live or 0):
+        serving += f" (the engine still has {engine})"
+    quarantined = backlog.get("quarantined", {})
+    total = sum(quarantined.values())
+    lines = [
+        ("service", url),
+        ("serving", serving),
+        ("training", str(answer["training"])),
+        ("interactions", f"{answer['interactions']} (main turns that somebody answered)"),
+        ("turns", f"{turns.get('main', 0)} main, {turns.get('side', 0)} side"),
+        ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
+    ]
+    shown = table("", "")
+    shown.show_header = False
+    for name, text in lines:
+        shown.add_row(name, text)
+    out.print(shown)
+    for reason, count in sorted(quarantined.items(), key=lambda item: -item[1]):
+        out.print(f"  set aside {count}×: {reason}", markup=False)
+
+
+def _classes(out: Console, classes: Any) -> None:
+    if not classes:
+        return
+    shown = table("kind", "taken so because", "#requests")
+    for row in classes:
+        shown.add_row(row["kind"], row["reason"], str(row["count"]))
+    out.print()
+    out.print(shown)
+
+
+def _processes(out: Console, processes: dict[str, Any]) -> None:
+    """Pids and life as the proxy sees them; restarts as the supervisor counts them."""
+    supervised: dict[str, Any] = {}
+    for name, row in processes.items():
+        if name.startswith("supervisor"):
+            supervised |= (row.get("detail") or {}).get("processes", {})
+    shown = table("process", "#pid", "alive", "#restarts", "#up (s)")
+    for name in dict.fromkeys([*processes, *supervised]):
+        row, kept = processes.get(name, {}), supervised.get(name, {})
+        pid = kept.get("pid") or row.get("pid")
+        lives = kept.get("alive", row.get("alive"))
+        shown.add_row(
+            name,
+            "–" if pid is None else str(pid),
+            "yes" if lives else "NO",
+            str(kept.get("restarts", "–")),
+            str(kept.get("up_seconds", "–")),
+        )
+    out.print()
+    out.print(shown)

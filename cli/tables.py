@@ -1,0 +1,38 @@
+"""How numbers and times look to a person."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+
+def console() -> Console:
+    """The terminal, or a file that gets plain text as wide as it needs."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=160)
+
+
+def table(*columns: str, title: str = "") -> Table:
+    """A quiet table: header, no frames; columns named with a leading `#` hold numbers."""
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
+    return made
+
+
+def ago(when: float | None) -> str:
+    """Seconds since a Unix time, as people say it."""
+    if not when:
+        return "never"
+    seconds = max(time.time() - when, 0.0)
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def score(value: float | None) -> str:
+    """A score in [-1, +1]; a dash where nobody has given one."""
+    return "–" if value is None else f"{value:+.2g}"

@@ -1,0 +1,139 @@
+"""`openclaw-rl why TURN`: the story of one turn, in words and then in figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from cli.client import Service
+from cli.options import print_json
+from cli.tables import ago, console, score, table
+
+
+def why(service: Service, turn_id: str, *, as_json: bool) -> None:
+    """Ask for everything known of the turn and tell it."""
+    known = service.get(f"/rl/turns/{quote(turn_id, safe='')}")
+    if as_json:
+        print_json(known)
+        return
+    out = console()
+    for line in story(known):
+        out.print(line, markup=False, soft_wrap=True)
+    out.print()
+    shown = table("", "")
+    shown.show_header = False
+    for name, value in _details(known["turn"]):
+        shown.add_row(name, value)
+    out.print(shown)
+
+
+def story(known: Mapping[str, Any]) -> Iterator[str]:
+    """What happened to a turn, one sentence a line, in the order in which it happened."""
+    turn = known["turn"]
+    when = ago(turn["timings"]["arrived"])
+    yield f"{turn['turn_id']} in session {turn['session_id']}, episode {turn['episode']}, {when}."
+    yield f"Asked: {_clip(_asked(turn))}"
+    yield f"Answered: {_clip(_answered(turn['answer']))}"
+    if turn["parent_turn_id"]:
+        yield f"It continues {turn['parent_turn_id']}."
+    else:
+        yield f"It continues no earlier turn: {turn['parent_reason'] or 'a conversation begins here'}."
+    yield f"It was taken as {turn['kind']}: {turn['kind_reason']}."
+    if turn["status"] != "complete":
+        yield f"The answer is {turn['status']}{': ' + turn['error'] if turn['error'] else ''}, so it is not trained on."
+    if turn["untrainable"]:
+        yield f"It must not be trained on: {turn['untrainable']}."
+    yield from _afterwards(known)
+    yield from _judged(known)
+    yield from _learned(known)
+
+
+def _afterwards(known: Mapping[str, Any]) -> Iterator[str]:
+    came = known.get("next_state")
+    if came:
+        yield f"Next came, from the {came['role']}: {_clip(came['text'])}"
+    else:
+        yield "Nothing has come after it yet."
+    for said in known.get("feedback", ()):
+        words = f": {_clip(said['text'])}" if said["text"] else ""
+        yield f"Explicit feedback {score(said['score'])} ({said['source']}, {ago(said['time'])}){words}"
+    outcome = known.get("outcome")
+    if outcome:
+        reward = outcome["reward"]
+        yield "The session's outcome: " + ("no verdict" if reward is None else score(reward)) + "."
+
+
+def _judged(known: Mapping[str, Any]) -> Iterator[str]:
+    judgements = known.get("judgements", ())
+    for judged in judgements:
+        votes = judged["votes"]
+        valid = sum(vote["score"] is not None for vote in votes)
+        counted = f" ({valid} of {len(votes)} votes valid)" if votes else ""
+        because = f": {judged['reason']}" if judged["reason"] else ""
+        judge = judged["judge"] or "a judge"
+        yield f"Judged {score(judged['score'])} by {judge} from {judged['signal']}{counted}{because}."
+        if judged["hint"]:
+            yield f"The hint that came of it: {_clip(judged['hint'])}"
+    if known.get("waiting"):
+        yield "It waits for a judge."
+    elif not judgements and known["turn"]["kind"] == "main":
+        yield "It has not been judged."
+
+
+def _learned(known: Mapping[str, Any]) -> Iterator[str]:
+    samples = known.get("samples", ())
+    for sample in samples:
+        match sample["state"]:
+            case "ready":
+                yield "It is ready and waits for the next step."
+            case "consumed":
+                yield f"Version {sample['version']} ({sample['version_state']}) learned from it."
+            case "quarantined":
+                yield f"Its sample was set aside{_of(sample['version'])}."
+    aside = known.get("quarantine")
+    if aside:
+        yield f"It is set aside: {aside['reason']}."
+    if not samples and not aside:
+        yield "Nothing has learned from it."
+
+
+def _of(version: int | None) -> str:
+    return "" if version is None else f" with version {version}"
+
+
+def _details(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    timings, sampling = turn["timings"], turn["sampling"]
+    spans = (f"{span['version']} (tokens {span['start']}–{span['end']})" for span in turn["versions"])
+    yield "policy version", ", ".join(spans) or "–"
+    yield "tokens", f"{len(turn['prompt_ids'])} in the prompt, {len(turn['response_ids'])} sampled"
+    yield "ended because", str(turn["finish_reason"])
+    yield "sampling", ", ".join(f"{name} {value}" for name, value in sampling.items() if value not in (None, (), []))
+    if turn["logprobs"]:
+        yield "mean logprob", f"{sum(turn['logprobs']) / len(turn['logprobs']):.3f}"
+    if timings["first_token"] is not None:
+        first, total = timings["first_token"] - timings["arrived"], timings["finished"] - timings["arrived"]
+        yield "time", f"{first:.3f} s to the first token, {total:.3f} s in all"
+    yield "dialect", turn["dialect"]
+
+
+def _asked(turn: Mapping[str, Any]) -> str:
+    spoken = [message for message in turn["messages"] if message["role"] in {"user", "tool"}]
+    return _text(spoken[-1]) if spoken else "(nothing)"
+
+
+def _answered(answer: Mapping[str, Any]) -> str:
+    calls = ", ".join(f"{call['name']}({call['arguments']})" for call in answer.get("tool_calls", ()))
+    return " ".join(part for part in (_text(answer), f"[calls {calls}]" if calls else "") if part) or "(nothing)"
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return " ".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)
+
+
+def _clip(text: str, longest: int = 400) -> str:
+    line = " ".join(text.split())
+    return f"“{line}”" if len(line) <= longest else f"“{line[:longest]}…” ({len(text)} characters)"
