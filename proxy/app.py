@@ -1,0 +1,162 @@
+"""The application: which path goes where, who is let in, and how errors look."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.auth import OPEN_PATHS, authorize
+from proxy.body import Disconnected, read_headers
+from proxy.chat_route import ChatRoute
+from proxy.control import Control
+from proxy.failures import error_response, json_response, to_request_error
+from proxy.parameters import read_model, unknown_model
+from proxy.service import Service
+from proxy.status import readiness
+from shared.errors import NotFound, OpenClawRLError, RequestError, Unauthorized
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Guard:
+    """Lets in who has the key; everybody else gets a 401 before anything of the request is read."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app = app
+        self._key = key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            try:
+                authorize(read_headers(scope), self._key)
+            except Unauthorized as error:
+                await error_response(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def create_app(service: Service) -> Starlette:
+    """The ASGI application of a service; its lifespan starts and stops the service."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = Starlette(
+        routes=_routes(service),
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, key=service.settings.api_key)],
+        exception_handlers={
+            OpenClawRLError: _failed,
+            HTTPException: _refused,
+            Disconnected: _gone,
+            Exception: _broken,
+        },
+    )
+    app.state.service = service
+    return app
+
+
+def _routes(service: Service) -> list[BaseRoute]:
+    control = Control()
+    routes: list[BaseRoute] = [
+        Route("/healthz", _health),
+        Route("/readyz", _ready),
+        Route("/metrics", _metrics),
+        Route("/v1/models", _models),
+        Route("/v1/models/{model:path}", _model),
+        Route("/v1/chat/completions", ChatRoute(service), methods=["POST"]),
+    ]
+    for prefix in ("/rl", "/v1/rl"):
+        for path, method, endpoint in (
+            ("/feedback", "POST", control.feedback),
+            ("/outcome", "POST", control.outcome),
+            ("/session-done", "POST", control.session_done),
+            ("/pause", "POST", control.pause),
+            ("/resume", "POST", control.resume),
+            ("/status", "GET", control.status),
+            ("/sessions", "GET", control.sessions),
+            ("/sessions/{session_id:path}", "GET", control.session),
+            ("/sessions/{session_id:path}", "DELETE", control.forget),
+            ("/turns/{turn_id}", "GET", control.turn),
+            ("/versions", "GET", control.versions),
+        ):
+            routes.append(Route(prefix + path, endpoint, methods=[method]))
+    return routes
+
+
+async def _health(request: Request) -> Response:
+    return json_response({"status": "ok"})
+
+
+async def _ready(request: Request) -> Response:
+    state = readiness(request.app.state.service)
+    return json_response(state, 200 if state["ready"] else 503)
+
+
+async def _metrics(request: Request) -> Response:
+    service: Service = request.app.state.service
+    return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _models(request: Request) -> Response:
+    service: Service = request.app.state.service
+    return json_response({"object": "list", "data": [_card(service, name) for name in service.versions.names()]})
+
+
+async def _model(request: Request) -> Response:
+    service: Service = request.app.state.service
+    name = request.path_params["model"]
+    _, version = read_model(name, service.settings.model_name)
+    if version is not None and name not in service.versions.names() and await service.journal.version(version) is None:
+        raise unknown_model(name, service.settings.model_name)
+    return json_response(_card(service, name))
+
+
+def _card(service: Service, name: str) -> dict[str, Any]:
+    context = service.watch.context_length or service.prompter.context_length
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(service.started),
+        "owned_by": "openclaw-rl",
+        "context_length": context,
+        "max_model_len": context,
+    }
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OpenClawRLError)
+    return error_response(to_request_error(error))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = f"{request.method} {request.url.path}"
+    if error.status_code == 404:
+        return error_response(NotFound(f"There is no route {path}.", code="unknown_url"))
+    told = RequestError(f"{path}: {error.detail}", status=error.status_code)
+    return error_response(told, dict(error.headers or {}))
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    told = RequestError("Something went wrong in the proxy; its log says what.", status=500)
+    return error_response(told)

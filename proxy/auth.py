@@ -1,0 +1,34 @@
+"""Who may ask: one key, as a bearer token or `x-api-key`, compared in constant time."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from shared.errors import ConfigError, Unauthorized
+from shared.process import is_loopback
+
+OPEN_PATHS = frozenset(("/healthz", "/readyz"))
+
+
+def authorize(headers: Mapping[str, str], key: str) -> None:
+    """Raise `Unauthorized` unless the lower-case `headers` carry `key`; an empty key lets everybody in (loopback
+    only).
+    """
+    if not key:
+        return
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    if not given:
+        raise Unauthorized("No API key was sent: put it in the header 'Authorization: Bearer KEY'.")
+    if not hmac.compare_digest(given.encode(), key.encode()):
+        raise Unauthorized("The API key is wrong; `openclaw-rl serve` prints the right one when it starts.")
+
+
+def check_binding(host: str, key: str) -> None:
+    """Raise `ConfigError` when an address that others can reach would be served without a key."""
+    if not key and not is_loopback(host):
+        raise ConfigError(
+            f"host = {host!r} can be reached from other machines, so an API key is needed: set OPENCLAW_RL_API_KEY, "
+            "or bind 127.0.0.1."
+        )

@@ -1,0 +1,55 @@
+"""Reading a request body with a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Receive, Scope
+
+from shared.errors import RequestError, TooLarge
+
+
+class Disconnected(Exception):
+    """The client left before its request was complete; there is nobody to answer."""
+
+
+def read_headers(scope: Scope) -> dict[str, str]:
+    """Header names (lower case) and values; of several of one name the first."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return headers
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
+    """The body, at most `limit` bytes. Raises `TooLarge` as soon as that is certain, with the rest unread."""
+    stated = headers.get("content-length", "")
+    if stated.isdigit() and int(stated) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def discard(receive: Receive, most: int) -> None:
+    """Throw away what a client is still sending, so that it gets to read its answer; gives up after `most` bytes."""
+    while most > 0:
+        message: Any = await receive()
+        most -= len(message.get("body", b"")) + 1
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return
+
+
+def _too_large(limit: int) -> RequestError:
+    return TooLarge(f"The request body is larger than {limit} bytes (max_body_bytes); send less, or raise the limit.")

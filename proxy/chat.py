@@ -1,0 +1,254 @@
+"""One answer, from the prompt to the committed turn.
+
+Invariants: `ids` and `logprobs` are what the engine sampled, all of it and nothing else; the turn is in the journal
+before the client learns that the answer is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
+
+from proxy.incoming import Incoming
+from proxy.metrics import Metrics
+from proxy.recorder import Recorder
+from shared.answer import Answer, Delta
+from shared.engine import Engine, Tokens
+from shared.errors import EngineError, JournalError
+from shared.records import Timings, Turn, TurnStatus, VersionSpan, now
+from shared.rendering import Prompter
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What one engine event brought: deltas to show, and the positions of its tokens in the answer."""
+
+    deltas: Sequence[Delta]
+    start: int
+    end: int
+
+
+class ChatTurn:
+    """Use once: `begin`, then all of `batches`, then `complete`; or `abandon` where that breaks off."""
+
+    def __init__(
+        self, incoming: Incoming, *, engine: Engine, prompter: Prompter, recorder: Recorder, metrics: Metrics
+    ) -> None:
+        self.incoming = incoming
+        self.turn_id = incoming.placement.turn_id
+        self.ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.top_logprobs: list[Sequence[tuple[float, int]]] = []
+        self.version = -1
+        self.cached_tokens = 0
+        self._engine = engine
+        self._prompter = prompter
+        self._recorder = recorder
+        self._metrics = metrics
+        self._parser = prompter.parser(incoming.prompt, incoming.chat, stop=incoming.parameters.sampling.stop)
+        self._versions: list[VersionSpan] = []
+        self._engine_reason: str | None = None
+        self._first_token: float | None = None
+        self._entering: asyncio.Task[int] | None = None
+        self._answer: Answer | None = None
+
+    def begin(self) -> None:
+        """Start the writes that come with the request; they go on while the answer is sampled."""
+        if self.incoming.tracked:
+            entering = self._recorder.enter(self.incoming.placement, self.incoming.reactions)
+            self._entering = asyncio.create_task(entering, name=f"enter {self.turn_id}")
+            self._entering.add_done_callback(_seen)
+
+    async def entered(self) -> None:
+        """Wait for those writes. Raises `JournalError`."""
+        if self._entering is not None:
+            await asyncio.shield(self._entering)
+
+    def failed_early(self) -> bool:
+        """Whether those writes are known to have failed."""
+        entering = self._entering
+        return entering is not None and entering.done() and entering.exception() is not None
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Sample the answer. Raises `EngineError`; closing this iterator, or leaving it, aborts the engine's work."""
+        parameters = self.incoming.parameters
+        sampling = msgspec.structs.replace(parameters.sampling, stop=())
+        stream = self._engine.generate(
+            self.incoming.prompt.json(),
+            sampling,
+            version=parameters.version,
+            request_id=self.turn_id.removeprefix("turn_"),
+            top_logprobs=parameters.logprobs or 0,
+        )
+        last = time.perf_counter()
+        async with aclosing(cast("AsyncGenerator[Tokens, None]", stream)) as events:
+            async for tokens in events:
+                current = time.perf_counter()
+                if self._first_token is None and tokens.ids:
+                    self._first_token = now()
+                    self._metrics.first_token.observe(self._first_token - self.incoming.arrived)
+                elif tokens.ids:
+                    self._metrics.gap.observe(current - last)
+                last = current
+                yield self._take(tokens)
+                if self._engine_reason is not None or self._ended_here():
+                    break
+        if self._engine_reason is None and not self._parser.done:
+            raise EngineError("its stream ended before the answer did", status=502)
+        if self._engine_reason == "abort" and not self._parser.done:
+            raise EngineError("it gave the answer up", status=503)
+
+    async def complete(self) -> tuple[Sequence[Delta], Answer]:
+        """The last deltas and the whole answer, once the turn is committed. Raises `JournalError`."""
+        deltas, answer = self._parser.finish(self._engine_reason or "stop")
+        self._answer = answer
+        await self._commit("complete", answer)
+        return deltas, answer
+
+    async def abandon(self, status: TurnStatus, error: str) -> None:
+        """Record what there is of an answer that broke off; of one that never began there is nothing to record."""
+        if self._answer is not None:
+            return
+        _, self._answer = self._parser.finish("abort")
+        if status == "aborted":
+            self._metrics.aborted.inc()
+        if status == "aborted" or self.ids:
+            with contextlib.suppress(JournalError):  # the recorder remembers it; there is nobody left to tell
+                await self._commit(status, self._answer, error)
+
+    def usage(self) -> dict[str, Any]:
+        """OpenAI's usage object."""
+        prompt, answer = self.incoming.prompt.length, len(self.ids)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": answer,
+            "total_tokens": prompt + answer,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
+    def told_logprobs(self, start: int, end: int) -> list[dict[str, Any]] | None:
+        """OpenAI's logprobs of the tokens in a range, without the one that ends the answer; `None` if the client did
+        not ask.
+        """
+        wanted = self.incoming.parameters.logprobs
+        if wanted is None:
+            return None
+        told = []
+        for position in range(start, min(end, len(self.logprobs))):
+            if self.ids[position] in self._prompter.stop_ids:
+                continue
+            top = self.top_logprobs[position] if position < len(self.top_logprobs) else ()
+            entry = self._told(self.ids[position], self.logprobs[position])
+            told.append({**entry, "top_logprobs": [self._told(token, value) for value, token in top[:wanted]]})
+        return told
+
+    def _told(self, token: int, logprob: float) -> dict[str, Any]:
+        data = self._prompter.vocab.bytes_of[token]
+        return {"token": data.decode("utf-8", "replace"), "logprob": max(logprob, -9999.0), "bytes": list(data)}
+
+    def _take(self, tokens: Tokens) -> Batch:
+        start = len(self.ids)
+        self.ids += tokens.ids
+        self.logprobs += tokens.logprobs
+        if tokens.top_logprobs:
+            self.top_logprobs += tokens.top_logprobs
+        end = len(self.ids)
+        if end > start:
+            self._span(tokens.version, start, end)
+        if tokens.version != self.version:
+            self.version = tokens.version
+        if tokens.cached_tokens:
+            self.cached_tokens = tokens.cached_tokens
+        if tokens.finish_reason is not None:
+            self._engine_reason = tokens.finish_reason
+            if tokens.versions:
+                self._versions = list(tokens.versions)
+        return Batch(self._parser.feed_many(tokens.ids), start, end)
+
+    def _span(self, version: int, start: int, end: int) -> None:
+        if self._versions and self._versions[-1].version == version:
+            start = self._versions.pop().start
+        self._versions.append(VersionSpan(version, start, end))
+
+    def _ended_here(self) -> bool:
+        """Whether the parser ended the answer while the engine goes on; after a stop token it ends by itself, and has
+        more to tell.
+        """
+        return self._parser.done and not (self.ids and self.ids[-1] in self._prompter.stop_ids)
+
+    def _untrainable(self, answer: Answer) -> str:
+        if len(self.ids) != len(self.logprobs):
+            return f"{len(self.logprobs)} logprobs for {len(self.ids)} sampled tokens"
+        if not all(map(math.isfinite, self.logprobs)):
+            return "a logprob is not a finite number"
+        if self.incoming.prompt.forced:
+            return "tool_choice forced the beginning of the answer"
+        if answer.finish_reason != "abort" and not self._prompter.agrees(
+            self.incoming.prompt, self.ids, answer, thinking=self.incoming.thinking
+        ):
+            self._metrics.mismatches.inc()
+            return "two parsers read the answer differently"
+        return ""
+
+    async def _commit(self, status: TurnStatus, answer: Answer, error: str = "") -> None:
+        incoming, metrics = self.incoming, self._metrics
+        placement, verdict = incoming.placement, incoming.verdict
+        metrics.turns.labels(verdict.kind, verdict.reason, status).inc()
+        metrics.prompt_tokens.inc(incoming.prompt.length)
+        metrics.cached_tokens.inc(self.cached_tokens)
+        metrics.answer_tokens.inc(len(self.ids))
+        if not incoming.tracked:
+            await self._recorder.count(verdict.kind, verdict.reason)
+            return
+        assert self._entering is not None
+        episode = await asyncio.shield(self._entering)
+        untrainable = self._untrainable(answer)
+        if untrainable:
+            metrics.untrainable.inc()
+        message = answer.message()
+        finished = now()
+        turn = Turn(
+            turn_id=self.turn_id,
+            session_id=placement.session_id,
+            episode=episode,
+            parent_turn_id=placement.parent.turn_id if placement.parent is not None else None,
+            parent_reason=placement.parent_reason,
+            kind=verdict.kind,
+            kind_reason=verdict.reason,
+            policy=self._recorder.policy,
+            messages=incoming.chat.messages,
+            tools=incoming.chat.tools,
+            answer=message,
+            prompt_ids=incoming.prompt.ids(),
+            response_ids=self.ids,
+            logprobs=self.logprobs,
+            sampling=incoming.parameters.sampling,
+            versions=tuple(self._versions),
+            finish_reason=answer.finish_reason,
+            status=status,
+            error=error,
+            timings=Timings(arrived=incoming.arrived, first_token=self._first_token, finished=finished),
+            request_key=placement.request_key,
+            answer_key=incoming.chain.answer_key(message),
+            untrainable=untrainable,
+        )
+        recording = asyncio.ensure_future(self._recorder.record(turn))
+        try:
+            await asyncio.shield(recording)
+        except asyncio.CancelledError:
+            await recording
+            raise
+
+
+def _seen(task: asyncio.Task[int]) -> None:
+    """Keep an early failure from being reported as never retrieved: `_commit` and `entered` raise it to whoever
+    waits.
+    """
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,255 @@
+"""`POST /v1/chat/completions`, streamed or in one piece, on the bare ASGI interface."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from proxy.body import Disconnected, discard, read_body, read_headers
+from proxy.chat import ChatTurn
+from proxy.failures import TooSlow, error_response, json_response, to_request_error
+from proxy.service import Service
+from proxy.sse import ChunkWriter, error_event
+from proxy.stream import EventStream
+from shared.answer import Answer
+from shared.errors import OpenClawRLError, RequestError, TooLarge
+
+log = logging.getLogger(__name__)
+
+_DISCARD_BYTES = 256 << 20
+_DISCARD_SECONDS = 30.0
+_VISIBLE = "".join(map(chr, range(33, 127))) + " "
+
+
+class ChatRoute:
+    """The ASGI application of the chat route."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self._service
+        headers = read_headers(scope)
+        try:
+            data = await read_body(receive, headers, service.settings.max_body_bytes)
+        except Disconnected:
+            return
+        except TooLarge as error:
+            service.metrics.requests.labels(error.status).inc()
+            await _refuse_upload(error, receive, send)
+            return
+        exchange = Exchange(service, headers, send)
+        work = asyncio.create_task(exchange.run(data), name="chat")
+        gone = asyncio.create_task(_disconnect(receive), name="chat client")
+        service.answering.add(work)
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not work.done():
+                exchange.cause = "the client left" if gone.done() else "the service was stopped"
+                work.cancel()
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            service.answering.discard(work)
+
+
+class Exchange:
+    """One chat request and its response. `cause` says why it was cancelled, if it was."""
+
+    def __init__(self, service: Service, headers: Mapping[str, str], send: Send) -> None:
+        self._service = service
+        self._headers = headers
+        self._send = send
+        self._stream: EventStream | None = None
+        self._told: dict[str, str] = {}
+        self.cause = ""
+
+    async def run(self, data: bytes) -> None:
+        """Answer the request, whatever happens; ends only by returning or by cancellation."""
+        status = 499  # nginx's word for a client that left
+        try:
+            await self._answer(data)
+            status = 200
+        except OpenClawRLError as error:
+            told = to_request_error(error)
+            status = told.status
+            if status >= 500:
+                log.warning("answered %d: %s", status, told.message)
+            await self._tell(told)
+        except OSError as error:
+            log.info("the connection broke: %s", error)
+        except Exception:
+            status = 500
+            log.exception("ERROR in the chat route; please report it")
+            await self._tell(RequestError("Something went wrong in the proxy; its log says what.", status=500))
+        finally:
+            self._service.metrics.requests.labels(status).inc()
+
+    async def _answer(self, data: bytes) -> None:
+        service = self._service
+        incoming = await service.reader.read(self._headers, data)
+        if incoming.parameters.version is not None:
+            await service.versions.require(incoming.parameters.version)
+        turn = service.turn(incoming)
+        self._told = {
+            "x-openclaw-rl-turn": turn.turn_id,
+            "x-openclaw-rl-session": quote(incoming.placement.session_id, safe=_VISIBLE),
+            "x-openclaw-rl-kind": incoming.verdict.kind,
+            "x-openclaw-rl-reason": incoming.verdict.reason,
+        }
+        turn.begin()
+        if service.recorder.trouble:
+            await turn.entered()  # a journal that is known to fail is asked first, and the engine spared
+        with service.metrics.active.track_inprogress():
+            try:
+                async with asyncio.timeout(service.settings.request_timeout):
+                    await (self._streamed(turn) if incoming.parameters.stream else self._whole(turn))
+            except asyncio.CancelledError:
+                await turn.abandon("aborted", self.cause)
+                raise
+            except TimeoutError as error:
+                seconds = service.settings.request_timeout
+                await turn.abandon("error", "request_timeout")
+                raise TooSlow(f"The answer took longer than {seconds:g} s (request_timeout).") from error
+            except OSError:
+                await turn.abandon("aborted", "the connection broke")
+                raise
+            except OpenClawRLError as error:
+                await turn.abandon("error", str(error))
+                raise
+
+    async def _whole(self, turn: ChatTurn) -> None:
+        async for _ in turn.batches():
+            pass
+        _, answer = await self._complete(turn)
+        await _respond(json_response(_completion(turn, answer), headers=self._told), self._send)
+
+    async def _streamed(self, turn: ChatTurn) -> None:
+        pulse = self._service.pulse
+        stream = self._stream = EventStream(self._send, _raw(self._told), hold=bool(self._service.recorder.trouble))
+        writer: ChunkWriter | None = None
+        told = 0  # tokens whose logprobs have been sent
+        pulse.add(stream)
+        try:
+            async for batch in turn.batches():
+                data = b""
+                if writer is None:
+                    if turn.failed_early() and not stream.started:
+                        await turn.entered()
+                    writer = _writer(turn)
+                    data = writer.role()
+                if batch.deltas:
+                    data += writer.deltas(batch.deltas, turn.told_logprobs(told, batch.end))
+                    told = batch.end
+                if data:
+                    await stream.write(data)
+            deltas, answer = await self._complete(turn)
+        finally:
+            pulse.discard(stream)
+        if writer is None:
+            writer = _writer(turn)
+            await stream.write(writer.role())
+        last = writer.deltas(deltas) if deltas else b""
+        await stream.end(
+            last + writer.finish(answer.finish_reason, turn.usage(), turn.told_logprobs(told, len(turn.ids)))
+        )
+
+    async def _complete(self, turn: ChatTurn) -> Any:
+        """Finish and commit the turn, and the episode with it if the client said so."""
+        finished = await turn.complete()
+        incoming = turn.incoming
+        if incoming.ends_session and incoming.tracked:
+            await self._service.sessions.end(incoming.placement.session_id, "X-Session-Done")
+        return finished
+
+    async def _tell(self, error: RequestError) -> None:
+        with contextlib.suppress(OSError):
+            if self._stream is not None and self._stream.started:
+                self._stream.hold = False
+                await self._stream.end(error_event(error))
+            else:
+                await _respond(error_response(error, self._told), self._send)
+
+
+def _writer(turn: ChatTurn) -> ChunkWriter:
+    parameters = turn.incoming.parameters
+    return ChunkWriter(
+        completion_id(turn.turn_id),
+        parameters.model,
+        int(turn.incoming.arrived),
+        fingerprint(turn.version),
+        with_usage=parameters.include_usage,
+    )
+
+
+def _completion(turn: ChatTurn, answer: Answer) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.content, "refusal": None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if answer.tool_calls:
+        message["content"] = answer.content or None
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in answer.tool_calls
+        ]
+    logprobs = turn.told_logprobs(0, len(turn.ids))
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
+        "finish_reason": answer.finish_reason,
+    }
+    return {
+        "id": completion_id(turn.turn_id),
+        "object": "chat.completion",
+        "created": int(turn.incoming.arrived),
+        "model": turn.incoming.parameters.model,
+        "system_fingerprint": fingerprint(turn.version),
+        "choices": [choice],
+        "usage": turn.usage(),
+    }
+
+
+def completion_id(turn_id: str) -> str:
+    """The id that clients see: `chatcmpl-` and the digits of the turn's."""
+    return "chatcmpl-" + turn_id.removeprefix("turn_")
+
+
+def fingerprint(version: int) -> str:
+    """OpenAI's `system_fingerprint`: the version of the policy that answered."""
+    return f"version-{version}" if version >= 0 else ""
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+async def _respond(response: Response, send: Send) -> None:
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse_upload(error: RequestError, receive: Receive, send: Send) -> None:
+    """Answer at once, then read on without keeping anything: a client that is still sending would else lose the
+    answer.
+    """
+    response = error_response(error, {"connection": "close"})
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            await discard(receive, _DISCARD_BYTES)
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,197 @@
+"""The `/rl` routes: feedback, outcomes, ends of sessions, and everything an operator asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proxy.body import read_body
+from proxy.failures import json_response
+from proxy.identity import check_session_id
+from proxy.incoming import decode_object
+from proxy.service import Service
+from proxy.status import status_report
+from shared.errors import BadRequest, NotFound
+from shared.records import Feedback, Outcome
+
+CONTROL = {"x-openclaw-rl-kind": "control"}
+_LARGEST_BODY = 1 << 20
+_MOST_SESSIONS = 1000
+
+
+class Control:
+    """Endpoints; each takes the service from the application's state."""
+
+    async def feedback(self, request: Request) -> Response:
+        """Explicit feedback on a turn, or on the last main turn answered in a session."""
+        service, body = await _begin(request)
+        score, text = _score(body), _text(body, "text")
+        if score is None and not text:
+            raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
+        if body.get("turn_id") is not None:
+            turn_id = turn_id_of(body["turn_id"])
+            turn = await service.journal.turn(turn_id)
+            if turn is None:
+                raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found", param="turn_id")
+            session_id = turn.session_id
+        else:
+            session_id = _session(request, body)
+            turn_id = (await service.sessions.last_main_turn(session_id)).turn_id
+        feedback = Feedback(turn_id=turn_id, session_id=session_id, score=score, text=text)
+        await service.journal.add_feedback(feedback)
+        service.metrics.feedback.labels(feedback.source).inc()
+        await service.recorder.count("control", "feedback")
+        answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": feedback.feedback_id, "score": score}
+        return json_response(answer, headers=CONTROL)
+
+    async def outcome(self, request: Request) -> Response:
+        """The final reward of a session; `null` means no verdict."""
+        service, body = await _begin(request)
+        session_id = _session(request, body)
+        if "reward" not in body:
+            raise BadRequest("reward is missing: a number, or null for no verdict.", param="reward")
+        reward = None if body["reward"] is None else _number(body["reward"], "reward")
+        if await service.journal.session(session_id) is None:
+            raise NotFound(f"There is no session {session_id!r}.", code="session_not_found", param="session_id")
+        await service.journal.add_outcome(Outcome(session_id=session_id, reward=reward, detail=_text(body, "detail")))
+        await service.recorder.count("control", "outcome")
+        return json_response({"session_id": session_id, "reward": reward}, headers=CONTROL)
+
+    async def session_done(self, request: Request) -> Response:
+        """The end of a session's episode; the same id may begin a new one."""
+        service, body = await _begin(request)
+        session_id = _session(request, body)
+        episode = await service.sessions.end(session_id, _text(body, "reason") or "session-done")
+        await service.recorder.count("control", "session-done")
+        answer = {"session_id": session_id, "episode": episode, "ended": episode is not None}
+        return json_response(answer, headers=CONTROL)
+
+    async def status(self, request: Request) -> Response:
+        """How everything is."""
+        return json_response(await status_report(_service(request)))
+
+    async def sessions(self, request: Request) -> Response:
+        """Sessions, the last seen first."""
+        limit = _query(request, "limit", 50, _MOST_SESSIONS)
+        rows = await _service(request).journal.sessions(limit, _query(request, "offset", 0, 2**53))
+        listed = [
+            {
+                "session_id": row.session_id,
+                "policy": row.policy,
+                "episodes": len(row.episodes),
+                "main": row.main,
+                "side": row.side,
+                "settled": row.settled,
+                "trained": row.trained,
+                "last_seen": row.last_seen,
+            }
+            for row in rows
+        ]
+        return json_response({"sessions": listed})
+
+    async def session(self, request: Request) -> Response:
+        """One session with its episodes and a line about each turn."""
+        session_id = request.path_params["session_id"]
+        row = await _service(request).journal.session(session_id)
+        if row is None:
+            raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
+        return json_response(msgspec.to_builtins(row))
+
+    async def forget(self, request: Request) -> Response:
+        """Delete a session's content and everything derived from it."""
+        session_id = request.path_params["session_id"]
+        versions = await _service(request).sessions.forget(session_id)
+        return json_response({"session_id": session_id, "forgotten": True, "versions": versions})
+
+    async def turn(self, request: Request) -> Response:
+        """Everything known of a turn; takes the ids of chat completions too."""
+        turn_id = turn_id_of(request.path_params["turn_id"])
+        explained = await _service(request).journal.explain(turn_id)
+        if explained is None:
+            raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found")
+        return json_response(explained)
+
+    async def versions(self, request: Request) -> Response:
+        """Every version of the policy."""
+        rows = await _service(request).journal.versions()
+        return json_response({"versions": [msgspec.to_builtins(row) for row in rows]})
+
+    async def pause(self, request: Request) -> Response:
+        """Stop training after the step in progress; chat and capture go on."""
+        return await _train(request, "paused")
+
+    async def resume(self, request: Request) -> Response:
+        """Train again."""
+        return await _train(request, "running")
+
+
+def turn_id_of(value: Any) -> str:
+    """A turn's id from what a client calls it: `turn_…`, or the `chatcmpl-…` of its answer. Raises `BadRequest`."""
+    if not isinstance(value, str) or not value:
+        raise BadRequest("turn_id must be a string.", param="turn_id")
+    return "turn_" + value.removeprefix("chatcmpl-") if value.startswith("chatcmpl-") else value
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+async def _begin(request: Request) -> tuple[Service, dict[str, Any]]:
+    """The service and the request's body, which may be empty."""
+    data = await read_body(request.receive, request.headers, _LARGEST_BODY)
+    return _service(request), decode_object(data) if data.strip() else {}
+
+
+async def _train(request: Request, state: str) -> Response:
+    service = _service(request)
+    await service.journal.set_control("train", state)
+    return json_response({"training": state if service.settings.train else "off"})
+
+
+def _session(request: Request, body: Mapping[str, Any]) -> str:
+    value = body.get("session_id") or request.headers.get("x-session-id")
+    if value is None:
+        raise BadRequest("session_id is missing: put it in the body or in the header X-Session-Id.", param="session_id")
+    return check_session_id(value, "session_id")
+
+
+def _score(body: Mapping[str, Any]) -> float | None:
+    thumb = body.get("thumb")
+    if thumb is not None:
+        if thumb not in ("up", "down"):
+            raise BadRequest("thumb must be 'up' or 'down'.", param="thumb")
+        return 1.0 if thumb == "up" else -1.0
+    if body.get("score") is None:
+        return None
+    score = _number(body["score"], "score")
+    if not -1.0 <= score <= 1.0:
+        raise BadRequest(f"score is {score:g}; it must be between -1 and 1.", param="score")
+    return score
+
+
+def _number(value: Any, name: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise BadRequest(f"{name} must be a number.", param=name)
+    return float(value)
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise BadRequest(f"{name} must be a string.", param=name)
+    return value or ""
+
+
+def _query(request: Request, name: str, default: int, most: int) -> int:
+    value = request.query_params.get(name)
+    if value is None:
+        return default
+    if not value.isascii() or not value.isdigit() or int(value) > most:
+        raise BadRequest(f"{name} must be a whole number from 0 to {most}.", param=name)
+    return int(value)

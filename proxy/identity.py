@@ -1,0 +1,69 @@
+"""Which session a request says it belongs to, in a header or in its body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proxy.openclaw import Speech, runtime_fields
+from shared.errors import BadRequest
+from shared.records import new_id
+
+MAX_SESSION_ID = 256
+
+_FIELDS = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "threadId", "chat_id")
+_SESSION_WORD = re.compile(r"(?:^|[^a-z])session[_:=-]+([A-Za-z0-9][\w:.-]{5,})", re.IGNORECASE)
+
+
+def named_session(
+    headers: Mapping[str, str], body: Mapping[str, Any], speeches: Sequence[Speech]
+) -> tuple[str, str] | None:
+    """The session id that a request names, and where it stood: `header`, `runtime` (OpenClaw's line) or `body`; else
+    `None`.
+
+    `user` (OpenAI: an end user, not a session) counts only where it spells out a session. Raises `BadRequest` for a
+    malformed header.
+    """
+    header = headers.get("x-session-id", "").strip()
+    if header:
+        return check_session_id(header, "X-Session-Id"), "header"
+    runtime = runtime_fields(speeches).get("sessionId", "")
+    if runtime:
+        return runtime[:MAX_SESSION_ID], "runtime"
+    metadata = body.get("metadata")
+    for holder in (metadata if isinstance(metadata, dict) else {}, body):
+        for field in _FIELDS:
+            value = holder.get(field)
+            if isinstance(value, str) and value.strip():
+                return value.strip()[:MAX_SESSION_ID], "body"
+    for value in (metadata.get("user_id") if isinstance(metadata, dict) else None, body.get("user")):
+        found = _SESSION_WORD.search(value) if isinstance(value, str) else None
+        if found:
+            return found[1][:MAX_SESSION_ID], "body"
+    return None
+
+
+def check_session_id(value: Any, where: str) -> str:
+    """A session id that a client sent. Raises `BadRequest` if it is none."""
+    if not isinstance(value, str) or not value.strip():
+        raise BadRequest(f"{where} must be a session id (a string).", param=where, code="invalid_value")
+    value = value.strip()
+    if len(value) > MAX_SESSION_ID or not value.isprintable():
+        raise BadRequest(
+            f"{where} must be at most {MAX_SESSION_ID} printable characters.", param=where, code="invalid_value"
+        )
+    return value
+
+
+def fresh_session(kind: str) -> str:
+    """An id for a conversation that has none; utility calls get ids that tell them apart."""
+    return new_id("session" if kind == "main" else "side")
+
+
+def is_fresh(session_id: str) -> bool:
+    """Whether an id was made by `fresh_session`: no client named it, so it may be continued by a request that names
+    another.
+    """
+    prefix, _, digits = session_id.partition("_")
+    return prefix in ("session", "side") and len(digits) == 32

@@ -1,0 +1,158 @@
+"""A chat request, read, understood and placed, before anything is sampled for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from proxy.chain import Chain
+from proxy.classify import Evidence, Verdict, classify
+from proxy.conversation import Conversations, Placement
+from proxy.engine_watch import EngineWatch
+from proxy.identity import fresh_session, named_session
+from proxy.openclaw import Reaction, reactions
+from proxy.parameters import Parameters, read_parameters
+from shared.errors import BadRequest, ContextLengthExceeded
+from shared.normalize import ChatInput, normalize_chat
+from shared.records import new_id, now
+from shared.rendering import Prompt, Prompter
+from shared.settings import Settings
+
+_NEVER = frozenset(("never", "no", "off", "false", "0"))
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`. `thinking` is `None`
+    for the default.
+    """
+
+    arrived: float
+    chat: ChatInput
+    chain: Chain
+    parameters: Parameters
+    verdict: Verdict
+    placement: Placement
+    reactions: list[Reaction]
+    prompt: Prompt
+    thinking: bool | None
+    tracked: bool
+    ends_session: bool
+
+
+class Reader:
+    """Turns bytes into an `Incoming`."""
+
+    def __init__(
+        self, settings: Settings, prompter: Prompter, conversations: Conversations, watch: EngineWatch
+    ) -> None:
+        self._settings = settings
+        self._prompter = prompter
+        self._conversations = conversations
+        self._watch = watch
+
+    async def read(self, headers: Mapping[str, str], data: bytes) -> Incoming:
+        """Read a chat request. Raises `RequestError`, `ContextLengthExceeded` or `JournalError`; nothing has been
+        stored then.
+        """
+        arrived = now()
+        body = decode_object(data)
+        parameters = read_parameters(
+            body, model_name=self._settings.model_name, max_output_tokens=self._settings.max_output_tokens
+        )
+        chat = normalize_chat(body)
+        thinking = _thinking(body)
+        chain = Chain(chat.messages)
+        verdict = classify(Evidence.of(headers, chat.messages, bool(body.get("tools")), chain.speeches))
+        prompt = await self._prompter.render_async(chat, thinking=thinking)
+        parameters = self._fit(parameters, prompt.length)
+        tracked = self._settings.capture and headers.get("x-rl-train", "").strip().lower() not in _NEVER
+        if tracked:
+            placement = await self._conversations.place(headers, body, chain, verdict.kind)
+        else:
+            placement = _unplaced(headers, body, chain, verdict)
+        return Incoming(
+            arrived=arrived,
+            chat=chat,
+            chain=chain,
+            parameters=parameters,
+            verdict=verdict,
+            placement=placement,
+            reactions=reactions(chat.messages) if tracked else [],
+            prompt=prompt,
+            thinking=thinking,
+            tracked=tracked,
+            ends_session=is_true(headers.get("x-session-done", "")),
+        )
+
+    def _fit(self, parameters: Parameters, prompt_tokens: int) -> Parameters:
+        """The parameters with as many answer tokens as the context still holds, as OpenAI treats its upper bound."""
+        limit = self._watch.context_length or self._prompter.context_length
+        if not limit:
+            return parameters
+        if prompt_tokens >= limit:
+            raise ContextLengthExceeded(
+                prompt_tokens=prompt_tokens, requested_tokens=parameters.most_tokens or 0, context_length=limit
+            )
+        room = limit - prompt_tokens
+        if parameters.sampling.max_tokens <= room:
+            return parameters
+        sampling = msgspec.structs.replace(parameters.sampling, max_tokens=room)
+        return msgspec.structs.replace(parameters, sampling=sampling)
+
+
+def decode_object(data: bytes) -> dict[str, Any]:
+    """A request body as a JSON object. Raises `BadRequest`."""
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        body = _decode_leniently(data)
+    if not isinstance(body, dict):
+        raise BadRequest(f"The body must be a JSON object, not {_name(body)}.", code="invalid_json")
+    return body
+
+
+def is_true(value: str) -> bool:
+    """Whether a header's value says yes."""
+    return value.strip().lower() in ("1", "true", "yes", "on")
+
+
+def _decode_leniently(data: bytes) -> Any:
+    """JSON with half surrogate pairs, which clients make by cutting emoji in two."""
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"The body is not JSON: {error}", code="invalid_json") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _name(value: Any) -> str:
+    return {list: "an array", str: "a string", type(None): "null", bool: "a boolean"}.get(type(value), "a number")
+
+
+def _thinking(body: Mapping[str, Any]) -> bool | None:
+    """Whether the client asks for reasoning, in one of the ways that clients do; `None` if it says nothing."""
+    template = body.get("chat_template_kwargs")
+    if isinstance(template, dict) and isinstance(template.get("enable_thinking"), bool):
+        return bool(template["enable_thinking"])
+    return False if body.get("reasoning_effort") == "none" else None
+
+
+def _unplaced(headers: Mapping[str, str], body: Mapping[str, Any], chain: Chain, verdict: Verdict) -> Placement:
+    named = named_session(headers, body, chain.speeches)
+    session_id, source = named or (fresh_session(verdict.kind), "new")
+    return Placement(
+        turn_id=new_id("turn"),
+        session_id=session_id,
+        source=source,
+        kind=verdict.kind,
+        parent=None,
+        parent_reason="not recorded",
+        request_key=chain.request_key,
+        words=None,
+    )

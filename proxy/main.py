@@ -1,0 +1,71 @@
+"""The proxy process: `python -m proxy.main`, settings from the environment (`OPENCLAW_RL_*`)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+
+import uvicorn
+
+from proxy.app import create_app
+from proxy.auth import check_binding
+from proxy.service import Service
+from shared.errors import OpenClawRLError
+from shared.journal import AsyncJournal
+from shared.process import die_with_parent
+from shared.registry import create_engine
+from shared.rendering import Prompter
+from shared.settings import Settings, load
+
+GRACE_SECONDS = 6
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; answers in progress get a few seconds to end. Raises `OpenClawRLError` if it
+    cannot start.
+    """
+    check_binding(settings.host, settings.api_key)
+    engine = create_engine(settings)
+    prompter = Prompter(settings.tokenizer_path, thinking=settings.thinking)
+    journal = AsyncJournal.open(settings.journal_path)
+    app = create_app(Service(settings, journal, engine, prompter))
+    gc.freeze()  # what start-up made stays; looking through it again would only stall streams
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        backlog=2048,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    uvicorn.Server(config).run()
+
+
+def main() -> int:
+    """Entry point; exit code 2 says that the settings are wrong."""
+    die_with_parent()
+    try:
+        settings, _ = load({})
+        logging.basicConfig(
+            level=settings.log_level.upper(),
+            stream=sys.stderr,
+            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        )
+        serve(settings)
+    except OpenClawRLError as error:
+        print(f"ERROR: {error}", file=sys.stderr)
+        return 2
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""What a request tells about earlier turns: it settles its parent, and may carry typed or channel feedback."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from proxy.conversation import Placement
+from proxy.metrics import Metrics
+from proxy.openclaw import Reaction, command_score
+from proxy.tree import Tree
+from shared.journal import AsyncJournal, TurnRef
+from shared.records import Feedback, NextState
+
+
+class Reactions:
+    """Writes next states and feedback that come with ordinary requests."""
+
+    def __init__(self, journal: AsyncJournal, tree: Tree, metrics: Metrics) -> None:
+        self._journal = journal
+        self._tree = tree
+        self._metrics = metrics
+
+    async def apply(self, placement: Placement, episode: int, reactions: Sequence[Reaction]) -> None:
+        """Settle the parent and add feedback. The parent of an episode that has ended has no next state any more."""
+        parent = placement.parent
+        if placement.kind == "main" and parent is not None and not _over(parent, placement, episode):
+            await self._settle(parent, placement)
+        if reactions:
+            about = parent if placement.kind == "main" and parent is not None else None
+            about = about or await self._journal.last_main_turn(placement.session_id)
+            for reaction in reactions if about is not None else ():
+                assert about is not None
+                await self._feedback(
+                    about, reaction.score, reaction.line, "reaction", placement.session_id, reaction.line
+                )
+
+    async def _settle(self, parent: TurnRef, placement: Placement) -> None:
+        words = placement.words
+        if words is None:
+            return
+        for command in words.commands:
+            scored = command_score(command)
+            if scored is not None:
+                await self._feedback(parent, scored[0], scored[1], "command", parent.turn_id, command.text)
+        if words.role is None or parent.settled:
+            return
+        state = NextState(turn_id=parent.turn_id, role=words.role, text=words.text, next_turn_id=placement.turn_id)
+        first = await self._journal.settle(state)
+        self._tree.settle(parent)
+        if first:
+            self._metrics.settled.labels(words.role).inc()
+
+    async def _feedback(self, about: TurnRef, score: float, text: str, source: str, *identity: str) -> None:
+        """Add feedback once, however often the requests that carry it repeat it; not if its author has said the same by
+        other means.
+        """
+        digest = hashlib.blake2b("\n".join(identity).encode(), digest_size=16).hexdigest()
+        known = await self._journal.feedback_for(about.turn_id)
+        if any(one.feedback_id == f"fb_{digest}" or (source == "command" and one.score == score) for one in known):
+            return
+        await self._journal.add_feedback(
+            Feedback(
+                feedback_id=f"fb_{digest}",
+                turn_id=about.turn_id,
+                session_id=about.session_id,
+                score=score,
+                text=text,
+                source=source,
+            )
+        )
+        self._metrics.feedback.labels(source).inc()
+
+
+def _over(parent: TurnRef, placement: Placement, episode: int) -> bool:
+    return parent.session_id == placement.session_id and parent.episode != episode

@@ -1,0 +1,96 @@
+"""Everything one proxy process holds, made once and shared by its routes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+
+from proxy.chat import ChatTurn
+from proxy.conversation import Conversations
+from proxy.engine_watch import EngineWatch
+from proxy.incoming import Incoming, Reader
+from proxy.metrics import Metrics
+from proxy.recorder import Recorder
+from proxy.sessions import SessionKeeper
+from proxy.stream import Pulse
+from proxy.versions import Versions
+from shared.engine import Engine
+from shared.errors import JournalError
+from shared.journal import AsyncJournal
+from shared.records import now
+from shared.rendering import Prompter
+from shared.settings import Settings
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 2.0
+
+
+class Service:
+    """The parts and their background tasks.
+
+    `answering` holds the chat requests in progress; `journal_error` is why the last heartbeat could not be written (""
+    if it could).
+    """
+
+    def __init__(self, settings: Settings, journal: AsyncJournal, engine: Engine, prompter: Prompter) -> None:
+        self.settings = settings
+        self.journal = journal
+        self.engine = engine
+        self.prompter = prompter
+        self.metrics = Metrics()
+        self.conversations = Conversations(journal, retry_window=settings.request_timeout)
+        self.recorder = Recorder(journal, self.conversations, self.metrics, settings.model_name)
+        self.sessions = SessionKeeper(journal, self.conversations, settings.session_idle_seconds)
+        self.watch = EngineWatch(engine, settings.context_length)
+        self.reader = Reader(settings, prompter, self.conversations, self.watch)
+        self.pulse = Pulse(self.watch)
+        self.versions = Versions(engine, self.watch, journal, settings.model_name)
+        self.journal_error = ""
+        self.answering: set[asyncio.Task[None]] = set()
+        self.started = now()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def turn(self, incoming: Incoming) -> ChatTurn:
+        """The answer to a request, not begun."""
+        return ChatTurn(
+            incoming, engine=self.engine, prompter=self.prompter, recorder=self.recorder, metrics=self.metrics
+        )
+
+    async def start(self) -> None:
+        """Begin the background work. Returns after the engine was asked once, whatever it said."""
+        for name, work in (
+            ("engine watch", self.watch.run()),
+            ("pulse", self.pulse.run()),
+            ("idle episodes", self.sessions.run()),
+            ("heartbeat", self._heartbeats()),
+        ):
+            self._tasks.append(asyncio.create_task(work, name=name))
+
+    async def stop(self) -> None:
+        """Let answers in progress be recorded, end the background work, close journal and engine client."""
+        if self.answering:
+            await asyncio.wait(self.answering, timeout=3.0)
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        await self.engine.close()
+        await self.journal.close()
+
+    async def _heartbeats(self) -> None:
+        while True:
+            status = {
+                "active": len(self.answering),
+                "engine": self.watch.error or "ok",
+                "journal": self.recorder.trouble or "ok",
+            }
+            try:
+                await self.journal.heartbeat("proxy", os.getpid(), status)
+                self.journal_error = ""
+            except JournalError as error:
+                self.journal_error = self.recorder.trouble = str(error)
+            await asyncio.sleep(HEARTBEAT_SECONDS)

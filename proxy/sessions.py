@@ -1,0 +1,62 @@
+"""Sessions and their episodes: ended by request or by silence, looked up, given feedback, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from proxy.conversation import Conversations
+from shared.errors import JournalError, NotFound
+from shared.journal import AsyncJournal, TurnRef
+from shared.records import now
+
+log = logging.getLogger(__name__)
+
+
+class SessionKeeper:
+    """What the control routes and the clock do to sessions. `idle_seconds` without a request end an episode."""
+
+    def __init__(self, journal: AsyncJournal, conversations: Conversations, idle_seconds: float) -> None:
+        self._journal = journal
+        self._conversations = conversations
+        self._idle_seconds = idle_seconds
+
+    async def end(self, session_id: str, reason: str) -> int | None:
+        """End the session's open episode; its number, or `None` if none was open. Ending twice changes nothing."""
+        return await self._journal.end_episode(session_id, reason)
+
+    async def last_main_turn(self, session_id: str) -> TurnRef:
+        """The last main turn answered in the session, of the last episode that has one. Raises `NotFound`."""
+        turn = await self._journal.last_main_turn(session_id)
+        if turn is None:
+            raise NotFound(
+                f"Session {session_id!r} has no answered main turn that feedback could be about. GET /rl/sessions lists the sessions.",
+                code="session_not_found",
+                param="session_id",
+            )
+        return turn
+
+    async def forget(self, session_id: str) -> list[int]:
+        """Delete a session everywhere; the versions that had learned from it. Raises `NotFound`."""
+        if await self._journal.session(session_id) is None:
+            raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
+        versions = await self._journal.forget(session_id)
+        self._conversations.tree.forget(session_id)
+        return versions
+
+    async def end_idle(self) -> int:
+        """End the episodes of sessions that were silent for too long; how many."""
+        idle = await self._journal.idle_sessions(now() - self._idle_seconds)
+        for session_id in idle:
+            await self._journal.end_episode(session_id, "idle")
+        return len(idle)
+
+    async def run(self) -> None:
+        """End idle episodes, until cancelled."""
+        pause = max(0.2, min(60.0, self._idle_seconds / 4))
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self.end_idle()
+            except JournalError as error:
+                log.warning("idle episodes were not ended: %s", error)

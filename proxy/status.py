@@ -1,0 +1,82 @@
+"""How everything is, for `/rl/status` and `/readyz`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.classify import describe
+from proxy.service import Service
+from shared.journal import ProcessRow
+from shared.process import alive
+from shared.records import now
+
+_LOST_SECONDS = 60.0
+
+
+def readiness(service: Service) -> dict[str, Any]:
+    """Whether chat requests can be answered, and if not, why."""
+    return {
+        "ready": service.watch.ready and not service.journal_error,
+        "engine": service.watch.error or "ok",
+        "journal": service.journal_error or "ok",
+    }
+
+
+async def status_report(service: Service) -> dict[str, Any]:
+    """The whole picture. Asks the journal only; what the engine said is at most some seconds old."""
+    counts = await service.journal.status()
+    processes = await service.journal.processes()
+    control = await service.journal.get_control("train", "running")
+    info = service.watch.info
+    return {
+        "version": {"live": counts["live"], "engine": info.live if info is not None else None},
+        "model": {
+            "name": service.settings.model_name,
+            "path": service.settings.model,
+            "context_length": service.watch.context_length or service.prompter.context_length,
+            "versions": sorted(info.versions) if info is not None else [],
+        },
+        "turns": counts["turns"],
+        "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
+        "interactions": counts["interactions"],
+        "next_states": counts["next_states"],
+        "feedback": counts["feedback"],
+        "sessions": counts["sessions"],
+        "open_episodes": counts["open_episodes"],
+        "backlog": {
+            "unjudged": counts["unjudged"],
+            "ready": counts["ready"],
+            "quarantined": counts["quarantined"],
+        },
+        "trained": counts["consumed"],
+        "versions": counts["versions"],
+        "training": "off" if not service.settings.train else "paused" if control == "paused" else "running",
+        "capture": service.settings.capture,
+        "processes": _processes(service, processes),
+        "active": len(service.answering),
+        **readiness(service),
+    }
+
+
+def _processes(service: Service, rows: Mapping[str, ProcessRow]) -> dict[str, Any]:
+    current = now()
+    told: dict[str, Any] = {}
+    for name, row in rows.items():
+        age = current - row.time
+        told[name] = {
+            "pid": row.pid,
+            "alive": age < _LOST_SECONDS and alive(row.pid),
+            "seconds_ago": round(age, 1),
+            "detail": row.status,
+        }
+    told["proxy"] = {**told.get("proxy", {"detail": {}}), "pid": os.getpid(), "alive": True}
+    children = told.get("supervisor", {}).get("detail", {}).get("processes", {})
+    engine = children.get("engine", {}) if isinstance(children, Mapping) else {}
+    told["engine"] = {
+        "pid": engine.get("pid"),
+        "alive": service.watch.ready,
+        "detail": {"error": service.watch.error, "restarts": engine.get("restarts")},
+    }
+    return told
