@@ -1,8 +1,9 @@
 """The engine client: SGLang's native wire, as SGLang itself and our embedded engine speak it.
 
-Our extensions (a version to sample from, priorities, a weight update that need not become live) are sent only to an engine whose
-`/model_info` says `openclaw_rl`; another engine has one version, the live one. Requests that meet an engine that is restarting are sent
-again for a while, as long as they have not brought a token; an answer that breaks off in the middle raises `EngineError`.
+Our extensions (a version to sample from, priorities, a weight update that need not become live) are sent only to an
+engine whose `/model_info` says `openclaw_rl`; another engine has one version, the live one. Requests that meet an
+engine that is restarting are sent again for a while, as long as they have not brought a token; an answer that breaks
+off in the middle raises `EngineError`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _MOST_TRIES = 5  # of a request that reached the engine and was cut off before i
 
 
 def connect(settings: Settings) -> SglangEngine:
-    """The client for `settings.engine_url`, or for the embedded engine that `serve` starts on `engine_host` and `engine_port`.
+    """The client for `settings.engine_url`, or for the embedded engine that `serve` starts on `engine_host` and
+    `engine_port`.
 
     Raises `ConfigError` when neither is known.
     """
@@ -37,7 +39,8 @@ def connect(settings: Settings) -> SglangEngine:
     if not url:
         if not settings.engine_port:
             raise ConfigError(
-                "no engine to connect to: set engine_url (OPENCLAW_RL_ENGINE_URL) or engine_port (OPENCLAW_RL_ENGINE_PORT)"
+                "no engine to connect to: set engine_url (OPENCLAW_RL_ENGINE_URL) "
+                "or engine_port (OPENCLAW_RL_ENGINE_PORT)"
             )
         host = f"[{settings.engine_host}]" if ":" in settings.engine_host else settings.engine_host
         url = f"http://{host}:{settings.engine_port}"
@@ -224,7 +227,8 @@ class SglangEngine:
         return self._ours
 
     async def _post(self, path: str, body: bytes, seconds: float) -> tuple[int, bytes]:
-        """Status and body of an answer; sent again if it breaks off, which is harmless for the routes that come here."""
+        """Status and body of an answer; sent again if it breaks off, which is harmless for the routes that come
+        here."""
         deadline = time.monotonic() + seconds
         for attempt in range(1, _MOST_TRIES + 1):
             response = await self.open(path, body, deadline)
@@ -251,7 +255,8 @@ class SglangEngine:
 
 
 class _Stream:
-    """The events of one streamed answer, in groups as they are read. Closing it early closes the connection: that aborts the work."""
+    """The events of one streamed answer, in groups as they are read. Closing it early closes the connection: that
+    aborts the work."""
 
     def __init__(self, engine: SglangEngine, body: bytes, deadline: float, refusal: wire.Refusal) -> None:
         self._engine = engine
@@ -264,7 +269,8 @@ class _Stream:
         self._complete = False
 
     async def read(self) -> list[bytes]:
-        """The next events; empty at the end. Raises `EngineError` when the engine refuses, breaks off or takes too long."""
+        """The next events; empty at the end. Raises `EngineError` when the engine refuses, breaks off or takes too
+        long."""
         tries = 0
         while True:
             try:

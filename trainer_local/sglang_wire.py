@@ -105,7 +105,8 @@ def news(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> Ne
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Turns what an engine says into our errors; knows the request's lengths in tokens and the context limit (0: unknown)."""
+    """Turns what an engine says into our errors; knows the request's lengths in tokens and the context limit (0:
+    unknown)."""
 
     url: str
     prompt_tokens: int = 0

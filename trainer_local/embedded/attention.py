@@ -1,9 +1,10 @@
 """Attention over packed rows: one forward pass for sequences of any lengths, with no padding.
 
-The tokens of all rows lie one after another in a single sequence of batch size 1. Everything but attention treats tokens one by one, so
-transformers' own model code computes it; attention goes row by row, each over its own keys and values, through transformers'
-`AttentionInterface`. That holds for every model whose class says `_supports_attention_backend` and whose layers are full or
-sliding-window attention; `decoding.Runner` proves it for the model at hand and else runs rows one by one.
+The tokens of all rows lie one after another in a single sequence of batch size 1. Everything but attention treats
+tokens one by one, so transformers' own model code computes it; attention goes row by row, each over its own keys and
+values, through transformers' `AttentionInterface`. That holds for every model whose class says
+`_supports_attention_backend` and whose layers are full or sliding-window attention; `decoding.Runner` proves it for
+the model at hand and else runs rows one by one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Row:
         self.values = [self._grown(tensor) for tensor in self.values]
 
     def store(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write `[heads, n, dim]` after what is there; returns all keys and values up to and with them. `length` stays as it was."""
+        """Write `[heads, n, dim]` after what is there; returns all keys and values up to and with them. `length` stays
+        as it was."""
         if layer == len(self.keys):
             self.keys.append(key.new_empty((key.shape[0], self.capacity, key.shape[2])))
             self.values.append(value.new_empty((value.shape[0], self.capacity, value.shape[2])))

@@ -1,7 +1,8 @@
 """Keys and values of prompts that were seen, per version, so that a shared beginning is computed once.
 
-A radix tree: each edge holds a run of token ids with their keys and values, so what prompts share is stored once. Rows copy what they
-need (a copy of 10 k tokens takes milliseconds, computing them takes seconds). The least recently used leaves go first.
+A radix tree: each edge holds a run of token ids with their keys and values, so what prompts share is stored once. Rows
+copy what they need (a copy of 10 k tokens takes milliseconds, computing them takes seconds). The least recently used
+leaves go first.
 """
 
 from __future__ import annotations

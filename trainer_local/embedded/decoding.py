@@ -37,7 +37,8 @@ class Part:
 
 
 class Runner:
-    """Forward passes of models of one architecture. `packed` says whether rows share one pass and prefixes can be reused."""
+    """Forward passes of models of one architecture. `packed` says whether rows share one pass and prefixes can be
+    reused."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.packed = False
@@ -55,7 +56,8 @@ class Runner:
 
     @torch.inference_mode()
     def forward(self, model: PreTrainedModel, parts: Sequence[Part]) -> torch.Tensor:
-        """Advance every row by its ids; returns float32 logits `[sum of keeps, vocabulary]` in the order of the parts."""
+        """Advance every row by its ids; returns float32 logits `[sum of keeps, vocabulary]` in the order of the
+        parts."""
         if self.packed:
             return self._forward_packed(model, parts)
         return torch.cat([self._forward_lone(model, part) for part in parts])
@@ -99,7 +101,8 @@ class Runner:
         return output.logits[0, torch.tensor(list(part.keep), device=device, dtype=torch.long)].float()
 
     def _can_pack(self, model: PreTrainedModel) -> bool:
-        """Compare a packed, chunked pass of two sequences with the model's own; the model's flags alone are not proof enough."""
+        """Compare a packed, chunked pass of two sequences with the model's own; the model's flags alone are not proof
+        enough."""
         if not getattr(model, "_supports_attention_backend", False):
             return False
         ids = [[(7 * i + 3) % model.config.get_text_config().vocab_size for i in range(length)] for length in (23, 9)]

@@ -1,4 +1,5 @@
-"""The engine without HTTP: checks requests, finds their version, and carries events from the model's thread to the event loop."""
+"""The engine without HTTP: checks requests, finds their version, and carries events from the model's thread to the
+event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _MOST_TOPS = 1024
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine is set up; the command line of `server` in one object. `live` is (number, folder) of the live version."""
+    """How an engine is set up; the command line of `server` in one object. `live` is (number, folder) of the live
+    version."""
 
     model: str
     tokenizer: str = ""
@@ -95,7 +97,8 @@ class EmbeddedEngine:
         self.versions.close()
 
     async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Job:
-        """Queue a request; its events go to `receive`. Loads the version asked for if it is only on disk. Raises `Refused`."""
+        """Queue a request; its events go to `receive`. Loads the version asked for if it is only on disk. Raises
+        `Refused`."""
         self._check(request)
         version = await self._version(request.version())
         job = Job(request, version, receive)
@@ -181,9 +184,9 @@ class EmbeddedEngine:
             raise Refused(f"top_logprobs_num must be between 0 and {min(_MOST_TOPS, self.vocabulary)}")
         if len(ids) + params.max_new_tokens > self.context_length:
             raise Refused(
-                f"Requested token count exceeds the model's maximum context length of {self.context_length} tokens. You requested a "
-                f"total of {len(ids) + params.max_new_tokens} tokens: {len(ids)} tokens from the input messages and "
-                f"{params.max_new_tokens} tokens for the completion.",
+                f"Requested token count exceeds the model's maximum context length of {self.context_length} tokens. "
+                f"You requested a total of {len(ids) + params.max_new_tokens} tokens: {len(ids)} tokens from the input "
+                f"messages and {params.max_new_tokens} tokens for the completion.",
                 code="context_length_exceeded",
             )
 

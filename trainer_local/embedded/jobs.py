@@ -18,7 +18,8 @@ from trainer_local.embedded.wire import GenerateRequest, Refused
 
 @dataclass(frozen=True)
 class Event:
-    """News of a job: newly sampled tokens and, in its last event, why it ended (SGLang's `finish_reason`) or what went wrong."""
+    """News of a job: newly sampled tokens and, in its last event, why it ended (SGLang's `finish_reason`) or what went
+    wrong."""
 
     choices: Sequence[Choice] = ()
     finish: dict[str, Any] | None = None

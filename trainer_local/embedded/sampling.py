@@ -1,9 +1,9 @@
 """From logits to a token, and its logprob.
 
-The logprob of a sampled token is that of the distribution it was drawn from: penalties, temperature, top-k, top-p and min-p applied and
-renormalised, as `shared.records` promises. (SGLang reports it after penalties and temperature but before top-k, top-p and min-p: with
-the filters off, as the proxy's defaults are, the two are the same.) At temperature 0 it is the logprob at temperature 1 of the best token,
-as in SGLang. Penalties count output tokens only, as in SGLang.
+The logprob of a sampled token is that of the distribution it was drawn from: penalties, temperature, top-k, top-p and
+min-p applied and renormalised, as `shared.records` promises. (SGLang reports it after penalties and temperature but
+before top-k, top-p and min-p: with the filters off, as the proxy's defaults are, the two are the same.) At temperature
+0 it is the logprob at temperature 1 of the best token, as in SGLang. Penalties count output tokens only, as in SGLang.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def sample(
 ) -> list[Choice]:
     """One token for each row of float32 `logits` `[rows, vocabulary]`.
 
-    `forbidden` names ids that a row must not take now (ends of answers before `min_new_tokens`), `tops` how many alternatives to report.
-    Raises `FloatingPointError` when a row of logits is not finite.
+    `forbidden` names ids that a row must not take now (ends of answers before `min_new_tokens`), `tops` how many
+    alternatives to report. Raises `FloatingPointError` when a row of logits is not finite.
     """
     if any(sampler.penalises for sampler in samplers) or any(forbidden):
         logits = logits.clone()

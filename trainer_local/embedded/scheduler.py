@@ -1,10 +1,12 @@
 """Decides what the model computes next. One thread does all model work; requests join and leave between steps.
 
 - Requests of one version decode together; each step advances every one of them by a token.
-- Prompts are computed in chunks between decoding steps, sized by the clock, so that a long one holds up nobody for long. Chunks go in turn to
-  the prompt that is nearest its end and to the oldest one, so neither short nor long prompts starve.
-- Priority classes (0 chat, then judge, rehearsal, audit) take turns by weighted fair queueing: while chat wants the engine, all the others
-  together get about a fifth of the time, in pieces of a few tens of milliseconds; when it does not, all of it.
+- Prompts are computed in chunks between decoding steps, sized by the clock, so that a long one holds up nobody for
+  long. Chunks go in turn to the prompt that is nearest its end and to the oldest one, so neither short nor long
+  prompts starve.
+- Priority classes (0 chat, then judge, rehearsal, audit) take turns by weighted fair queueing: while chat wants the
+  engine, all the others together get about a fifth of the time, in pieces of a few tens of milliseconds; when it does
+  not, all of it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _BUSY_SECONDS = 0.03  # a chunk of a prompt while answers are being decoded, or 
 _IDLE_SECONDS = 0.12  # a chunk when nobody waits for a next token
 _LEAST_CHUNK, _LARGEST_CHUNK = 16, 2048
 _LOGITS_BYTES = 64 << 20
-_SHARED = 32  # prompts that share this much uncached text are computed one after the other, so that the second reuses the first
+_SHARED = 32  # prompts with more uncached ids in common are computed in turn: the second then reuses the first's
 
 
 class _Class:
@@ -52,7 +54,8 @@ class _Class:
 
 
 class Scheduler:
-    """The engine's worker thread. `submit` and `abort` may be called from any thread; `deliver` is called from the worker with events."""
+    """The engine's worker thread. `submit` and `abort` may be called from any thread; `deliver` is called from the
+    worker with events."""
 
     def __init__(
         self,

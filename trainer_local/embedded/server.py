@@ -1,8 +1,10 @@
-"""The embedded engine: an HTTP server that samples from any Hugging Face causal LM, in the part of SGLang's native wire that we use.
+"""The embedded engine: an HTTP server that samples from any Hugging Face causal LM, in the part of SGLang's native
+wire that we use.
 
-Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /health`, `/model_info` (and its old name `/get_model_info`).
-Differences from SGLang: prompts are token ids only (`input_ids`); streamed events carry no text; `weight_version` in a request asks for a
-version; a weight update loads beside the old version instead of over it; logprobs are those of the filtered distribution (see `sampling`).
+Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /health`, `/model_info` (and its old name
+`/get_model_info`). Differences from SGLang: prompts are token ids only (`input_ids`); streamed events carry no text;
+`weight_version` in a request asks for a version; a weight update loads beside the old version instead of over it;
+logprobs are those of the filtered distribution (see `sampling`).
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ async def _body(request: Request) -> bytes:
 
 
 class Generate:
-    """`POST /generate`, raw ASGI: an event leaves as soon as its tokens are sampled, and a client that hangs up ends the work."""
+    """`POST /generate`, raw ASGI: an event leaves as soon as its tokens are sampled, and a client that hangs up ends
+    the work."""
 
     def __init__(self, engine: EmbeddedEngine, *, incremental: bool) -> None:
         self._engine = engine
@@ -144,7 +147,8 @@ class Generate:
 
 
 class _Report:
-    """The answer so far, as SGLang's JSON: with `incremental` each body has the news only, else everything from the start."""
+    """The answer so far, as SGLang's JSON: with `incremental` each body has the news only, else everything from the
+    start."""
 
     def __init__(self, job: Job, *, incremental: bool) -> None:
         self._job = job

@@ -1,4 +1,5 @@
-"""The versions of the policy that are in memory: which is live, which can be made room for, and loading the others from disk."""
+"""The versions of the policy that are in memory: which is live, which can be made room for, and loading the others
+from disk."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Version:
 
 
 def fingerprint(path: str) -> tuple[tuple[str, int, int], ...]:
-    """Names, sizes and times of a folder's files: differs when a checkpoint was written anew. Empty when there is no folder."""
+    """Names, sizes and times of a folder's files: differs when a checkpoint was written anew. Empty when there is no
+    folder."""
     folder = Path(path)
     if not folder.is_dir():
         return ()
@@ -46,7 +48,8 @@ def fingerprint(path: str) -> tuple[tuple[str, int, int], ...]:
 
 
 class Versions:
-    """All versions. Loading runs in one thread of its own; every other method is quick and may be called from any thread."""
+    """All versions. Loading runs in one thread of its own; every other method is quick and may be called from any
+    thread."""
 
     def __init__(
         self, base: PreTrainedModel, path: str, runner: Runner, *, limit: int, checkpoints: Path | None
@@ -82,7 +85,8 @@ class Versions:
             return [version.prefixes for version in self._loaded.values()]
 
     def acquire(self, number: int | None) -> Version | None:
-        """The version in memory, marked as in use until `release`; `None` if it is not in memory. `None` asks for the live one."""
+        """The version in memory, marked as in use until `release`; `None` if it is not in memory. `None` asks for the
+        live one."""
         with self._lock:
             version = self._loaded.get(self._live if number is None else number)
             if version is not None:

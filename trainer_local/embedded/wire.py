@@ -1,6 +1,7 @@
 """The HTTP bodies: the part of SGLang's native wire that we speak, field by field, and our extensions to it.
 
-Ours: `weight_version` in a request asks for a version; `live` in a weight update says whether new requests use it (default true).
+Ours: `weight_version` in a request asks for a version; `live` in a weight update says whether new requests use it
+(default true).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Refused(Exception):
         self.code = code
 
     def body(self) -> dict[str, Any]:
-        """`{"error": {"message", "code", …}}`, as SGLang's error events have it, with our word for the kind of error."""
+        """`{"error": {"message", "code", …}}`, as SGLang's error events have it, with our word for the kind of
+        error."""
         return {"error": {"message": self.message, "code": self.status, "type": self.code or "BadRequest"}}
 
 
@@ -57,7 +59,8 @@ class AbortRequest(msgspec.Struct, frozen=True):
 
 
 class UpdateWeights(msgspec.Struct, frozen=True):
-    """`POST /update_weights_from_disk`. `load_format`, `flush_cache` and the like mean nothing here and are accepted."""
+    """`POST /update_weights_from_disk`. `load_format`, `flush_cache` and the like mean nothing here and are
+    accepted."""
 
     model_path: str
     weight_version: str | int | None = None
