@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import sys
 
 import uvicorn
@@ -51,6 +52,7 @@ def serve(settings: Settings) -> None:
 def main() -> int:
     """Entry point; exit code 2 says that the settings are wrong."""
     die_with_parent()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while starting, and when uvicorn passes it on at the end
     try:
         settings, _ = load({})
         logging.basicConfig(

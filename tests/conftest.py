@@ -1,0 +1,49 @@
+"""What many tests share: a policy folder, a real engine process, a real proxy process. Each is started once for the whole run.
+
+Tests that kill, fill or reconfigure a proxy start their own with `start_proxy`; it joins the same engine and takes about two seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.settings import EMBEDDED_POLICY
+from tests.processes import Engine, Proxy, run_engine, run_proxy, write_random_policy
+
+
+@pytest.fixture(scope="session")
+def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The policy that ships; while it has no weights, one of its shape with random ones."""
+    if (EMBEDDED_POLICY / "model.safetensors").exists():
+        return EMBEDDED_POLICY
+    return write_random_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="session")
+def engine_server(policy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """A running embedded engine."""
+    with run_engine(policy_folder, tmp_path_factory.mktemp("engine")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def service(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """A running proxy with its engine; shared, so use session ids of your own and leave it as it was."""
+    with run_proxy(engine_server, tmp_path_factory.mktemp("service")) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def start_proxy(engine_server: Engine, tmp_path: Path) -> Iterator[Callable[..., Proxy]]:
+    """Starts further proxies on the same engine: `start_proxy(data=folder, max_body_bytes=5000)`; they end with the test."""
+    with ExitStack() as stack:
+
+        def start(data: Path | None = None, **settings: Any) -> Proxy:
+            return stack.enter_context(run_proxy(engine_server, data or tmp_path / "data", **settings))
+
+        yield start
