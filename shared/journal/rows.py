@@ -20,8 +20,8 @@ class TurnRef(msgspec.Struct, frozen=True):
     status: TurnStatus
     answer_key: bytes
     request_key: bytes
-    settled: bool
     arrived: float
+    settled: bool
 
 
 class EpisodeRow(msgspec.Struct, frozen=True):

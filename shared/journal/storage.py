@@ -37,14 +37,17 @@ def encode(value: Any) -> bytes:
     """Compact JSON. Key order is kept: templates render tools and arguments in the order in which they came."""
     try:
         return msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError):
-        # Lone surrogates and integers past 64 bits, which JSON from the wild may hold.
+    except UnicodeEncodeError:
+        # Lone surrogates, which JSON from the wild may hold.
         return json.dumps(value, separators=(",", ":")).encode()
 
 
 def decode(body: bytes) -> Any:
     """The value of `encode`."""
-    return json.loads(body)
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return json.loads(body)
 
 
 def pack(data: bytes) -> bytes:
@@ -86,11 +89,8 @@ def common_prefix(left: array[int], right: array[int]) -> int:
     """How many ids `left` and `right` begin with in common (by bisection: a comparison of memory is cheap, a loop is
     not).
     """
-    low, high = 0, min(len(left), len(right))
-    if not high:
-        return 0
-    one, other = memoryview(left).cast("B"), memoryview(right).cast("B")
-    size = left.itemsize
+    low, high, size = 0, min(len(left), len(right)), left.itemsize
+    one, other = left.tobytes(), right.tobytes()
     if one[: high * size] == other[: high * size]:
         return high
     while low < high:

@@ -1,4 +1,6 @@
-"""Records for the journal's tests, among them an agent's conversation: large system prompt, floating context message."""
+"""Records for the journal's tests, among them an agent's conversation: large system prompt, floating context
+message.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,7 @@ def judged(
         turn_id=turn.turn_id,
         score=score,
         hint=hint,
-        votes=(Vote(text="it asks for less", score=score, hint=hint), Vote(failure="timed out")),
+        votes=[Vote(text="it asks for less", score=score, hint=hint), Vote(failure="timed out")],
         judge="rules",
         feedback_id=feedback.feedback_id if feedback else None,
         time=400.0,
