@@ -13,26 +13,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-_PLAIN_LORA = {
-    "peft_type": ("LORA",),
-    "use_dora": (False, None),
-    "bias": ("none", None),
-    "modules_to_save": (None, []),
-    "fan_in_fan_out": (False, None),
-    "use_qalora": (False, None),
-    "lora_bias": (False, None),
-    "trainable_token_indices": (None, [], {}),
-    "target_parameters": (None, []),
-    "arrow_config": (None,),
-    "corda_config": (None,),
-    "layer_replication": (None, []),
-    "megatron_config": (None,),
-}
+# Fields of a LoRA adapter's config that this file understands or that do not change its weights; with any other one
+# set, the adapter goes through PEFT.
+_PLAIN_LORA = frozenset(
+    (
+        "alpha_pattern",
+        "auto_mapping",
+        "base_model_name_or_path",
+        "exclude_modules",
+        "inference_mode",
+        "init_lora_weights",
+        "layers_pattern",
+        "layers_to_transform",
+        "lora_alpha",
+        "lora_dropout",
+        "megatron_core",
+        "peft_type",
+        "peft_version",
+        "qalora_group_size",
+        "r",
+        "rank_pattern",
+        "revision",
+        "runtime_config",
+        "target_modules",
+        "task_type",
+        "use_rslora",
+    )
+)
 
 
 class CheckpointError(Exception):
@@ -57,7 +70,7 @@ def load_model(path: str, device: torch.device, dtype: torch.dtype | str) -> Pre
     """A causal LM for inference. Raises `CheckpointError`."""
     try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be loaded as a causal language model: {_first_line(error)}") from error
     model.requires_grad_(False)
     model.eval()
@@ -108,15 +121,14 @@ def _load_adapter(folder: Path, base: PreTrainedModel) -> PreTrainedModel:
     try:
         config = json.loads((folder / ADAPTER_CONFIG).read_text())
         weights = load_file(folder / ADAPTER_WEIGHTS)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{folder}: the adapter cannot be read: {_first_line(error)}") from error
-    except Exception as error:  # safetensors raises its own class, straight from Exception
+    except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: the adapter cannot be read: {_first_line(error)}") from error
     for name, weight in weights.items():
         if not bool(torch.isfinite(weight).all()):
             raise CheckpointError(f"{folder}: weight {name} is not finite")
     model = sharing_copy(base)
-    if all(config.get(field) in accepted for field, accepted in _PLAIN_LORA.items()):
+    unusual = {name for name, value in config.items() if value and name not in _PLAIN_LORA} - {"bias"}
+    if config.get("peft_type") == "LORA" and config.get("bias", "none") == "none" and not unusual:
         _merge_lora(model, config, weights, folder)
     else:
         model = _merge_with_peft(model, folder)

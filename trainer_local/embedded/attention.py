@@ -116,7 +116,7 @@ def packed_attention(
     """
     if softcap is not None or s_aux is not None or position_bias is not None:
         raise NotImplementedError("attention with soft cap, sinks or position bias")
-    layer = module.layer_idx
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
     outputs = []
     for span in _Step.spans:
         keys, values = span.row.store(layer, key[0, :, span.start : span.end], value[0, :, span.start : span.end])

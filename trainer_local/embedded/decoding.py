@@ -84,7 +84,7 @@ class Runner:
             **options,
         )
         attention.finish()
-        logits = output.logits[0] if self._keeps_logits else output.logits[0, chosen]
+        logits: torch.Tensor = output.logits[0] if self._keeps_logits else output.logits[0, chosen]
         return logits.float()
 
     def _forward_lone(self, model: PreTrainedModel, part: Part) -> torch.Tensor:
@@ -98,7 +98,8 @@ class Runner:
             use_cache=True,
         )
         part.row.length += len(part.ids)
-        return output.logits[0, torch.tensor(list(part.keep), device=device, dtype=torch.long)].float()
+        logits: torch.Tensor = output.logits[0, torch.tensor(list(part.keep), device=device, dtype=torch.long)]
+        return logits.float()
 
     def _can_pack(self, model: PreTrainedModel) -> bool:
         """Compare a packed, chunked pass of two sequences with the model's own; the model's flags alone are not proof
@@ -117,7 +118,7 @@ class Runner:
                 taking = [i for i in (0, 1) if start < len(ids[i])]
                 parts = [Part(rows[i], ids[i][start:end], range(len(ids[i][start:end]))) for i in taking]
                 logits = self.forward(model, parts)
-                for i, piece in zip(taking, logits.split([len(part.ids) for part in parts]), strict=True):
+                for i, piece in zip(taking, torch.split(logits, [len(part.ids) for part in parts]), strict=True):
                     pieces[i].append(piece)
             found = torch.cat([torch.cat(piece) for piece in pieces])
             scale = max(1.0, wanted.abs().max().item())

@@ -95,10 +95,10 @@ def sample(
     """
     if any(sampler.penalises for sampler in samplers) or any(forbidden):
         logits = logits.clone()
-        for row, (sampler, ids) in enumerate(zip(samplers, forbidden, strict=True)):
+        for row, (sampler, barred) in enumerate(zip(samplers, forbidden, strict=True)):
             _penalise(logits[row], sampler)
-            if ids:
-                logits[row, list(ids)] = float("-inf")
+            if barred:
+                logits[row, list(barred)] = float("-inf")
     if any(sampler.temperature != 1 for sampler in samplers):
         logits = logits / torch.tensor([[sampler.temperature] for sampler in samplers], device=logits.device)
     logprobs = torch.log_softmax(logits, dim=-1)

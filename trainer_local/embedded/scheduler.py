@@ -242,7 +242,8 @@ class Scheduler:
         """Scores of prompt tokens, and the first token of the answers whose prompts are complete."""
         ready: list[Job] = []
         last: list[torch.Tensor] = []
-        for (job, part), rows in zip(parts, logits.split([len(part.keep) for _, part in parts]), strict=True):
+        pieces = torch.split(logits, [len(part.keep) for _, part in parts])
+        for (job, part), rows in zip(parts, pieces, strict=True):
             assert job.row is not None
             complete = job.row.length == len(job.ids)
             samples = complete and job.params.max_new_tokens > 0
@@ -342,4 +343,4 @@ def _tokens_per_unit(version: Version) -> float:
     heads = config.num_attention_heads
     width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
     weights = sum(p.numel() for p in version.model.parameters()) - config.vocab_size * config.hidden_size
-    return max(64.0, weights / (2 * width * config.num_hidden_layers))
+    return max(64.0, float(weights / (2 * width * config.num_hidden_layers)))
