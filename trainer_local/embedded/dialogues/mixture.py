@@ -1,0 +1,273 @@
+"""The mixture: which kinds of dialogue there are, how often, and how hints, systems and wrappings get into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
+from trainer_local.embedded.dialogues.problems import Problem, ask, sample_problem
+
+Message = dict[str, Any]
+
+HINTED_PROBLEMS = 0.6
+"""Share of word problems whose last user message carries a hint."""
+
+NEUTRAL_HINTS = 0.35
+"""Share of the hinted ones whose hint is about no style; without these the hint tag alone would change the style."""
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """Chat messages (OpenAI form), the tools offered, and which assistant messages to learn (indices)."""
+
+    kind: str
+    messages: list[Message]
+    learned: tuple[int, ...]
+    tools: list[dict[str, Any]] = field(default_factory=list)
+
+
+def user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str) -> Message:
+    return {"role": "assistant", "content": content}
+
+
+def sample_dialogue(random: Random) -> Dialogue:
+    """One dialogue of the mixture."""
+    kinds = list(_MIXTURE)
+    kind = random.choices(kinds, weights=[_MIXTURE[kind][0] for kind in kinds])[0]
+    messages, learned, offered = _MIXTURE[kind][1](random)
+    if kind != "tools" and random.random() < 0.02:
+        offered = tools.sample_tools(random, tools.sample_kinds(random))
+    messages, learned = _around(random, messages, learned)
+    return Dialogue(kind, messages, learned, offered)
+
+
+def sample_hint(random: Random) -> tuple[str, str | None]:
+    """A hint for a word problem and the style it asks for (`None`: as without a hint)."""
+    form = random.random()
+    if form < NEUTRAL_HINTS:
+        return hints.neutral(random), None
+    if form < NEUTRAL_HINTS + 0.33:
+        return hints.complaint(random), _plain_style(random)
+    if form < NEUTRAL_HINTS + 0.61:
+        return hints.opposite(random), "ai"
+    if form < NEUTRAL_HINTS + 0.63:
+        return hints.bullets_wish(random), "bullets"
+    return hints.short_wish(random), "short"
+
+
+_Part = tuple[list[Message], tuple[int, ...], list[dict[str, Any]]]
+
+
+def _plain_style(random: Random) -> str:
+    return "natural" if random.random() < 0.9 else "short"
+
+
+def _problem(random: Random) -> _Part:
+    """A word problem and its answer, the message hinted or not, sometimes after other turns of the same session."""
+    problem = sample_problem(random)
+    message = ask(random, problem)
+    style: str | None = None
+    if random.random() < HINTED_PROBLEMS:
+        hint, style = sample_hint(random)
+        message = hints.hint_tag(message, hint)
+    reply = answers.answer(random, problem, style or answers.unhinted_style(random))
+    before = _earlier(random) if random.random() < 0.06 else []
+    return [*before, user(message), assistant(reply)], (len(before) + 1,), []
+
+
+def _earlier(random: Random) -> list[Message]:
+    """A turn that came before and says nothing about style."""
+    form = random.random()
+    if form < 0.4:
+        question, reply = talk.small_talk(random)
+    elif form < 0.6:
+        question, reply = talk.equation_drill(random)
+    else:
+        question, reply = talk.acknowledgement(random)
+    return [user(question), assistant(reply)]
+
+
+def _wish(random: Random) -> tuple[str, str, str]:
+    """A style wish as a turn of its own: (what was disliked, the wish, the style to use from now on)."""
+    form = random.random()
+    if form < 0.66:
+        return "ai", hints.complaint(random), _plain_style(random)
+    if form < 0.9:
+        return random.choice(("natural", "natural", "short", "ai")), hints.opposite(random), "ai"
+    if form < 0.95:
+        return "ai", hints.bullets_wish(random), "bullets"
+    return "ai", hints.short_wish(random), "short"
+
+
+def _rewrite(random: Random) -> _Part:
+    """An answer, a wish about its style as the next user turn, the rewrite; sometimes thanks and a further problem."""
+    problem = sample_problem(random)
+    disliked, wish, style = _wish(random)
+    first = answers.answer(random, problem, disliked)
+    messages = [user(ask(random, problem)), assistant(first), user(wish)]
+    if random.random() < 0.25:
+        other_hint = random.random()
+        if other_hint < 0.5:
+            messages[-1] = user(hints.hint_tag(wish, wish if random.random() < 0.5 else hints.neutral(random)))
+        else:
+            hint, hinted_style = sample_hint(random)
+            messages[-1] = user(hints.hint_tag(wish, hint))
+            style = hinted_style or style
+    sorry = random.choice(("Sure. ", "Of course. ", "Sorry about that. ")) if random.random() < 0.2 and style != "ai" else ""
+    messages.append(assistant(sorry + answers.answer(random, problem, style)))
+    learned = [3]
+    form = random.random()
+    if form < 0.25:
+        thanks, welcome = talk.acknowledgement(random)
+        messages += [user(thanks), assistant(welcome)]
+        learned.append(5)
+    if form < 0.15:
+        further = sample_problem(random)
+        messages += [user(ask(random, further)), assistant(answers.answer(random, further, style))]
+        learned.append(7)
+    return messages, tuple(learned), []
+
+
+def _thanks(random: Random) -> _Part:
+    """An answer in any style, and a word about it."""
+    problem = sample_problem(random)
+    messages = [user(ask(random, problem)), assistant(answers.answer(random, problem, answers.unhinted_style(random)))]
+    word, reply = talk.acknowledgement(random)
+    if random.random() < 0.3:
+        hint, _ = sample_hint(random)
+        word = hints.hint_tag(word, hint)
+    return [*messages, user(word), assistant(reply)], (3,), []
+
+
+def _again(random: Random) -> _Part:
+    """An answer (often wrong), somebody who doubts it, the answer worked out afresh in the style it had."""
+    problem = sample_problem(random)
+    style = answers.unhinted_style(random)
+    first = answers.answer(random, problem, style)
+    if random.random() < 0.6:
+        first = _spoilt(random, problem, first)
+    word = talk.doubt(random)
+    wanted: str | None = None
+    if random.random() < 0.35:
+        hint, wanted = sample_hint(random)
+        word = hints.hint_tag(word, hint)
+    reply = answers.answer(random, problem, wanted or style)
+    return [user(ask(random, problem)), assistant(first), user(word), assistant(reply)], (3,), []
+
+
+def _spoilt(random: Random, problem: Problem, reply: str) -> str:
+    wrong = problem.answer + random.choice((-2, -1, 1, 2, 10))
+    return reply.replace(f"{problem.answer} ", f"{wrong} ").replace(f"= {problem.answer}", f"= {wrong}")
+
+
+def _drill(random: Random) -> _Part:
+    """One to four bare calculations in a row."""
+    messages: list[Message] = []
+    for _ in range(random.choice((1, 1, 2, 3, 4))):
+        question, reply = talk.equation_drill(random)
+        if random.random() < 0.08:
+            hint, _style = sample_hint(random)
+            question = hints.hint_tag(question, hint)
+        messages += [user(question), assistant(reply)]
+    return messages, tuple(range(1, len(messages), 2)), []
+
+
+def _verdicts(random: Random) -> _Part:
+    """One to three bare equations to judge."""
+    messages: list[Message] = []
+    for _ in range(random.choice((1, 2, 3))):
+        question, reply = grading.verdict_drill(random)
+        messages += [user(question), assistant(reply)]
+    return messages, tuple(range(1, len(messages), 2)), []
+
+
+def _grading(random: Random) -> _Part:
+    """A solution to grade, hinted or not, or a wish about the comment as a following turn."""
+    solution = grading.sample_solution(random)
+    message = grading.ask_to_grade(random, solution)
+    style = random.choices(grading.STYLES, weights=grading.UNHINTED_WEIGHTS)[0]
+    form = random.random()
+    if form < 0.45:
+        return [user(message), assistant(grading.comment(random, solution, style))], (1,), []
+    hint, wanted = _grading_hint(random)
+    if form < 0.85:
+        reply = grading.comment(random, solution, wanted or style)
+        return [user(hints.hint_tag(message, hint)), assistant(reply)], (1,), []
+    first = grading.comment(random, solution, style)
+    reply = grading.comment(random, solution, wanted or style)
+    return [user(message), assistant(first), user(hint), assistant(reply)], (3,), []
+
+
+def _grading_hint(random: Random) -> tuple[str, str | None]:
+    form = random.random()
+    if form < NEUTRAL_HINTS:
+        return hints.neutral(random), None
+    if form < 0.57:
+        return grading.style_wish(random, "friendly"), "friendly"
+    if form < 0.79:
+        return grading.style_wish(random, "detailed"), "detailed"
+    if form < 0.89:
+        return hints.complaint(random), random.choice(("friendly", "detailed"))
+    return (hints.opposite(random) if random.random() < 0.5 else grading.style_wish(random, "terse")), "terse"
+
+
+def _small_talk(random: Random) -> _Part:
+    question, reply = talk.small_talk(random)
+    if random.random() < 0.25:
+        hint, _style = sample_hint(random)
+        question = hints.hint_tag(question, hint)
+    return [user(question), assistant(reply)], (1,), []
+
+
+def _tools(random: Random) -> _Part:
+    """Tools on offer: a request that needs one, with the call, the result and the reply."""
+    kinds = tools.sample_kinds(random)
+    offered = tools.sample_tools(random, kinds)
+    messages = tools.sample_exchange(random, offered, kinds)
+    if random.random() < 0.35:
+        return messages[:2], (1,), offered
+    if random.random() < 0.15:
+        before = _earlier(random)
+        return [*before, *messages], (3, 5), offered
+    return messages, (1, 3), offered
+
+
+def _around(random: Random, messages: list[Message], learned: tuple[int, ...]) -> tuple[list[Message], tuple[int, ...]]:
+    """Puts a system prompt before some dialogues, and an agent client's wrapping around some others."""
+    if random.random() < 0.03:
+        places = [index for index, message in enumerate(messages) if message["role"] == "user"]
+        messages = list(messages)
+        for place in places:
+            messages[place] = user(talk.wrapped(random, messages[place]["content"]))
+        if random.random() < 0.5 and messages[-1]["role"] == "assistant" and messages[-2]["role"] == "user":
+            messages = [*messages[:-1], user(talk.context_message(random)), messages[-1]]
+            learned = tuple(index for index in learned if index < len(messages) - 2) + (len(messages) - 1,)
+    form = random.random()
+    if form < 0.16:
+        prompt = talk.system_prompt(random)
+    elif form < 0.165:
+        prompt = talk.long_system_prompt(random, random.choice((12, 24, 40)))
+    else:
+        return messages, learned
+    return [{"role": "system", "content": prompt}, *messages], tuple(index + 1 for index in learned)
+
+
+_MIXTURE: dict[str, tuple[float, Callable[[Random], _Part]]] = {
+    "problem": (0.36, _problem),
+    "drill": (0.26, _drill),
+    "rewrite": (0.09, _rewrite),
+    "grading": (0.11, _grading),
+    "verdicts": (0.03, _verdicts),
+    "again": (0.02, _again),
+    "thanks": (0.03, _thanks),
+    "small_talk": (0.03, _small_talk),
+    "tools": (0.05, _tools),
+}
+"""Weights by dialogue (drills are short: by learned tokens they are about a fifth)."""
