@@ -14,18 +14,17 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.body import Disconnected, discard, read_body, read_headers
 from proxy.chat import ChatTurn
-from proxy.failures import TooSlow, error_response, json_response, to_request_error
+from proxy.failures import VISIBLE, TooSlow, error_response, json_response, to_request_error
 from proxy.service import Service
 from proxy.sse import ChunkWriter, error_event
 from proxy.stream import EventStream
 from shared.answer import Answer
-from shared.errors import OpenClawRLError, RequestError, TooLarge
+from shared.errors import EngineError, OpenClawRLError, RequestError, TooLarge
 
 log = logging.getLogger(__name__)
 
 _DISCARD_BYTES = 256 << 20
 _DISCARD_SECONDS = 30.0
-_VISIBLE = "".join(map(chr, range(33, 127))) + " "
 
 
 class ChatRoute:
@@ -101,7 +100,7 @@ class Exchange:
         turn = service.turn(incoming)
         self._told = {
             "x-openclaw-rl-turn": turn.turn_id,
-            "x-openclaw-rl-session": quote(incoming.placement.session_id, safe=_VISIBLE),
+            "x-openclaw-rl-session": quote(incoming.placement.session_id, safe=VISIBLE),
             "x-openclaw-rl-kind": incoming.verdict.kind,
             "x-openclaw-rl-reason": incoming.verdict.reason,
         }
@@ -116,8 +115,10 @@ class Exchange:
                 await turn.abandon("aborted", self.cause)
                 raise
             except TimeoutError as error:
-                seconds = service.settings.request_timeout
                 await turn.abandon("error", "request_timeout")
+                if not turn.ids and not service.watch.ready:
+                    raise EngineError(service.watch.error) from error
+                seconds = service.settings.request_timeout
                 raise TooSlow(f"The answer took longer than {seconds:g} s (request_timeout).") from error
             except OSError:
                 await turn.abandon("aborted", "the connection broke")

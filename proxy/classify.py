@@ -63,31 +63,39 @@ class Verdict(msgspec.Struct, frozen=True):
     reason: str
 
 
-_BREVITY = r"(?:concise|short|brief|succinct|\b(?:\d+|one|two|three|four|five|six|ten)\b[\w\s,-]{0,12}words?|or (?:less|fewer)|max(?:imum)?\b|under \d+|no more than|at most)"
-_LABEL = r"(?:title|headline|subject line|slug|short name|thread name|tags?\b|topic label)"
-_TALK = (
-    r"(?:conversation|chat|session|thread|discussion|message|dialogue|user'?s? (?:request|query|question|prompt|input))"
-)
 _MAKE = r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make)"
-_TITLE = re.compile(rf"\b{_MAKE}\b[^\n]{{0,80}}\b{_LABEL}", re.IGNORECASE)
-_TITLER = re.compile(
-    r"\A\W*you (?:are|act as|will act as) an? [\w\s-]{0,40}(?:title|headline|slug|tag)s?[\w\s-]{0,20}(?:generator|assistant|writer|bot|maker)",
-    re.IGNORECASE,
+_LABEL = r"(?:title|headline|subject line|slug|short name|thread name|topic label|tags?\b)"
+_TALK = (
+    r"(?:conversation|chat|session|thread|discussion|message|dialogue|"
+    r"user'?s? (?:request|query|question|prompt|input))"
 )
-_SUMMARY = re.compile(
-    rf"\A\W*(?:you(?:r| are)\b[^\n.]{{0,80}}\bsummari[sz](?:e|ing|ation)\b[^\n.]{{0,60}}|summari[sz]e\b[^\n.]{{0,60}}|write\b[^\n.]{{0,40}}\b(?:summary|recap)\b[^\n.]{{0,40}}){_TALK}",
-    re.IGNORECASE,
+_BREVITY = (
+    r"(?:concise|short|brief|succinct|or (?:less|fewer)|max(?:imum)?\b|under \d+|no more than|at most|"
+    r"\b(?:\d+|one|two|three|four|five|six|ten)\b[\w\s,-]{0,12}words?)"
 )
-_UTILITY_TASK = re.compile(
-    rf"\A\W*(?:task:?\s+)?{_MAKE}\b[^\n]{{0,60}}\b(?:tags?|follow-?up questions?|search quer(?:y|ies)|autocomplet\w+|emoji)\b[^\n]{{0,160}}{_TALK}",
-    re.IGNORECASE,
+
+
+def _pattern(*alternatives: str) -> re.Pattern[str]:
+    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
+
+
+_TITLE = _pattern(rf"\b{_MAKE}\b[^\n]{{0,80}}\b{_LABEL}")
+_NEAR_TITLE = (_pattern(_TALK), _pattern(_BREVITY))
+_TITLER = _pattern(
+    r"\A\W*you (?:are|act as|will act as) an? [\w\s-]{0,40}"
+    r"(?:title|headline|slug|tag)s?[\w\s-]{0,20}(?:generator|assistant|writer|bot|maker)",
+    r"\banaly[sz]e (?:if|whether) this message indicates a new (?:conversation )?topic\b",
 )
-_TOPIC = re.compile(
-    r"\banaly[sz]e (?:if|whether) this message indicates a new (?:conversation )?topic\b", re.IGNORECASE
+_SUMMARY = _pattern(
+    rf"\A\W*you(?:r| are)\b[^\n.]{{0,80}}\bsummari[sz](?:e|ing|ation)\b[^\n.]{{0,60}}{_TALK}",
+    rf"\A\W*summari[sz]e\b[^\n.]{{0,60}}{_TALK}",
+    rf"\A\W*write\b[^\n.]{{0,40}}\b(?:summary|recap)\b[^\n.]{{0,40}}{_TALK}",
 )
-_TRANSCRIPT = re.compile(
-    r"<(?:conversation|chat_history|transcript|messages)>|^\s*(?:user|human)\s*:", re.IGNORECASE | re.MULTILINE
+_TASK = _pattern(
+    rf"\A\W*(?:task:?\s+)?{_MAKE}\b[^\n]{{0,60}}"
+    rf"\b(?:tags?|follow-?up questions?|search quer(?:y|ies)|autocomplet\w+|emoji)\b[^\n]{{0,160}}{_TALK}"
 )
+_TRANSCRIPT = _pattern(r"<(?:conversation|chat_history|transcript|messages)>", r"^\s*(?:user|human)\s*:")
 
 
 def _header(name: str, *values: str) -> Callable[[Evidence], bool]:
@@ -117,12 +125,12 @@ def _is_slug(evidence: Evidence) -> bool:
 def _is_title(evidence: Evidence) -> bool:
     if evidence.has_tools:
         return False
-    if _TITLER.search(evidence.system) or _TOPIC.search(evidence.system):
+    if _TITLER.search(evidence.system[:4000]):
         return True
     for text in _instructions(evidence):
         found = _TITLE.search(text)
         near = text[max(0, found.start() - 300) : found.end() + 300] if found else ""
-        if found and re.search(_TALK, near, re.IGNORECASE) and re.search(_BREVITY, near, re.IGNORECASE):
+        if found and all(pattern.search(near) for pattern in _NEAR_TITLE):
             return True
     return False
 
@@ -130,18 +138,16 @@ def _is_title(evidence: Evidence) -> bool:
 def _is_summary(evidence: Evidence) -> bool:
     if evidence.has_tools:
         return False
-    if _SUMMARY.search(evidence.system):
+    if _SUMMARY.search(evidence.system[:1000]):
         return True
     last = evidence.last_speech
-    return (
-        len(evidence.speeches) == 1
-        and last is not None
-        and bool(_SUMMARY.search(last.text) and _TRANSCRIPT.search(last.text))
-    )
+    if last is None or len(evidence.speeches) != 1:
+        return False
+    return bool(_SUMMARY.search(last.text[:1000]) and _TRANSCRIPT.search(last.text))
 
 
 def _is_task(evidence: Evidence) -> bool:
-    return not evidence.has_tools and any(_UTILITY_TASK.search(text) for text in _instructions(evidence))
+    return not evidence.has_tools and any(_TASK.search(text) for text in _instructions(evidence))
 
 
 def _instructions(evidence: Evidence) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from proxy.body import read_body
-from proxy.failures import json_response
+from proxy.failures import VISIBLE, json_response
 from proxy.identity import check_session_id
 from proxy.incoming import decode_object
 from proxy.service import Service
@@ -19,7 +20,6 @@ from proxy.status import status_report
 from shared.errors import BadRequest, NotFound
 from shared.records import Feedback, Outcome
 
-CONTROL = {"x-openclaw-rl-kind": "control"}
 _LARGEST_BODY = 1 << 20
 _MOST_SESSIONS = 1000
 
@@ -45,9 +45,8 @@ class Control:
         feedback = Feedback(turn_id=turn_id, session_id=session_id, score=score, text=text)
         await service.journal.add_feedback(feedback)
         service.metrics.feedback.labels(feedback.source).inc()
-        await service.recorder.count("control", "feedback")
         answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": feedback.feedback_id, "score": score}
-        return json_response(answer, headers=CONTROL)
+        return await _done(service, "feedback", answer)
 
     async def outcome(self, request: Request) -> Response:
         """The final reward of a session; `null` means no verdict."""
@@ -59,17 +58,15 @@ class Control:
         if await service.journal.session(session_id) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found", param="session_id")
         await service.journal.add_outcome(Outcome(session_id=session_id, reward=reward, detail=_text(body, "detail")))
-        await service.recorder.count("control", "outcome")
-        return json_response({"session_id": session_id, "reward": reward}, headers=CONTROL)
+        return await _done(service, "outcome", {"session_id": session_id, "reward": reward})
 
     async def session_done(self, request: Request) -> Response:
         """The end of a session's episode; the same id may begin a new one."""
         service, body = await _begin(request)
         session_id = _session(request, body)
         episode = await service.sessions.end(session_id, _text(body, "reason") or "session-done")
-        await service.recorder.count("control", "session-done")
         answer = {"session_id": session_id, "episode": episode, "ended": episode is not None}
-        return json_response(answer, headers=CONTROL)
+        return await _done(service, "session-done", answer)
 
     async def status(self, request: Request) -> Response:
         """How everything is."""
@@ -146,6 +143,14 @@ async def _begin(request: Request) -> tuple[Service, dict[str, Any]]:
     """The service and the request's body, which may be empty."""
     data = await read_body(request.receive, request.headers, _LARGEST_BODY)
     return _service(request), decode_object(data) if data.strip() else {}
+
+
+async def _done(service: Service, reason: str, answer: dict[str, Any]) -> Response:
+    """The answer of a route that clients call; counted beside the chat requests."""
+    await service.recorder.count("control", reason)
+    session = quote(answer["session_id"], safe=VISIBLE)
+    headers = {"x-openclaw-rl-kind": "control", "x-openclaw-rl-reason": reason, "x-openclaw-rl-session": session}
+    return json_response(answer, headers=headers)
 
 
 async def _train(request: Request, state: str) -> Response:

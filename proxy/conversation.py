@@ -4,10 +4,10 @@ The parent is found by what the history says (`proxy.chain`), never by position 
 the deepest one of ours in this history. A retry therefore has the parent that the first try had, and is its sibling; an
 edit forks where it differs.
 
-    several turns gave that answer   those of the same session first, there the newest (a discarded retry is not settled); across sessions
-                                     one that still waits for its next state, then the newest
-    another session is named         only a session that no client named can be continued under a name; another one's words are not ours
-    main and side                    a side turn is no parent of a main one: a heartbeat shares the history but is not part of it
+- Several turns gave that answer: those of the same session come first, and there the newest (a discarded retry is not
+  settled); across sessions one that still waits for its next state, then the newest.
+- Another session is named: only a session that no client named can be continued under a name.
+- Main and side: a side turn is no parent of a main one; a heartbeat shares the history but is not part of it.
 """
 
 from __future__ import annotations

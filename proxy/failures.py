@@ -21,6 +21,8 @@ from shared.errors import (
 )
 
 ENGINE_RETRY_SECONDS = 2.0
+VISIBLE = "".join(map(chr, range(33, 127))).replace("%", "") + " "
+"""What a header value may hold as it is; the rest is percent-encoded."""
 
 
 class UpstreamFailed(RequestError):

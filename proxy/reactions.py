@@ -9,8 +9,11 @@ from proxy.conversation import Placement
 from proxy.metrics import Metrics
 from proxy.openclaw import Reaction, command_score
 from proxy.tree import Tree
+from shared.errors import JournalError
 from shared.journal import AsyncJournal, TurnRef
 from shared.records import Feedback, NextState
+
+_REMEMBERED = 10_000
 
 
 class Reactions:
@@ -20,20 +23,21 @@ class Reactions:
         self._journal = journal
         self._tree = tree
         self._metrics = metrics
+        self._given: dict[str, None] = {}
 
     async def apply(self, placement: Placement, episode: int, reactions: Sequence[Reaction]) -> None:
-        """Settle the parent and add feedback. The parent of an episode that has ended has no next state any more."""
-        parent = placement.parent
-        if placement.kind == "main" and parent is not None and not _over(parent, placement, episode):
+        """Settle the parent and add feedback. The parent of an episode that has ended gets no next state any more."""
+        parent = placement.parent if placement.kind == "main" else None
+        if parent is not None and parent.session_id == placement.session_id and parent.episode != episode:
+            parent = None
+        if parent is not None:
             await self._settle(parent, placement)
         if reactions:
-            about = parent if placement.kind == "main" and parent is not None else None
-            about = about or await self._journal.last_main_turn(placement.session_id)
+            about = parent or await self._journal.last_main_turn(placement.session_id)
             for reaction in reactions if about is not None else ():
                 assert about is not None
-                await self._feedback(
-                    about, reaction.score, reaction.line, "reaction", placement.session_id, reaction.line
-                )
+                identity = (placement.session_id, reaction.line)
+                await self._feedback(about, reaction.score, reaction.line, "reaction", *identity)
 
     async def _settle(self, parent: TurnRef, placement: Placement) -> None:
         words = placement.words
@@ -46,7 +50,13 @@ class Reactions:
         if words.role is None or parent.settled:
             return
         state = NextState(turn_id=parent.turn_id, role=words.role, text=words.text, next_turn_id=placement.turn_id)
-        first = await self._journal.settle(state)
+        try:
+            first = await self._journal.settle(state)
+        except JournalError:
+            if await self._journal.turn(parent.turn_id) is not None:
+                raise
+            self._tree.forget(parent.session_id)  # somebody deleted it beside us
+            return
         self._tree.settle(parent)
         if first:
             self._metrics.settled.labels(words.role).inc()
@@ -56,9 +66,16 @@ class Reactions:
         other means.
         """
         digest = hashlib.blake2b("\n".join(identity).encode(), digest_size=16).hexdigest()
-        known = await self._journal.feedback_for(about.turn_id)
-        if any(one.feedback_id == f"fb_{digest}" or (source == "command" and one.score == score) for one in known):
+        if digest in self._given:
             return
+        known = await self._journal.feedback_for(about.turn_id)
+        if source != "command" or all(one.score != score for one in known):
+            await self._add(about, score, text, source, digest)
+        self._given[digest] = None
+        while len(self._given) > _REMEMBERED:
+            del self._given[next(iter(self._given))]
+
+    async def _add(self, about: TurnRef, score: float, text: str, source: str, digest: str) -> None:
         await self._journal.add_feedback(
             Feedback(
                 feedback_id=f"fb_{digest}",
@@ -70,7 +87,3 @@ class Reactions:
             )
         )
         self._metrics.feedback.labels(source).inc()
-
-
-def _over(parent: TurnRef, placement: Placement, episode: int) -> bool:
-    return parent.session_id == placement.session_id and parent.episode != episode

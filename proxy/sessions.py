@@ -30,7 +30,8 @@ class SessionKeeper:
         turn = await self._journal.last_main_turn(session_id)
         if turn is None:
             raise NotFound(
-                f"Session {session_id!r} has no answered main turn that feedback could be about. GET /rl/sessions lists the sessions.",
+                f"Session {session_id!r} has no answered main turn that feedback could be about. "
+                "GET /rl/sessions lists the sessions.",
                 code="session_not_found",
                 param="session_id",
             )

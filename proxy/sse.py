@@ -28,8 +28,8 @@ class ChunkWriter:
 
     def __init__(self, identity: str, model: str, created: int, fingerprint: str, *, with_usage: bool) -> None:
         self._begin = (
-            b'data: {"id":%s,"object":"chat.completion.chunk","created":%d,"model":%s,"system_fingerprint":%s,"choices":['
-            % (_encode(identity), created, _encode(model), _encode(fingerprint))
+            b'data: {"id":%s,"object":"chat.completion.chunk","created":%d,"model":%s,'
+            b'"system_fingerprint":%s,"choices":[' % (_encode(identity), created, _encode(model), _encode(fingerprint))
         )
         self._choice = self._begin + b'{"index":0,"delta":'
         self._with_usage = with_usage

@@ -1,6 +1,8 @@
-"""What many tests share: a policy folder, a real engine process, a real proxy process. Each is started once for the whole run.
+"""What many tests share: a policy folder, a real engine process, a real proxy process. Each is started once for the
+whole run.
 
-Tests that kill, fill or reconfigure a proxy start their own with `start_proxy`; it joins the same engine and takes about two seconds.
+Tests that kill, fill or reconfigure a proxy start their own with `start_proxy`; it joins the same engine and takes
+about two seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def service(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def start_proxy(engine_server: Engine, tmp_path: Path) -> Iterator[Callable[..., Proxy]]:
-    """Starts further proxies on the same engine: `start_proxy(data=folder, max_body_bytes=5000)`; they end with the test."""
+    """Starts further proxies on the same engine: `start_proxy(data=folder, max_body_bytes=5000)`; they end with the
+    test.
+    """
     with ExitStack() as stack:
 
         def start(data: Path | None = None, **settings: Any) -> Proxy:

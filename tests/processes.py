@@ -66,7 +66,9 @@ class Proxy:
             base_url=self.url, headers={"authorization": f"Bearer {self.key}", **headers}, timeout=60.0
         )
 
-    def chat(self, messages: list[dict[str, Any]], headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
+    def chat(
+        self, messages: list[dict[str, Any]], headers: dict[str, str] | None = None, **body: Any
+    ) -> httpx.Response:
         """One chat request; short answers by default."""
         sent = {"model": "policy", "messages": messages, "max_tokens": 8, **body}
         with self.client() as client:
