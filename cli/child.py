@@ -21,6 +21,7 @@ from shared.process import PARENT_VARIABLE, ending_with
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 10.0
 STEADY_SECONDS = 30.0
+WRONG_SETTINGS = 2  # exit code of our own programs: another try would say the same
 LOG_BYTES = 8 << 20
 LOG_FILES = 3
 _TROUBLE = re.compile(r"\b(ERROR|CRITICAL)\b|^Traceback \(most recent call last\)|^\w+(\.\w+)*(Error|Exception): ")
@@ -34,7 +35,8 @@ class Child:
     """Keeps one command running. `command` is asked again at every start, since the live version changes in between.
 
     `say(line)` gets what a person should read: starts after an end, and errors out of the log. Until `settled` is set,
-    more than `patience` ends make `run` raise `ChildFailed`; afterwards it never gives up.
+    more than `patience` ends, or one with the exit code of wrong settings, make `run` raise `ChildFailed`; afterwards
+    it never gives up.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Child:
         logs: Path,
         say: Callable[[str], None],
         settled: asyncio.Event,
-        patience: int = 2,
+        patience: int = 1,
     ) -> None:
         self.name = name
         self.restarts = 0
@@ -90,7 +92,7 @@ class Child:
                 failures = 0
             delay = min(FIRST_DELAY * 2**failures, LONGEST_DELAY)
             failures += 1
-            if not self._settled.is_set() and failures > self._patience:
+            if not self._settled.is_set() and (failures > self._patience or code == WRONG_SETTINGS):
                 words = "\n".join(f"  {line}" for line in self.last_words) or "  (it said nothing)"
                 raise ChildFailed(
                     f"the {self.name} process does not start ({_ending(code)}). "

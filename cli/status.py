@@ -53,7 +53,7 @@ def _classes(out: Console, classes: Any) -> None:
         return
     shown = table("kind", "taken so because", "#requests")
     for row in classes:
-        shown.add_row(row["kind"], row["reason"], str(row["count"]))
+        shown.add_row(row["kind"], row.get("description") or row["reason"], str(row["count"]))
     out.print()
     out.print(shown)
 

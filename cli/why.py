@@ -6,9 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from cli.client import Service
 from cli.options import print_json
 from cli.tables import ago, console, score, table
+from proxy.classify import describe
+from shared.records import Sampling
 
 
 def why(service: Service, turn_id: str, *, as_json: bool) -> None:
@@ -39,7 +43,7 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
         yield f"It continues {turn['parent_turn_id']}."
     else:
         yield f"It continues no earlier turn: {turn['parent_reason'] or 'a conversation begins here'}."
-    yield f"It was taken as {turn['kind']}: {turn['kind_reason']}."
+    yield f"It was taken as {turn['kind']}: {describe(turn['kind_reason']) or turn['kind_reason']}."
     if turn["status"] != "complete":
         yield f"The answer is {turn['status']}{': ' + turn['error'] if turn['error'] else ''}, so it is not trained on."
     if turn["untrainable"]:
@@ -108,7 +112,10 @@ def _details(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "policy version", ", ".join(spans) or "–"
     yield "tokens", f"{len(turn['prompt_ids'])} in the prompt, {len(turn['response_ids'])} sampled"
     yield "ended because", str(turn["finish_reason"])
-    yield "sampling", ", ".join(f"{name} {value}" for name, value in sampling.items() if value not in (None, (), []))
+    usual = msgspec.to_builtins(Sampling())
+    told = {"temperature", "max_tokens"}
+    yield "sampling", ", ".join(f"{name} {value}" for name, value in sampling.items()
+                                if name in told or (value and value != usual.get(name)))  # fmt: skip
     if turn["logprobs"]:
         yield "mean logprob", f"{sum(turn['logprobs']) / len(turn['logprobs']):.3f}"
     if timings["first_token"] is not None:
