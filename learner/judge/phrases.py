@@ -1,0 +1,408 @@
+"""What people type after an answer, as patterns over lower-cased English. `learner.judge.rules` decides what they
+mean together.
+
+`FORM` is vocabulary about the *form* of an answer. A wish about form holds for later answers too and becomes a hint;
+a correction of content ("no, it is 12") does not, lest it colours every later answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+def _any(*alternatives: str) -> str:
+    return "(?:" + "|".join(alternatives) + ")"
+
+
+def _word(*alternatives: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w-]){_any(*alternatives)}(?![\w-])")
+
+
+_THINGS = (
+    r"bold\w*|numbered|numbering|number(?:s|ing)? (?:in front|before|the|everything|things|all)|bullet\w*|lists?"
+    r"|listing|steps?|headings?",
+    r"headers?|titles?|markdown|emojis?|smileys?|(?:re)?format\w*|asterisks?|stars?|hashtags?|boxed|box|boxes"
+    r"|final answer|latex|tables?",
+    r"jargon|filler|fluff|preambles?|introductions?|intro|conclusions?|apolog\w+|disclaimers?|repetitions?|caps"
+    r"|capitals|italics?|signs",
+    r"dashes|exclamation marks?|essays?|paragraphs?|prose|sentences?|wording|plain text|running text"
+    r"|flowing text|tone|style|structured?",
+    r"details?|explanations?|block of text|report|textbook|step labels?|symbols|one line",
+)
+_SOFT_THINGS = (r"text|words?|voice|layout|print|english|language|results?|lines?|calculation|conversation",)
+_ANSWERS = (r"comments?|answers?|repl(?:y|ies)|responses?",)
+_QUALITIES = (
+    r"short(?:er|ly)?|brief(?:er|ly)?|concise(?:ly)?|long(?:er)?|simpl(?:e|er|y)|plain(?:er|ly)?|natural(?:ly)?"
+    r"|casual(?:ly)?|informal(?:ly)?",
+    r"formal(?:ly)?|friendl(?:y|ier)|warm(?:er|ly)?|kind(?:er|ly)?|patient(?:ly)?|gentl[ey]r?|polite(?:ly|r)?"
+    r"|direct(?:ly)?|specific(?:ally)?",
+    r"detailed|clear(?:er|ly)?|readable|personal|human|conversational(?:ly)?|technical|thorough(?:ly)?|precise"
+    r"|verbose|wordy|compact",
+    r"normal(?:ly)?|ordinary|encouraging|serious|stiff|cold|dry|harsh|rude|bureaucratic|robotic|complicated"
+    r"|hard to read",
+    r"like an? (?:\w+ )?(?:person|human|friend|robot|machine|textbook|chat)\w*|like (?:people|a person|humans"
+    r"|i) (?:talk|write|speak|would)",
+    r"(?:the way|like|as) (?:an? \w+|my \w+|people|you|you'd|i|i'd|humans|(?:a )?normal people)(?: would| might"
+    r"| could)?(?: (?:talk|write|speak|say|do|tell)\w*)?",
+    r"out loud|in your own words|talk to me|unstructured|unformatted|easy to read|to the point",
+)
+FORM = re.compile(_word(*_THINGS, *_SOFT_THINGS, *_ANSWERS, *_QUALITIES).pattern + r"|\*\*|\\boxed")
+TELLING_FORM = re.compile(_word(*_THINGS, *_SOFT_THINGS, *_QUALITIES).pattern + r"|\*\*|\\boxed")
+STRONG_FORM = re.compile(_word(*_THINGS).pattern + r"|\*\*|\\boxed")
+QUALITY = _word(*_QUALITIES)
+
+FILLER = frozenset(
+    [
+        "a",
+        "about",
+        "again",
+        "all",
+        "also",
+        "always",
+        "an",
+        "and",
+        "any",
+        "anything",
+        "as",
+        "at",
+        "be",
+        "bit",
+        "by",
+        "can",
+        "could",
+        "do",
+        "does",
+        "don't",
+        "dont",
+        "each",
+        "either",
+        "else",
+        "even",
+        "ever",
+        "everything",
+        "far",
+        "few",
+        "for",
+        "from",
+        "full",
+        "fully",
+        "give",
+        "go",
+        "good",
+        "have",
+        "here",
+        "how",
+        "i",
+        "i'd",
+        "i'm",
+        "if",
+        "in",
+        "instead",
+        "into",
+        "is",
+        "it",
+        "its",
+        "it's",
+        "just",
+        "keep",
+        "least",
+        "less",
+        "let",
+        "like",
+        "little",
+        "make",
+        "many",
+        "me",
+        "mine",
+        "more",
+        "most",
+        "much",
+        "my",
+        "need",
+        "needs",
+        "never",
+        "next",
+        "no",
+        "none",
+        "nor",
+        "not",
+        "nothing",
+        "now",
+        "of",
+        "ok",
+        "okay",
+        "on",
+        "once",
+        "one",
+        "only",
+        "or",
+        "other",
+        "our",
+        "out",
+        "over",
+        "part",
+        "please",
+        "pls",
+        "plz",
+        "put",
+        "quite",
+        "rather",
+        "really",
+        "same",
+        "say",
+        "should",
+        "so",
+        "some",
+        "something",
+        "stay",
+        "still",
+        "such",
+        "tell",
+        "than",
+        "that",
+        "that's",
+        "the",
+        "them",
+        "then",
+        "these",
+        "stop",
+        "avoid",
+        "drop",
+        "skip",
+        "lose",
+        "cut",
+        "remove",
+        "leave",
+        "quit",
+        "enough",
+        "rid",
+        "hate",
+        "ditch",
+        "format",
+        "thanks",
+        "thank",
+        "thx",
+        "they",
+        "thing",
+        "things",
+        "this",
+        "those",
+        "three",
+        "time",
+        "to",
+        "too",
+        "two",
+        "use",
+        "using",
+        "very",
+        "want",
+        "was",
+        "way",
+        "whole",
+        "with",
+        "without",
+        "would",
+        "write",
+        "writing",
+        "you",
+        "your",
+    ]
+)
+"""Words that say nothing alone: a clause of these and `FORM` words only is a wish ("shorter please", "plain sentences
+instead").
+"""
+
+TIME_STAMP = re.compile(r"^\s*\[(?:[A-Za-z]{2,9},? )?\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?[^\]\n]*\]\s*")
+"""A leading `[Fri 2026-11-20 09:54 UTC] ` such as agents put before what the user typed."""
+
+THUMB_UP = re.compile(r"[👍👏🙏❤🎉💯✅😀😃😄😊🙂😍🥰]|(?<!\S)(?::-?\)|:d|\+1|<3)(?!\S)")
+THUMB_DOWN = re.compile(r"[👎😠😡🤬😤😞🙁☹❌]|(?<!\S)(?::-?\(|-1)(?!\S)")
+PICTURE_PARTS = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f\u200d]")
+
+INTERJECTIONS = re.compile(
+    r"^(?:(?:by the way|btw|got it|i see|understood|fine|no offense|ok|okay|oh|ah|aha|wow|yes|yep|yeah|yay|hey"
+    r"|hi|alright|and|well(?! done)|haha|man|hmm+|hm|ugh|sorry|um|uh|err|eh|but|actually|wait|so)[ ,!.]+)+"
+)
+"""What may stand before what is meant."""
+_VERY = (
+    r"(?:(?:so|very|really|much|just|exactly|absolutely|totally|pretty|even|far|way|quite|all|now|already|actually|a|an"
+    r"|the|still|simply|completely|plain) )*"
+)
+_PRAISE = (
+    r"great|perfect(?:ly)?|good|better|nice|excellent|awesome|amazing|wonderful|fantastic|brilliant|lovely"
+    r"|superb?|beautiful|cool|terrific",
+    r"correct|right|exactly|ideal|helpful|useful|spot on|fine|neat|sweet|impressive|easy to read|more like it"
+    r"|like (?:that|it|this)|it",
+    r"clear|natural|readable|friendly|concise|polite|kind|short and \w+|nice and \w+|easy to (?:read|follow"
+    r"|understand)",
+    r"(?:exactly )?(?:what|how|the way) i (?:wanted|needed|meant|like|asked|was looking)\b.*",
+)
+_BLAME = (
+    r"wrong|incorrect|false|bad|terrible|awful|horrible|useless|rubbish|garbage|nonsense|broken|disappointing"
+    r"|annoying|stupid|off|a mistake",
+    r"not (?:even )?(?:right|correct|true|good|great|helpful|it|quite|what|working|how|the|like|close|really"
+    r"|nice|fine|okay|ok)",
+)
+_ABOUT = (
+    r"(?:that|this|it|the (?:\w+ )?(?:answer|result|number|solution|reply|sum)|your (?:answer|result|reply|number))"
+    r"(?:'s|s| is| was| looks| sounds| seems)?"
+)
+_END = r"(?=[\s.,!;:)]|$)"
+
+NOTHING_REJECTED = re.compile(
+    r"^(?:no|nope|nah),? (?:problem|worries|need|rush|hurry|doubt|stress|thanks?|thank you|thx|(?:more |further "
+    r"|other )?questions?|idea|clue|"
+    r"wonder|matter|way|longer|one)\b"
+)
+"""A "no" that rejects nothing of the answer."""
+
+POSITIVE = re.compile(
+    "^"
+    + _any(
+        r"(?:many |big )?thank(?:s| you| u)\b(?! for nothing)(?! in advance)|thx\b|tysm\b|ty\b|cheers\b"
+        r"|much appreciated|i (?:really )?appreciate (?:it|that|this|the|your)",
+        rf"{_ABOUT} {_VERY}{_any(*_PRAISE)}{_END}",
+        rf"you(?:'re| are|'ve been| have been| were) (?!not\b){_VERY}(?:great|right|helpful|good|the best"
+        rf"|awesome|amazing|kind)\b",
+        rf"{_VERY}(?:great|perfect|good|nice|excellent|awesome|amazing|wonderful|fantastic|brilliant|lovely"
+        rf"|superb?|cool|sweet|neat|terrific|correct|exactly|right|better|"
+        r"beautiful|bravo|bingo|spot on|impressive)(?: (?:job|work|one|answer|stuff|reply|explanation|comments?"
+        r"|solution|response|now|like that|like this|that way))*"
+        r"(?=[.,!;:)]|$| thanks?\b| thx\b| so far| and thank)",
+        rf"{_VERY}(?:clear|helpful|useful|concise|natural|thoughtful) (?:explanation|answer|reply|response"
+        rf"|solution|comments?)\b(?= |[.,!]|$)",
+        r"well done|good (?:job|work|answer)|not bad\b|nothing wrong\b|no complaints|can't complain|keep it up"
+        r"|more like it|right on",
+        r"(?:that|this|it|which) (?:really |totally |now |already )?(?:works|worked|helps|helped|makes sense"
+        r"|did it)\b(?!.*\bnot\b)",
+        r"(?:looks|sounds|reads) (?:great|good|nice|perfect|right|much better)\b",
+        r"(?:i )?(?:really )?(?:love|like) (?:it|this|that|how|the way|your (?:answer|reply|style))\b(?!.*\bbut\b)",
+        rf"(?:no|nope|nah),? (?:no,? )?(?:{_ABOUT}|all|everything|i'm|you're) ?(?:all\b|fine|good|great|perfect"
+        rf"|okay?|it\b|right|correct|happy|done|set|enough)",
+        rf"(?:exactly|just) like (?:that|this|i)|{_VERY}how i (?:like|want) it",
+    )
+)
+ASKS_FOR_CHANGE = re.compile(
+    r"\b(?:too|not|no|never|without|please|pls|plz|instead|more|less|shorter|longer|but|should|could|would|if"
+    r"|next|prefer|rather|want|\w+n't|dont)\b"
+)
+"""Words without which praise is only praise ("that's easy to read")."""
+
+NEGATIVE = re.compile(
+    "^"
+    + _any(
+        r"(?:no|nope|nah|naw)(?=[.,!?;:)]|$| (?:that|this|it|not|i|you|the|wait|again|sorry|still|way|way,"
+        r"|don't|please|do|try|redo|check|count|wrong|good|it's|its|thats)\b)",
+        rf"(?:still |all |just |plain |completely |totally |simply )*{_any(*_BLAME)}(?: (?:answer|number|result"
+        rf"|again|here|i think|one|way))*(?=[.,!;:)]|$| (?:i|the|it|please|try|do|again|that|should)\b)",
+        r"(?:please |just |now |and |then |can you |could you |would you )*(?:redo|retry|do over|rewrite|(?:try"
+        r"|do|solve|answer|check|count|calculate|write|think|look|start) (?:it |that |this |them )?(?:again|over"
+        r"|once more))\b",
+        r"(?:please )?(?:once more|one more time|again|double[- ]check (?:it|that|this))(?: please"
+        r"| pls)?(?=[.,!]|$)|stop(?: it| that| this)?(?=[.,!]|$)|boo+\b|meh\b|yuck\b|fail(?:ed)?\b",
+        r"you (?:made|make|have made|'ve made) (?:a|an|some|the same|another) (?:\w+ )?(?:mistake|error)"
+        r"|you(?:'re| are) (?:still )?(?:wrong|mistaken|not listening)",
+        r"you (?:forgot|missed|misread|misunderstood|ignored|skipped|mixed|got (?:it|that|this|the \w+) wrong"
+        r"|didn't|did not)\b",
+        r"(?:there's|there is) (?:still )?(?:a|an|some) (?:\w+ )?(?:mistake|error|typo)\b|thanks for nothing\b",
+        r"i (?:don't|do not|didn't) (?:like|want|need) (?:it|this|that)(?=[.,!]|$)|i (?:don't"
+        r"|do not) think (?:so|(?:that|this|it)(?:'s| is) (?:right|correct|true))",
+    )
+)
+ONCE_MORE = re.compile(
+    r"^(?:can|could|would|will) you (?:please )?(?:re)?(?:do|try|solve|check|count|calculate|look at)\b"
+    r".*\b(?:again|over|once more)$"
+)
+"""A question that asks for the same again."""
+
+BLAME_ANYWHERE = re.compile(
+    rf"\b{_ABOUT} {_VERY}{_any(*_BLAME)}{_END}"
+    r"|\b(?:it|that|this) (?:still )?(?:doesn't|does not|didn't|did not) (?:work|help|make sense|look right"
+    r"|sound right|compile|run)\b"
+    r"|\b(?:that|this|it) (?:isn't|wasn't|ain't|can't be|cannot be|can not be) (?:right|correct|true|good"
+    r"|helpful|what|it|how|working)\b"
+    r"|\b(?:that's|this is|that is|it's) not (?:what|how) i\b"
+)
+
+TASK = re.compile(
+    r"^(?:(?:please|pls|now|next|then|and|so|ok|okay|also|hi|hey|hello|alright|first|second|finally|another one"
+    r"|one more|next one|question|"
+    r"here is|can you|could you|would you|will you|can i|could i|i need you to|i want you to|i'd like you to"
+    r"|help me|i need help|let's)[,:]? )*"
+    + _any(
+        r"(?:write|list|give|show|tell|explain|summari[sz]e|translate|draft|create|make|generate|compare"
+        r"|describe|find|calculate|compute|solve|"
+        r"grade|check|name|suggest|recommend|plan|read|open|search|run|fix|book|send|remind|add|delete|rename"
+        r"|move|set|get|look|play|turn|"
+        r"schedule|design|build|implement|refactor|convert|sort|count|draw|review|proofread|edit|answer|stop"
+        r"|start|cancel|install|order|"
+        r"deploy|call|buy|pick|choose|help|think|imagine|pack|put|remove|cut|drop|skip|format|use|keep|don't"
+        r"|do not|never)\b",
+        r"(?:what|how|when|who|where|which|whose|why|is|are|was|were|do|does|did|can|could|should|would|will|has"
+        r"|have|am|may)\b",
+    )
+)
+"""How a request for something new begins; a sentence that speaks of the answer just given is not one."""
+
+BACK = re.compile(
+    r"\b(?:it|that|this|these|those|them|your|you|again|still|instead|always|everything|last|previous|above"
+    r"|before|next time|from now on|"
+    r"in (?:the )?future|the (?:final answer|answer|reply|response|solution|result|text|explanation"
+    r"|\w*formatting|steps?|bullets?|bold|list))\b"
+)
+"""Words that point back at the answer just given, or at all answers."""
+
+STANDING = re.compile(
+    r"\b(?:again|still|next time|from now on|going forward|in (?:the )?future|last time|always|before|stop"
+    r"|no more|i (?:said|told|asked)|this time|either)\b"
+)
+"""Words by which a wish behind a new request still speaks of the answer before it."""
+
+WISHES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # What is unwanted: "no X", "don't use X", "stop the X", "I hate X", "enough X", "why all the X", "X is
+        # annoying"; X is checked apart.
+        r"^(?:(?:and|so|also|just|but|please|pls|next time|ok|from now on|again|really|the|i said|i asked for"
+        r"|can you|could you|would you|could we|"
+        r"can we|only|do it|answer|say it|i'd like (?:it|this|that))[,:]? )*(?:(?:do|to|please) )?(?:not|no"
+        r"|don't|dont|do not|never|without|stop|quit|avoid|drop|skip|lose|"
+        r"cut|remove|omit|leave|take|get rid|ditch|spare|enough|less|fewer|minus|away with)\b",
+        r"\b(?:i|i'd|we) (?:really |just |still )?(?:don't|dont|do not|never|didn't|hate|dislike|can't stand"
+        r"|can't hand|am tired|am sick|am not a fan|loathe)\b",
+        r"\b(?:i'm|im) (?:tired|sick|not a fan|annoyed)\b|\byou (?:don't|do not|needn't) (?:have to|need)"
+        r"|\bthere(?:'s| is) no need\b|\bno need (?:for|to)\b",
+        r"\b(?:without|instead of|rather than|less|fewer|not in|not as|no more|enough with|please no|stop with"
+        r"|and no|or no|told you not)\b",
+        r"^(?:why|what is it with|what's with|must you|do you have to|can we do without|where are)\b|\b(?:is"
+        r"|are) (?:so )?(?:annoying|ugly|not for me|distracting|too)\b|\bbothers? me\b|\bnobody (?:needs|writes)\b",
+        r"\b(?:too|so|way too|overly|not very|not) (?:many|much|few|little|short|long|formal|stiff|cold|dry"
+        r"|technical|complicated|verbose|wordy|detailed|"
+        r"formatted|structured|plain|unstructured|robotic|vague|rude|harsh)\b",
+        # What is wanted: "use X", "I'd prefer X", "make it X", "in X please", "X instead", "be more X", "you should
+        # X"
+        r"\b(?:i'd|i would|i|we'd|i'm) (?:much |really |rather |just |only )*(?:prefer|rather|like|want|wanted"
+        r"|need|love|appreciate|wish|asked for|find|expect|fan)\b",
+        r"\b(?:re)?(?:write|phrase|word|do|say|put|explain|make|keep|format|state|answer|tell|give|respond|reply"
+        r"|show|talk|sound|speak|read|comment|add|use|using|try|bring|go)\b",
+        r"\binstead\b|\bplease\b|\bpls\b|\bnext time\b|\bfrom now on\b|\bin (?:the )?future\b"
+        r"|\bwould be (?:better|nicer|enough)\b|\b(?:is|are|will) (?:enough|fine|do|better)\b",
+        r"^(?:just|only|in|with|like|as|be|more|simply|maybe)\b|\byou(?:r \w+)? (?:should|could|must|need to"
+        r"|ought to|needs? to|have to)\b",
+        r"\b(?:sounds?|reads?|looks?|feels?|it's|this is|you sound) (?:so |too |very |just |all "
+        r"|really )*(?:like|stiff|robotic|copied|cold|formal|ai\b|copied)",
+        r"\bthe user (?:wants|does|dislikes|likes|asked)\b|\bthe (?:answer|reply) should\b|\bhelps me\b"
+        r"|\bis what i (?:want|like)\b|\bi miss\b",
+    )
+)
+STANDING_WISH = re.compile(
+    r"\b(?:from now on|going forward|in (?:the )?future|next time)\b,? (?!i\b)\w+|^(?:(?:and|please|so|just"
+    r"|but) )*stop \w+ing\b|"
+    r"^(?:(?:and|please|so|just|but|can you|could you) )*(?:don't|dont|do not|never|always) (?:call|use|write"
+    r"|say|start|end|begin|repeat|apologi[sz]e|lecture|explain|answer|include|mention|"
+    r"add)\b|\b(?:say|name|tell me|point out|mention|show me) (?:me )?(?:exactly |clearly )?(?:which|what"
+    r"|where) (?:the )?(?:\w+ )?(?:step|mistake|line|error)|"
+    r"^(?:please )?(?:be|sound) (?:a (?:bit|little) )?(?:more|less) \w+|\bi'd (?:prefer|rather) (?:it "
+    r"|that )?(?:if )?you\b|\btalk to me like\b"
+)
+"""Wishes that need no word of form."""

@@ -1,0 +1,229 @@
+"""The rule judge: what a person's next message says about the answer before it. It reads text and nothing else.
+
+Per clause, in order: is it a wish about the form of answers (−1, and the wish becomes the hint), blame (−1), praise
+(+1), or something new? Blame and praise count until the first sentence that asks for something new: "Thanks! Next
+one: …" praises, "How many are there? Thanks!" is only polite. A wish outranks blame, blame outranks praise, and
+nothing of these is 0.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from learner.judge import phrases
+from learner.judge.tools import tool_failed
+from shared.records import Judgement, NextState, Turn, Vote
+
+VERSION = "rules-v1"
+LONGEST_HINT = 300
+_OPENING_SENTENCES = 6
+
+Meaning = Literal["wish", "blame", "praise", "task", "statement", "nothing"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a message says: a score of −1, 0 or +1, the hint if there is one, and the reason in words."""
+
+    score: float
+    hint: str | None
+    reason: str
+
+
+class RuleJudge:
+    """See `learner.judge.base.Judge`. Deterministic, no model, microseconds a turn."""
+
+    name = "rules"
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        """One vote by rules. A tool result never gives a hint."""
+        if next_state.role == "user":
+            reading = read_message(next_state.text, answer=str(turn.answer.get("content") or ""))
+        else:
+            failed = tool_failed(next_state.text)
+            reading = Reading(-1.0 if failed else 1.0, None, "the tool failed" if failed else "the tool worked")
+        return Judgement(
+            turn_id=turn.turn_id,
+            score=reading.score,
+            hint=reading.hint,
+            votes=[Vote(text=reading.reason, score=reading.score, hint=reading.hint)],
+            judge=self.name,
+            prompt_version=VERSION,
+            reason=reading.reason,
+        )
+
+
+def read_message(text: str, *, answer: str = "") -> Reading:
+    """What a user's message says about `answer`, the text it reacts to."""
+    message = strip_stamp(text)
+    if not message:
+        return Reading(0.0, None, "the message is empty")
+    thumb = _thumb(message)
+    asked = answer.rstrip().endswith("?")
+    found: list[tuple[Meaning, str]] = []
+    for sentence in _sentences(message):
+        found.extend(_read_sentence(sentence, asked=asked and not found))
+    relevant = _about_the_answer(found)
+    meanings = {meaning for meaning, _ in relevant}
+    if "wish" in meanings:
+        hint = " ".join(_sentence_case(words) for meaning, words in relevant if meaning == "wish")
+        return Reading(-1.0, hint[:LONGEST_HINT].strip(), "the user asks for something else")
+    if "blame" in meanings or thumb < 0:
+        return Reading(-1.0, None, "the user rejects the answer")
+    if "praise" in meanings or thumb > 0:
+        return Reading(1.0, None, "the user is content")
+    return Reading(0.0, None, "the message says nothing about the answer")
+
+
+def _about_the_answer(found: list[tuple[Meaning, str]]) -> list[tuple[Meaning, str]]:
+    """The parts that speak of the answer: all up to the first new request; after a mere statement only wishes about
+    form; after the request only wishes that say they are old ones ("no bold this time")."""
+    relevant: list[tuple[Meaning, str]] = []
+    stage: Meaning = "nothing"
+    for meaning, words in found:
+        if meaning in ("task", "statement"):
+            stage = "task" if "task" in (meaning, stage) else "statement"
+        elif stage == "nothing" or (meaning == "wish" and _outlasts(words.lower(), stage)):
+            relevant.append((meaning, words))
+    return relevant
+
+
+def _outlasts(words: str, stage: Meaning) -> bool:
+    """Whether a wish that comes after a statement or a new request still speaks of the answer before it."""
+    about_form = phrases.STRONG_FORM.search(words) is not None
+    return about_form and (stage == "statement" or phrases.STANDING.search(words) is not None)
+
+
+def strip_stamp(text: str) -> str:
+    """The message without a leading time stamp, quoted lines and code blocks."""
+    text = phrases.TIME_STAMP.sub("", text)
+    text = re.sub(r"```.*?(?:```|$)", " ", text, flags=re.DOTALL)
+    text = re.sub(r"(?m)^\s*>.*$", " ", text)
+    return text.replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').strip()
+
+
+def _thumb(message: str) -> int:
+    """+1 or −1 for a message that is, or ends or begins with, a thumb or a face; 0 otherwise."""
+    bare = phrases.PICTURE_PARTS.sub("", message).strip().lower()
+    edges = f"{bare[:3]} {bare[-3:]}"
+    if phrases.THUMB_DOWN.search(edges):
+        return -1
+    return 1 if phrases.THUMB_UP.search(edges) and len(bare.split()) <= 12 else 0
+
+
+def _sentences(message: str) -> list[str]:
+    """The first sentences of a message; a reaction stands at its beginning."""
+    parts = re.split(r"(?<=[.!?…])[\"')]*\s+|\n+|[;:]\s+|\s+[–—-]\s+|\.{2,}\s*", message)
+    return [part.strip() for part in parts if re.search(r"\w|[^\x00-\x7f]", part)][:_OPENING_SENTENCES]
+
+
+def _read_sentence(sentence: str, *, asked: bool) -> list[tuple[Meaning, str]]:
+    """Meanings of a sentence's parts. `asked`: it may be the reply to a question, where "no" rejects nothing."""
+    whole = _plain(sentence)
+    if whole.startswith("no") and phrases.POSITIVE.search(whole) and not _is_wish(whole):
+        return [("praise", sentence)]
+    found: list[tuple[Meaning, str]] = []
+    rest = sentence
+    while True:
+        head, rest_after = _first_clause(rest)
+        meaning = _reaction(head, asked=asked and not found)
+        if meaning == "nothing" or not rest_after:
+            break
+        found.append((meaning, head))
+        rest = rest_after
+    pieces = [piece for piece in re.split(r",?\s+(?:but|however|though|only|yet)\b,?\s+", rest) if piece.strip()]
+    for piece in pieces:
+        found.append((_meaning(piece, asked=asked and not found), piece.strip(" ,")))
+    return found
+
+
+def _first_clause(text: str) -> tuple[str, str]:
+    """A sentence cut at its first comma, exclamation mark or "but": the clause and what follows."""
+    match = re.search(r"\s*(?:[,!:]+|\s[–—-])\s*(?:but\b,?\s*)?|\s+but\s+", text)
+    if match is None or match.start() == 0:
+        return text, ""
+    return text[: match.start()], text[match.end() :].strip()
+
+
+def _reaction(clause: str, *, asked: bool) -> Meaning:
+    """Whether a short clause is blame or praise by itself; `nothing` for everything else."""
+    words = _plain(clause)
+    if len(words.split()) > 7 or _is_wish(words):
+        return "nothing"
+    if phrases.NOTHING_REJECTED.search(words):
+        return "nothing"
+    if phrases.POSITIVE.search(words):
+        return "praise"
+    if phrases.NEGATIVE.search(words) or phrases.BLAME_ANYWHERE.search(words):
+        return "nothing" if asked and words in ("no", "nope", "nah") else "blame"
+    return "nothing"
+
+
+def _meaning(clause: str, *, asked: bool) -> Meaning:
+    words = _plain(clause)
+    question = clause.rstrip(" \"')").endswith("?")
+    if _is_wish(words) and not _is_new_task(words):
+        return "wish"
+    if phrases.NOTHING_REJECTED.search(words):
+        return "praise" if re.search(r"\b(?:problem|worries|doubt)\b", words) else "nothing"
+    if not question or len(words.split()) <= 3:
+        if phrases.POSITIVE.search(words):
+            return "praise"
+        if phrases.NEGATIVE.search(words):
+            return "nothing" if asked and words in ("no", "nope", "nah") else "blame"
+    if phrases.ONCE_MORE.search(words):
+        return "blame"
+    if not question and phrases.BLAME_ANYWHERE.search(words):
+        return "blame"
+    if phrases.STRONG_FORM.search(words) and not _is_new_task(words):
+        return "nothing"
+    if question or phrases.TASK.search(words):
+        return "task"
+    return "statement" if len(words.split()) >= 5 else "nothing"
+
+
+def _is_wish(words: str) -> bool:
+    """Whether a clause wishes answers to look or sound otherwise."""
+    if phrases.POSITIVE.search(words) and not phrases.ASKS_FOR_CHANGE.search(words):
+        return False
+    if phrases.STANDING_WISH.search(words):
+        return True
+    if not phrases.FORM.search(words):
+        return False
+    rest = phrases.FORM.sub(" ", words)
+    if all(word in phrases.FILLER or not word.isalpha() for word in re.findall(r"[\w']+", rest)):
+        return (phrases.TELLING_FORM.search(words) is not None and len(words.split()) > 1) or phrases.QUALITY.search(
+            words
+        ) is not None
+    if not (phrases.STRONG_FORM.search(words) or phrases.QUALITY.search(words)):
+        return False
+    return any(pattern.search(words) for pattern in phrases.WISHES)
+
+
+def _is_new_task(words: str) -> bool:
+    """Whether a clause with words of form in it asks for something new ("Write a poem without bold words")."""
+    if not phrases.TASK.search(words) or phrases.BACK.search(words) or phrases.STANDING_WISH.search(words):
+        return False
+    return _foreign(words) >= (1 if " about " in words else 2)
+
+
+def _foreign(words: str) -> int:
+    """How many words are neither about form nor filler: what a new request is about."""
+    return sum(
+        word not in phrases.FILLER and not word.isdigit()
+        for word in re.findall(r"[\w']+", phrases.FORM.sub(" ", words))
+    )
+
+
+def _plain(clause: str) -> str:
+    """Lower case, single spaces, no pictures, no quotation marks, no "ok, " or "hmm, " in front."""
+    bare = phrases.THUMB_DOWN.sub(" ", phrases.THUMB_UP.sub(" ", clause.lower()))
+    words = re.sub(r"\s+", " ", bare.replace('"', "")).strip(" ,.!?:;-()")
+    return phrases.INTERJECTIONS.sub("", words)
+
+
+def _sentence_case(words: str) -> str:
+    trimmed = words.strip(" ,;:-")
+    return trimmed if trimmed.endswith((".", "!", "?", "…")) else f"{trimmed}."

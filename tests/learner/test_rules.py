@@ -1,0 +1,262 @@
+"""The rule judge on what people type, in words of our own: praise, blame, wishes, and what only looks like them."""
+
+from __future__ import annotations
+
+import pytest
+
+from learner.judge.rules import RuleJudge, read_message
+from learner.judge.tools import tool_failed
+from shared.records import NextState
+
+from .things import turn
+
+PRAISE = [
+    "thanks",
+    "Thanks!",
+    "thank you so much",
+    "THANK YOU",
+    "thx",
+    "ty!",
+    "ok thanks",
+    "got it, thanks",
+    "Great.",
+    "great, thank you",
+    "Perfect!",
+    "perfect thanks",
+    "That's perfect, exactly what I needed for the meeting.",
+    "Nice one",
+    "awesome 🎉",
+    "Excellent work",
+    "Well done!",
+    "Good job",
+    "Much better.",
+    "that's better",
+    "Yes, exactly like that.",
+    "That works, cheers",
+    "it worked!",
+    "correct",
+    "You're right",
+    "You are awesome",
+    "love it",
+    "I like this style",
+    "That's easy to read.",
+    "Clear explanation, thanks",
+    "👍",
+    "👍🏽",
+    "thanks :)",
+    "no problem, thanks",
+    "No worries, that's fine",
+    "No, that's perfect.",
+    "no that's all, thanks!",
+    "not bad",
+    "Nothing wrong with that, thanks",
+    "Thanks! Next one: Ann has 4 hats and buys 3. How many hats does she have?",
+    "Great. Now translate the second letter as well.",
+    "[Fri 2026-11-20 09:54 UTC] thanks, that helps",
+    "Thank you, no further questions",
+]
+
+BLAME = [
+    "no",
+    "No.",
+    "NOPE",
+    "nope, sorry",
+    "wrong",
+    "That's wrong.",
+    "thats wrong",
+    "No, that is wrong!",
+    "wrong answer",
+    "incorrect",
+    "That is not correct",
+    "that's not right",
+    "The result is wrong.",
+    "Your answer is wrong, I think",
+    "No, it is 12.",
+    "no, Ann has the hats and not Ben",
+    "redo",
+    "Redo it please",
+    "try again",
+    "Please try again.",
+    "do it again",
+    "Can you do that again?",
+    "hmm, not what I asked for",
+    "That's not what I meant.",
+    "it doesn't work",
+    "this doesn't make sense",
+    "You forgot the last line",
+    "you made a mistake in the second part",
+    "There's a mistake in it.",
+    "Thanks, but that's wrong.",
+    "thanks for nothing",
+    "I don't like it.",
+    "👎",
+    "👎🏻",
+    "terrible",
+    "This is useless",
+    "[Fri 2026-11-20 09:54 UTC] no",
+]
+
+WISHES = [
+    ("Please don't use bold.", "Please don't use bold."),
+    ("don't use bold…", "don't use bold…"),
+    ("please shorter", "please shorter."),
+    ("Shorter, please!", "Shorter, please!"),
+    ("plain sentences instead", "plain sentences instead."),
+    ("Stop using bullet points.", "Stop using bullet points."),
+    ("STOP WITH THE BOLD", "STOP WITH THE BOLD."),
+    ("I'd prefer plain text.", "I'd prefer plain text."),
+    ("I would rather read it as one paragraph", "I would rather read it as one paragraph."),
+    ("thanks, but no more bullets please", "no more bullets please."),
+    ("Good answer but too long.", "too long."),
+    ("No, without the numbered list.", "without the numbered list."),
+    ("wrong. and leave out the headings", "and leave out the headings."),
+    ("That's too formal for me.", "That's too formal for me."),
+    ("can you make it friendlier?", "can you make it friendlier?"),
+    ("Could you say that without the steps?", "Could you say that without the steps?"),
+    ("make it shorter", "make it shorter."),
+    ("Rewrite it in simple words.", "Rewrite it in simple words."),
+    ("try again without the markdown", "try again without the markdown."),
+    ("I hate emojis", "I hate emojis."),
+    ("be more specific", "be more specific."),
+    ("Your comments should be more detailed.", "Your comments should be more detailed."),
+    ("Please say which step is wrong.", "Please say which step is wrong."),
+    ("You sound like a robot, write like a human", "You sound like a robot, write like a human."),
+    ("Why is everything bold?", "Why is everything bold?"),
+    ("From now on call me Kim.", "From now on call me Kim."),
+    ("next time just one sentence", "next time just one sentence."),
+    ("less formatting pls", "less formatting pls."),
+    ("in plain english", "in plain english."),
+    ("It is too long. Use whole sentences instead.", "It is too long. Use whole sentences instead."),
+    ("Thanks! No lists next time, though.", "No lists next time, though."),
+    ("[Fri 2026-11-20 09:54 UTC] no bold please", "no bold please."),
+    ("> **Step 1:** add\n\nno steps please", "no steps please."),
+    ("How much is 5 and 7? And no bold steps this time, please.", "And no bold steps this time, please."),
+]
+
+NOTHING = [
+    "",
+    "ok",
+    "and what about 7 and 9?",
+    "Why is it 12?",
+    "What does that mean?",
+    "How did you get that?",
+    "Is that correct?",
+    "are you sure?",
+    "Ann has 4 hats and buys 3 more. How many hats does she have now?",
+    "Ann has 4 hats and buys 3 more. How many hats does she have now? Thanks!",
+    "There are no apples left and Ben buys 5. How many apples are there?",
+    "Which of these sums is wrong: 2 + 2 = 5 or 3 + 3 = 6?",
+    "Please check this solution: 7 + 5 = 13. Is it right or wrong?",
+    "There were 12 pens in the box. Kim took 4. How many pens are left in the box?",
+    "Write a poem without the letter e",
+    "Write a short story about a dog.",
+    "Write me a limerick about rain. Keep it short.",
+    "List three good restaurants in Porto",
+    "Translate 'no thanks' into French",
+    "What is a perfect number?",
+    "Please stop the server on port 8080",
+    "Don't forget that my flight leaves at nine",
+    "Never mind the weather, what should we cook?",
+    "I had a terrible day at work",
+    "Can you draft a thank-you note to my great aunt?",
+    "Schedule a call with Lee, not before noon",
+    "no thanks",
+    "Tell me about the long war",
+    "The no. 5 bus is late again, when does the next one come?",
+    "Remind me tomorrow to buy bold coffee",
+    "Thanks in advance",
+]
+
+
+@pytest.mark.parametrize("text", PRAISE)
+def test_praise_is_positive_and_no_hint(text: str) -> None:
+    reading = read_message(text)
+    assert (reading.score, reading.hint) == (1.0, None)
+
+
+@pytest.mark.parametrize("text", BLAME)
+def test_blame_without_a_wish_is_negative_and_no_hint(text: str) -> None:
+    reading = read_message(text)
+    assert (reading.score, reading.hint) == (-1.0, None)
+
+
+@pytest.mark.parametrize(("text", "hint"), WISHES)
+def test_a_change_request_is_negative_and_becomes_the_hint(text: str, hint: str) -> None:
+    reading = read_message(text)
+    assert (reading.score, reading.hint) == (-1.0, hint)
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_a_new_request_or_a_question_says_nothing_about_the_answer(text: str) -> None:
+    reading = read_message(text)
+    assert (reading.score, reading.hint) == (0.0, None)
+
+
+def test_case_does_not_matter() -> None:
+    for text in PRAISE + BLAME:
+        assert read_message(text.upper()).score == read_message(text.lower()).score, text
+
+
+def test_no_to_a_question_of_the_assistant_rejects_nothing() -> None:
+    assert read_message("no", answer="Done. Shall I delete the file as well?").score == 0.0
+    assert read_message("no", answer="The answer is 12.").score == -1.0
+    assert read_message("No, that's wrong.", answer="It is 12, isn't it?").score == -1.0
+
+
+def test_a_long_message_gives_a_hint_of_bounded_length() -> None:
+    reading = read_message("Please no bold, " + "and no lists, " * 100 + "please.")
+    assert reading.score == -1.0
+    assert reading.hint is not None and len(reading.hint) <= 300
+
+
+async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:
+    asked = turn(1, answer="**12**")
+    judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="user", text="no bold please"))
+    assert (judgement.turn_id, judgement.score, judgement.hint) == (asked.turn_id, -1.0, "no bold please.")
+    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v1")
+    assert judgement.votes[0].score == -1.0 and judgement.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: no such table: users",
+        'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: bad',
+        "bash: foo: command not found",
+        "cat: notes.txt: No such file or directory",
+        "Command exited with code 1",
+        '{"status": "error", "message": "unreachable"}',
+        '{"is_error": true}',
+        "HTTP 404",
+        "3 failed, 10 passed in 1.2s",
+        "the request timed out",
+        "Permission denied",
+    ],
+)
+def test_a_tool_that_failed_is_negative(text: str) -> None:
+    assert tool_failed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ok",
+        "12 degrees and sunny",
+        '{"status": "ok", "error": null}',
+        '{"errors": []}',
+        "exit code 0",
+        "10 passed, 0 failed in 1.2s",
+        "Handles errors by retrying; see the error handling chapter.",
+        "total 4\n-rw-r--r-- 1 kim kim 20 notes.txt",
+    ],
+)
+def test_a_tool_that_worked_is_not(text: str) -> None:
+    assert not tool_failed(text)
+
+
+async def test_a_tool_result_never_gives_a_hint() -> None:
+    asked = turn(1, answer="")
+    for text, score in (("Error: please don't use bold", -1.0), ("please don't use bold", 1.0)):
+        judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="tool", text=text))
+        assert (judgement.score, judgement.hint) == (score, None)

@@ -1,0 +1,30 @@
+"""Turns for tests of the learner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.records import Sampling, Timings, Turn, VersionSpan
+
+
+def turn(number: int, *, question: str = "How much is 7 and 5?", answer: str = "It is 12.", **changes: Any) -> Turn:
+    """A complete main turn; `number` makes ids and times."""
+    fields: dict[str, Any] = {
+        "turn_id": f"turn_{number:032x}",
+        "session_id": "session-1",
+        "episode": 0,
+        "parent_turn_id": None,
+        "kind": "main",
+        "kind_reason": "default",
+        "messages": [{"role": "user", "content": question}],
+        "answer": {"role": "assistant", "content": answer},
+        "prompt_ids": [5, 6, 7, 8 + number % 30],
+        "response_ids": [9, 10, 11],
+        "logprobs": [-0.5, -0.25, -1.0],
+        "sampling": Sampling(),
+        "versions": [VersionSpan(0, 0, 3)],
+        "finish_reason": "stop",
+        "status": "complete",
+        "timings": Timings(1000.0 + number, 1000.5 + number, 1001.0 + number),
+    }
+    return Turn(**(fields | changes))
