@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
@@ -104,7 +105,7 @@ async def chat(http: httpx.AsyncClient, recording: Recording, headers: Mapping[s
             file=recording.file,
             kind=response.headers["x-openclaw-rl-kind"],
             reason=response.headers.get("x-openclaw-rl-reason", ""),
-            session=response.headers["x-openclaw-rl-session"],
+            session=unquote(response.headers["x-openclaw-rl-session"]),
             turn=response.headers.get("x-openclaw-rl-turn", ""),
         )
 
@@ -138,7 +139,8 @@ async def control(
         status = await http.get(f"/rl/sessions/{session}", headers={"authorization": headers["authorization"]})
         if status.status_code != 200:
             raise ReplayFailed(f"{recording.file}: its session is unknown: {status.text[:300]}")
-        return Taken(recording.file, "control", f"session-done: {json.dumps(answer)}", session)
+        ended = f"episode {answer['episode']} ended" if answer.get("ended") else "no episode was open"
+        return Taken(recording.file, "control", f"session-done: {ended}", session)
     return Taken(recording.file, "control", recording.path, session)
 
 
@@ -161,7 +163,7 @@ async def replay(target: Service, recordings: list[Recording], *, strip: bool) -
 async def run(options: argparse.Namespace) -> None:
     """Replay and report."""
     recordings = load(options.folder)
-    async with service(options, {"train": False}) as target:
+    async with service(options, only=("engine", "proxy")) as target:
         taken = await replay(target, recordings, strip=options.strip_headers)
     result = [{"file": one.file, "kind": one.kind, "reason": one.reason, "session": one.session} for one in taken]
     report(

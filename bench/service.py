@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,7 +17,16 @@ from rich.table import Table
 from evaluation.service import Service, own_service
 from shared.errors import ConfigError
 
-log = Console(stderr=True)
+WIDTH = 140
+"""Columns of a table that goes to a file or a pipe."""
+
+
+def _console(stderr: bool) -> Console:
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=WIDTH)
+
+
+log = _console(stderr=True)
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -33,14 +41,16 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 @asynccontextmanager
-async def service(options: argparse.Namespace, settings: Mapping[str, Any] | None = None) -> AsyncIterator[Service]:
+async def service(
+    options: argparse.Namespace, settings: Mapping[str, Any] | None = None, *, only: Sequence[str] = ()
+) -> AsyncIterator[Service]:
     """The service at `--url`, or one of our own with `settings`, ended with the block.
 
     Raises `ConfigError` when there is a URL and no key.
     """
     if options.url is None:
         log.print("starting a service …")
-        async with own_service(settings) as own:
+        async with own_service(settings, only=only) as own:
             log.print(f"it is ready at {own.url}")
             yield own
         return
@@ -63,4 +73,4 @@ def report(
         log.print(table)
         print(json.dumps(result, ensure_ascii=False), flush=True)
     else:
-        Console(file=sys.stdout).print(table)
+        _console(stderr=False).print(table)

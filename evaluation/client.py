@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
@@ -221,7 +222,7 @@ def _reply(text: str, finish_reason: str, headers: Mapping[str, str]) -> Reply:
         text=text,
         finish_reason=finish_reason,
         turn_id=headers.get("x-openclaw-rl-turn", ""),
-        session_id=headers.get("x-openclaw-rl-session", ""),
+        session_id=unquote(headers.get("x-openclaw-rl-session", "")),
         kind=headers.get("x-openclaw-rl-kind", ""),
         reason=headers.get("x-openclaw-rl-reason", ""),
     )

@@ -5,15 +5,16 @@ the work is done.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import secrets
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,75 +50,69 @@ class Service:
     pid: int | None = None
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
 async def own_service(
-    settings: Mapping[str, str | int | float | bool] | None = None, *, keep: Path | None = None
+    settings: Mapping[str, str | int | float | bool] | None = None,
+    *,
+    keep: Path | None = None,
+    only: Sequence[str] = (),
 ) -> AsyncIterator[Service]:
     """Start a service and end it with the block, whatever happens in it.
 
     `settings` by field name of `shared.settings.Settings`. The data folder is a temporary one, or `keep`, which is left
-    behind. Raises `ServiceFailed` if it is not ready within three minutes.
+    behind. `only`: the parts to run (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready
+    within three minutes.
     """
     data = keep or Path(tempfile.mkdtemp(prefix="openclaw-rl-"))
     data.mkdir(parents=True, exist_ok=True)
-    key = secrets.token_urlsafe(16)
-    port = free_port()
-    environment = {
-        name: value for name, value in os.environ.items() if name.removeprefix("OPENCLAW_RL_") not in OWN_SETTINGS
-    }
-    # From an empty folder, so that no openclaw-rl.toml of the reader's gets into the experiment.
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [environment.get("PYTHONPATH")])])
-    own: dict[str, str | int | float | bool] = {
-        "host": "127.0.0.1",
-        "port": port,
-        "data": str(data),
-        "api_key": key,
-        **(settings or {}),
-    }
-    environment |= {f"OPENCLAW_RL_{name.upper()}": str(value) for name, value in own.items()}
+    # A port that the supervisor keeps across restarts of the proxy, and a key of its own.
+    own: dict[str, str | int | float | bool] = {"host": "127.0.0.1", "port": 0, "data": str(data)}
+    own |= {"api_key": secrets.token_urlsafe(16), **(settings or {})}
     log = data / "service.log"
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "cli.main", "serve"),
+            *(argument for part in only for argument in ("--only", part)),
+            # An empty folder, so that no openclaw-rl.toml of the reader's gets into the experiment.
             cwd=data,
-            env=environment,
+            env=_environment() | {f"OPENCLAW_RL_{name.upper()}": str(value) for name, value in own.items()},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
             preexec_fn=ending_with(os.getpid()),
         )
-    service = Service(f"http://127.0.0.1:{port}", key, data, process.pid)
     try:
-        await _ready(service, process, log)
-        yield service
+        yield await _ready(process, data, log)
     finally:
         await _end(process)
         if keep is None:
             shutil.rmtree(data, ignore_errors=True)
 
 
-async def _ready(service: Service, process: asyncio.subprocess.Process, log: Path) -> None:
+def _environment() -> dict[str, str]:
+    """Our environment, less what only concerns other services, with our packages on the path."""
+    kept = {name: value for name, value in os.environ.items() if name.removeprefix("OPENCLAW_RL_") not in OWN_SETTINGS}
+    kept["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])
+    return kept
+
+
+async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path) -> Service:
+    """Wait until the supervisor has left its card in the data folder and the proxy is ready to answer."""
     deadline = time.monotonic() + START_SECONDS
+    card = data / "run" / "proxy.json"
     async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
         while time.monotonic() < deadline:
             if process.returncode is not None:
                 raise ServiceFailed(
                     f"the service ended with status {process.returncode} before it was ready:\n{_tail(log)}"
                 )
-            try:
-                if (await http.get(f"{service.url}/readyz")).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass  # not listening yet; the deadline decides
+            if card.exists():
+                content = json.loads(card.read_text())
+                service = Service(content["url"], content["key"], data, process.pid)
+                with contextlib.suppress(httpx.HTTPError):  # not listening yet; the deadline decides
+                    if (await http.get(f"{service.url}/readyz")).status_code == 200:
+                        return service
             await asyncio.sleep(0.1)
     raise ServiceFailed(f"the service was not ready after {START_SECONDS:.0f} s:\n{_tail(log)}")
 
@@ -131,10 +126,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         except TimeoutError:
             process.kill()
             await process.wait()
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def _tail(log: Path, lines: int = 30) -> str:

@@ -62,7 +62,7 @@ def _respond(feedback_on: str) -> Any:
         if path.endswith("/feedback"):
             return plain({"turn_id": feedback_on, "feedback_id": "fb", "score": 1})
         if path.startswith(("/v1/rl/session-done", "/rl/sessions/")):
-            return plain({"session_id": "s1"})
+            return plain({"session_id": "s1", "episode": 0, "ended": True})
         taken = {"kind": "main", "reason": "plain chat", "session": "s1", "turn": next(turns)}
         return events(
             piece("hi", "stop"),
@@ -83,6 +83,7 @@ async def test_each_request_is_shown_as_the_service_took_it_against_a_scripted_s
         ("c.json", "control", "s1"),
         ("d.json", "control", "s1"),
     ]
+    assert taken[2].reason == "session-done: episode 0 ended"
     assert taken[3].reason == "feedback +1 on b.json"
     assert all(headers["authorization"] == "Bearer OURS" for _, _, headers in service.requests)
 
