@@ -21,6 +21,7 @@ from shared.process import PARENT_VARIABLE, ending_with
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 10.0
 STEADY_SECONDS = 30.0
+CANNOT_START = 127
 WRONG_SETTINGS = 2  # exit code of our own programs: another try would say the same
 LOG_BYTES = 8 << 20
 LOG_FILES = 3
@@ -85,8 +86,8 @@ class Child:
         while True:
             try:
                 code = await self._once()
-            except OSError as error:
-                code = 127
+            except (OSError, OpenClawRLError) as error:
+                code = CANNOT_START
                 self._note(f"{self.name} cannot be started: {error}")
             if time.monotonic() - self._started >= STEADY_SECONDS:
                 failures = 0
@@ -165,15 +166,22 @@ class Child:
     def _open_log(self) -> logging.Logger:
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         log = logging.Logger(f"child.{self.name}")  # not from the registry: every supervisor has its own
-        handler = logging.handlers.RotatingFileHandler(
-            self.log_path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8"
-        )
+        handler = _LogFile(self.log_path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(message)s"))
         log.addHandler(handler)
         return log
 
 
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A rotated file whose lines are lost, rather than the service disturbed, while the disk is full."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing: the part that cannot write its data says so itself."""
+
+
 def _ending(code: int) -> str:
+    if code == CANNOT_START:
+        return "it cannot be started"
     if code < 0:
         with contextlib.suppress(ValueError):
             return signal.Signals(-code).name

@@ -47,10 +47,13 @@ class Supervisor:
         data = settings.data.resolve()
         try:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._locks = [FolderLock(data, role) for role in self.roles]
+            self.settings = self._settle(settings.model_copy(update={"data": data}))
         except OSError as error:
-            raise ConfigError(f"data = {data} cannot be made ({error.strerror}); choose another with --data") from error
-        self._locks = [FolderLock(data, role) for role in self.roles]
-        self.settings = self._settle(settings.model_copy(update={"data": data}))
+            raise ConfigError(
+                f"the data folder {data} cannot be written ({error.strerror}); "
+                f"make room, or choose another with --data (OPENCLAW_RL_DATA)"
+            ) from error
         self.ready = asyncio.Event()
         self.children = [
             Child(
@@ -176,8 +179,8 @@ class Supervisor:
                         on_progress(role, True)
                 # A chat needs no learner: it may take its time.
                 if not self.ready.is_set() and (not waiting or (waiting == {"learner"} and len(self.roles) > 1)):
-                    self._publish_cards()
                     self.ready.set()
+                    self._publish_cards()
                     on_ready()
                 if not waiting:
                     return
@@ -210,7 +213,10 @@ class Supervisor:
             "learner": {},
         }
         for role in self.roles:
-            write_json(self._card(role), common | cards[role], mode=0o600)
+            try:
+                write_json(self._card(role), common | cards[role], mode=0o600)
+            except OSError as error:
+                self._say(f"{self._card(role)} cannot be written ({error.strerror}): name this service with --url")
 
     async def _heartbeats(self) -> None:
         """What the processes are doing, into the journal: `status` shows it."""
