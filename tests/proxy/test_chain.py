@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.chain import ROOT, Chain
+from shared.normalize import assistant_message, normalize_messages
+from tests.fixtures.openclaw import SYSTEM, call, floating, runtime, user
+
+Sent = dict[str, Any]
+ASK: Sent = {"role": "user", "content": "Which fern is thirsty?"}
+SAID: Sent = {"role": "assistant", "content": "The tall one."}
+MORE: Sent = {"role": "user", "content": "Thanks!"}
+
+
+def chain(*messages: Sent) -> Chain:
+    return Chain(normalize_messages(list(messages)))
+
+
+def answered(*messages: Sent, answer: Sent) -> bytes:
+    """The digest under which the answer to these messages is found again."""
+    return chain(*messages).answer_key(normalize_messages([answer])[0])
+
+
+def test_an_answer_is_found_in_the_next_request() -> None:
+    assert chain(ASK, SAID, MORE).answers()[0] == (1, answered(ASK, answer=SAID))
+
+
+def test_what_openclaw_adds_and_drops_changes_nothing() -> None:
+    first = answered({"role": "system", "content": SYSTEM}, user("Which fern?", "s-1"), floating("a"), answer=SAID)
+    changed = {"role": "user", "content": "Which fern?" + runtime("s-1", model="clawrl/other")}
+    second = chain({"role": "system", "content": "another"}, changed, SAID, user("Thanks"), floating("b", "c"))
+    assert second.answers() == [(2, first), (1, chain(changed).request_key)][:1]
+
+
+def test_rewritten_tool_calls_are_the_same_answer() -> None:
+    sampled = assistant_message(
+        "", tool_calls=[{"id": "call_3_0", "name": "read", "arguments": {"path": "a", "n": 1.0}}]
+    )
+    echoed = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [call("read", '{"n":1,"path":"a"}', "call30")],
+        "reasoning_content": "hm",
+    }
+    result = {"role": "tool", "content": "dry", "tool_call_id": "call30"}
+    assert chain(ASK, echoed, result).answers()[0] == (1, chain(ASK).answer_key(sampled))
+
+
+def test_merged_assistant_texts_are_found_as_the_two_they_were() -> None:
+    tail: Sent = {"role": "assistant", "content": "And the ivy."}
+    merged: Sent = {"role": "assistant", "content": "The tall one.\n\nAnd the ivy."}
+    assert chain(ASK, merged, MORE).answers()[0][1] == answered(ASK, SAID, floating(), answer=tail)
+    assert chain(ASK, SAID, tail, MORE).answers()[0][1] == answered(ASK, SAID, answer=tail)
+
+
+def test_other_words_are_another_conversation() -> None:
+    keys = {
+        answered(ASK, answer=SAID),
+        answered(MORE, answer=SAID),
+        answered(ASK, answer={"role": "assistant", "content": "The small one."}),
+        answered(ASK, SAID, MORE, answer=SAID),
+    }
+    assert len(keys) == 4
+
+
+def test_an_empty_answer_leaves_the_history_as_it_is() -> None:
+    empty: Sent = {"role": "assistant", "content": ""}
+    assert answered(ASK, answer=empty) == chain(ASK).request_key
+    assert chain(ASK, MORE).answers() == [(0, chain(ASK).request_key)]
+    assert chain(ASK, empty, MORE).request_key == chain(ASK, MORE).request_key
+
+
+def test_a_request_that_nothing_follows_continues_nothing() -> None:
+    assert chain(ASK).answers() == []
+    assert chain(ASK, floating()).answers() == []
+    assert chain({"role": "system", "content": "x"}).request_key == ROOT
+
+
+def test_a_persons_words_are_the_next_state_without_the_wrapping() -> None:
+    words = chain(ASK, SAID, user("No, look again."), floating("x")).after(1)
+    assert (words.role, words.text) == ("user", "No, look again.")
+
+
+def test_parallel_tool_results_are_one_next_state() -> None:
+    calls = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [call("read", "{}", "a"), call("exec", "{}", "b")],
+    }
+    results = [{"role": "tool", "content": text, "tool_call_id": text} for text in ("dry", "20")]
+    words = chain(ASK, calls, *results, floating()).after(1)
+    assert (words.role, words.text) == ("tool", "dry\n\n20")
+
+
+def test_a_person_who_speaks_beside_tool_results_is_heard() -> None:
+    calls = {"role": "assistant", "content": None, "tool_calls": [call("read", "{}", "a")]}
+    result = {"role": "tool", "content": "dry", "tool_call_id": "a"}
+    words = chain(ASK, calls, result, user("stop that")).after(1)
+    assert (words.role, words.text) == ("user", "stop that")
+
+
+def test_text_that_nobody_said_is_no_next_state() -> None:
+    for text in (
+        "A background task completed.",
+        "[cron:1 x] go",
+        "Follow the heartbeat monitor scratch.",
+        "/new",
+        "[Subagent Context] x",
+    ):
+        assert chain(ASK, SAID, user(text), floating()).after(1).role is None
+
+
+def test_commands_stand_beside_the_next_words() -> None:
+    words = chain(ASK, SAID, user("/good quick"), user("And the ivy?")).after(1)
+    assert (words.role, words.text) == ("user", "And the ivy?")
+    assert [command.text for command in words.commands] == ["/good quick"]
+
+
+def test_only_what_comes_before_the_next_answer_counts() -> None:
+    alarm: Sent = {"role": "assistant", "content": "The kettle is on!"}
+    heartbeat = user("Follow the heartbeat monitor scratch.")
+    assert chain(ASK, SAID, heartbeat, alarm, user("thanks for that")).after(1).role is None
