@@ -77,6 +77,10 @@ class AsyncJournal:
         return await self._write(self.sync.add_outcome, outcome)
 
     async def open_episode(self, session_id: str, policy: str, source: str) -> int:
+        # Every request asks this before it is answered, and most need nothing written.
+        fresh = await self._read(self.sync._fresh_episode, session_id)
+        if fresh is not None:
+            return fresh
         return await self._write(self.sync.open_episode, session_id, policy, source)
 
     async def end_episode(self, session_id: str, reason: str) -> int | None:

@@ -99,12 +99,15 @@ class Journal(Learning):
                 return int(connection.execute(query).fetchone()[0] or 0)
 
             live = connection.execute("SELECT number FROM versions WHERE state = 'live'").fetchone()
-            kinds = groups("SELECT kind, count(*) FROM turns GROUP BY kind")
+            turns = {"total": 0, "main": 0, "side": 0, "complete": 0, "aborted": 0, "error": 0}
+            for kind, state, count in connection.execute(
+                "SELECT kind, status, count(*) FROM turns GROUP BY kind, status"
+            ):
+                for name in ("total", kind, state):
+                    turns[name] += count
             samples = groups("SELECT state, count(*) FROM samples GROUP BY state")
             return {
-                "turns": {"total": sum(kinds.values()), "main": kinds.get("main", 0), "side": kinds.get("side", 0)}
-                | {"complete": 0, "aborted": 0, "error": 0}
-                | groups("SELECT status, count(*) FROM turns GROUP BY status"),
+                "turns": turns,
                 "classes": [
                     {"kind": kind, "reason": reason, "count": count}
                     for kind, reason, count in connection.execute(

@@ -76,7 +76,7 @@ CREATE TABLE turns (
   shared_messages INTEGER NOT NULL,
   shared_ids INTEGER NOT NULL
 );
-CREATE INDEX turns_by_session ON turns (session, kind, episode, arrived);
+CREATE INDEX turns_by_session ON turns (session, kind, episode, arrived, status);
 CREATE INDEX turns_by_answer ON turns (answer_key) WHERE answer_key != x'';
 CREATE INDEX turns_by_request ON turns (request_key) WHERE request_key != x'';
 CREATE INDEX turns_by_base ON turns (base) WHERE base IS NOT NULL;

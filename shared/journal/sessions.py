@@ -10,6 +10,9 @@ from shared.journal.rows import EpisodeRow, SessionRow, TurnRef, TurnSummary
 from shared.journal.turns import Turns
 from shared.records import now
 
+FRESH_SECONDS = 30.0
+"""How far a session's `last_seen` may lag behind: opening an episode that is open writes nothing within this time."""
+
 _REFERENCE = """
 SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_key, arrived,
   EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id)
@@ -54,6 +57,9 @@ class Sessions(Turns):
         as seen now.
         """
         time = now()
+        fresh = self._fresh_episode(session_id)
+        if fresh is not None:
+            return fresh
         with self._writing() as connection:
             connection.execute(
                 "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
@@ -69,6 +75,16 @@ class Sessions(Turns):
                 "INSERT INTO episodes (session, episode, started) VALUES (?,?,?)", (session, episode, time)
             )
             return episode
+
+    def _fresh_episode(self, session_id: str) -> int | None:
+        """The session's open episode if it was seen so recently that it need not be written down again."""
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT max(episode) FROM episodes JOIN sessions ON sessions.id = session "
+                "WHERE session_id = ? AND ended IS NULL AND last_seen > ?",
+                (session_id, now() - FRESH_SECONDS),
+            ).fetchone()
+            return None if found[0] is None else int(found[0])
 
     def end_episode(self, session_id: str, reason: str) -> int | None:
         """End the session's open episode and give its number; `None` if there is none. Ending twice changes nothing."""

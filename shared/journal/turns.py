@@ -20,6 +20,9 @@ from shared.records import Sampling, Timings, Turn, VersionSpan, now
 GENERATIONS = 64
 """A turn this many differences away from a full copy starts again from the head, so that reading one stays fast."""
 
+FAN_OUT = 256
+"""So many turns may hang on a full copy before there is a new one: forgetting it rewrites no more than these."""
+
 _ANSWER, _TOOLS = -1, -2
 """Positions in `turn_blobs` beside those of the messages."""
 
@@ -235,7 +238,7 @@ class Turns(Database):
         )
 
     def _base(self, connection: sqlite3.Connection, parent_turn_id: str | None, head: int | None) -> Base | None:
-        """The parent, while its chain is short; else the newest full copy that begins with the same message."""
+        """The parent, while its chain is short; else the newest full copy with its head, unless many hang on it."""
         if parent_turn_id is not None:
             found = connection.execute("SELECT id, depth FROM turns WHERE turn_id = ?", (parent_turn_id,)).fetchone()
             if found and found[1] + 1 < GENERATIONS:
@@ -244,7 +247,7 @@ class Turns(Database):
             found = connection.execute(
                 "SELECT id, turn_id FROM turns WHERE head = ? AND base IS NULL ORDER BY id DESC LIMIT 1", (head,)
             ).fetchone()
-            if found:
+            if found and _dependents(connection, found[0]) < FAN_OUT:
                 return Base(found[0], 0, self._content(connection, found[1], found[0]))
         return None
 
@@ -302,6 +305,11 @@ def _replay(connection: sqlite3.Connection, row: int) -> tuple[list[int], array[
         response = storage.unpack_ids(response_ids, array("I"))
         ids, last_answer = prompt + response, [answer]
     return blobs, prompt, response
+
+
+def _dependents(connection: sqlite3.Connection, row: int) -> int:
+    count: int = connection.execute("SELECT count(*) FROM turns WHERE base = ?", (row,)).fetchone()[0]
+    return count
 
 
 def _hold(connection: sqlite3.Connection, row: int, blobs: Iterable[tuple[int, int]]) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from shared.errors import JournalError
 from shared.journal import AsyncJournal, Journal
-from tests.shared.journal_records import make_turn, same_turn, user_reply, words
+from shared.records import Outcome, PolicyVersion, Quarantine
+from tests.shared.journal_records import judged, make_turn, same_turn, sample_of, thumb, user_reply, words
 
 ROOT = Path(__file__).parents[2]
 
@@ -115,16 +116,95 @@ async def test_closing_writes_what_is_queued_and_then_refuses(tmp_path: Path) ->
     again.close()
 
 
-async def test_every_method_of_the_journal_can_be_awaited(tmp_path: Path) -> None:
+def test_every_method_of_the_journal_can_be_awaited() -> None:
     own = {name for name in vars(AsyncJournal) if not name.startswith("_")}
     inherited = {name for name in dir(Journal) if not name.startswith("_")}
     assert inherited - own == {"run_group"}
+
+
+async def test_the_life_of_a_turn_is_the_same_from_an_event_loop(tmp_path: Path) -> None:
     journal = AsyncJournal.open(tmp_path / "journal.db")
-    await journal.open_episode("ses", "policy", "header")
-    assert await journal.end_episode("ses", "session-done") == 0
-    assert await journal.get_control("train", "running") == "running"
-    assert await journal.forget("ses") == []
+    for number in range(2):
+        assert await journal.open_episode("ses", "policy", "header") == number
+        assert await journal.open_episode("ses", "policy", "header") == number
+        assert await journal.end_episode("ses", "session-done") == number
+    await journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
+    turn, long = make_turn(), make_turn(text="long")
+    for each in (turn, long):
+        await journal.record_turn(each)
+        await journal.settle(user_reply(each))
+    word = thumb(turn)
+    await journal.add_feedback(word)
+    await journal.add_outcome(Outcome(session_id="ses", reward=1.0))
+    assert len(await journal.unjudged(10)) == 2
+    await journal.add_judgement(judged(turn, feedback=word))
+    await journal.add_quarantine(Quarantine(turn_id=long.turn_id, reason="too long"))
+    sample = sample_of(turn)
+    await journal.add_sample(sample)
+    assert (await journal.ready_count(), len(await journal.ready_samples(10))) == (1, 1)
+    number = await journal.next_version_number()
+    await journal.commit_version(
+        PolicyVersion(number=number, parent=0, state="candidate", checkpoint="c", sample_ids=[sample.sample_id])
+    )
+    await journal.set_version_state(number, "live")
+    live, candidate = await journal.live_version(), await journal.version(number)
+    assert live == candidate and [row.number for row in await journal.versions()] == [0, 1]
+    await journal.set_control("train", "paused")
+    assert await journal.get_control("train", "running") == "paused"
+    await journal.heartbeat("learner", 7, {"step": 1})
+    assert (await journal.processes())["learner"].pid == 7
+    await journal.count_traffic("control", "feedback")
+    assert same_turn(turn, await journal.turn(turn.turn_id))
+    assert (await journal.next_state(turn.turn_id), await journal.feedback_for(turn.turn_id)) == (
+        user_reply(turn),
+        [word],
+    )
+    assert await journal.judgement(turn.turn_id) == judged(turn, feedback=word)
+    outcome, row = await journal.outcome("ses"), await journal.session("ses")
+    assert outcome is not None and outcome.reward == 1.0 and row is not None and row.trained == 1
+    assert len(await journal.sessions(10)) == 1
+    assert list(await journal.find_answers([turn.answer_key])) == [turn.answer_key]
+    assert len(await journal.find_requests(turn.request_key)) == 1
+    last = await journal.last_main_turn("ses")
+    assert last is not None and last.turn_id == long.turn_id
+    assert len(await journal.prompts_seen(10)) == 2 and await journal.recent_hints(10) == ["be shorter"]
+    assert await journal.explain("turn_none") is None
+    assert await journal.idle_sessions(0.0) == []
+    status = await journal.status()
+    assert (status["live"], status["unjudged"], status["quarantined"]) == (1, 0, {"too long": 1})
+    assert await journal.forget("ses") == [1]
     await journal.close()
+
+
+def test_a_journal_that_another_process_holds_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Journal.open(tmp_path / "journal.db").close()
+    monkeypatch.setattr("shared.journal.sqlite.BUSY_SECONDS", 0.05)
+    holder = sqlite3.connect(tmp_path / "journal.db", isolation_level=None)
+    journal = Journal.open(tmp_path / "journal.db")
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(JournalError, match="another process has held it"):
+        journal.record_turn(make_turn())
+    holder.execute("ROLLBACK")
+    assert journal.record_turn(make_turn())
+    holder.close()
+    journal.close()
+
+
+def test_writes_finish_although_the_loop_that_asked_is_gone(tmp_path: Path) -> None:
+    journal = AsyncJournal.open(tmp_path / "journal.db")
+    held = threading.Event()
+    turn = make_turn()
+
+    async def ask_and_leave() -> None:
+        journal._writer.submit(held.wait)
+        journal._writer.submit(lambda: journal.sync.record_turn(turn))
+
+    asyncio.run(ask_and_leave())
+    held.set()
+    asyncio.run(journal.close())
+    again = Journal.open(tmp_path / "journal.db")
+    assert same_turn(turn, again.turn(turn.turn_id))
+    again.close()
 
 
 def fill(journal: Journal, prefix: str) -> list[str]:

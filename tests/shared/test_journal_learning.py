@@ -249,6 +249,23 @@ def test_forgetting_a_session_keeps_what_others_share_with_it(journal: Journal) 
     connection.close()
 
 
+def test_few_turns_hang_on_one_copy_so_that_forgetting_stays_quick(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.journal.turns.FAN_OUT", 3)
+    turns = [make_turn(f"ses{number}", text=f"question {number}") for number in range(12)]
+    for turn in turns:
+        journal.record_turn(turn)
+    connection = sqlite3.connect(journal.path)
+    hanging = connection.execute(
+        "SELECT max(n) FROM (SELECT count(*) AS n FROM turns GROUP BY base HAVING base NOT NULL)"
+    )
+    assert hanging.fetchone() == (3,)
+    connection.close()
+    journal.forget("ses0")
+    assert all(same_turn(turn, journal.turn(turn.turn_id)) for turn in turns[1:])
+
+
 def test_a_session_forgotten_during_a_step_drops_the_step(journal: Journal) -> None:
     samples = ready(journal, 1) + ready(journal, 1, "private")
     journal.forget("private")

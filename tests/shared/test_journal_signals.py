@@ -168,6 +168,20 @@ def test_episodes_open_and_end(journal: Journal) -> None:
     assert journal.session("unknown") is None
 
 
+def test_opening_an_open_episode_again_writes_nothing_until_it_has_aged(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.open_episode("ses", "policy", "header")
+    commits = journal.commits
+    assert journal.open_episode("ses", "policy", "header") == 0
+    assert journal.commits == commits
+    monkeypatch.setattr("shared.journal.sessions.FRESH_SECONDS", 0.0)
+    before = journal.session("ses")
+    assert journal.open_episode("ses", "policy", "header") == 0
+    after = journal.session("ses")
+    assert before is not None and after is not None and after.last_seen > before.last_seen
+
+
 def test_the_last_main_turn_may_be_of_an_earlier_episode(journal: Journal) -> None:
     def at(time: float, **changes: object):
         turn = make_turn(**changes)  # type: ignore[arg-type]
