@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -82,4 +86,17 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         show(json.dumps(entry, indent=2))
     show("\nTry it:")
     show(connect.curl_line(settings, supervisor.url, settings.api_key))
-    show(f"\nLogs are in {settings.data / 'logs'}. Ctrl-C stops the service. In another shell: openclaw-rl status\n")
+    elsewhere = "" if settings.data == Path("data").resolve() else f" --data {settings.data}"
+    show(f"\nLogs are in {settings.data / 'logs'}. Ctrl-C stops the service.")
+    show(f"In another shell: {_program()} status{elsewhere}\n")
+
+
+def _program() -> str:
+    """How this program was called, for lines that people paste."""
+    called = Path(sys.argv[0])
+    if called.name != "openclaw-rl":
+        return "openclaw-rl"
+    found = shutil.which("openclaw-rl")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "openclaw-rl"
+    return os.path.relpath(called) if called.is_relative_to(Path.cwd()) else str(called)
