@@ -1,4 +1,4 @@
-"""What every engine promises (`shared.engine.Engine`), whatever it runs on. A backend passes this suite or is not one."""
+"""What every engine promises (`shared.engine.Engine`), whatever it runs on. A backend passes this suite or is none."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from trainer_local.embedded.wire import Refused
 log = logging.getLogger(__name__)
 
 _WEIGHTS = {0: 8.0, 1: 2.0, 2: 2.0, 3: 1.0}
-_BUSY_SECONDS = 0.03  # a chunk of a prompt while answers are being decoded, or ahead of chat
+_BUSY_SECONDS = 0.02  # a chunk of a prompt while answers are being decoded, or ahead of chat
 _IDLE_SECONDS = 0.12  # a chunk when nobody waits for a next token
 _LEAST_CHUNK, _LARGEST_CHUNK = 16, 2048
 _LOGITS_BYTES = 64 << 20

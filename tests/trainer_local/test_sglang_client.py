@@ -1,0 +1,253 @@
+"""The client with an engine that restarts, breaks off or misbehaves; `tests/contract` has it with one that is well."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from shared.errors import ConfigError, ContextLengthExceeded, EngineError
+from shared.process import claim_port
+from shared.records import Sampling, VersionSpan
+from shared.settings import Settings
+from tests.trainer_local.serving import collect, prompt, serving, write_model
+from trainer_local.sglang import SglangEngine, connect
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def event(ids: list[int], total: int, finish: dict[str, Any] | None = None, **meta: Any) -> bytes:
+    """A streamed event with logprobs −id/10."""
+    body = {
+        "output_ids": ids,
+        "meta_info": {
+            "finish_reason": finish,
+            "completion_tokens": total,
+            "prompt_tokens": 3,
+            "weight_version": "default",
+            "output_token_logprobs": [[-token / 10, token, None] for token in ids],
+            **meta,
+        },
+    }
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+class Script:
+    """A server that plays one handler for `/generate`, and counts the requests."""
+
+    def __init__(self, handler: Handler, info: dict[str, Any]) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self._handler = handler
+        self._info = info
+
+    async def __aenter__(self) -> Script:
+        async def generate(request: web.Request) -> web.StreamResponse:
+            self.requests.append(msgspec.json.decode(await request.read()))
+            return await self._handler(request)
+
+        async def info(_: web.Request) -> web.Response:
+            return web.json_response(self._info)
+
+        app = web.Application()
+        app.add_routes([web.post("/generate", generate), web.get("/model_info", info), web.get("/server_info", info)])
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        port = self._runner.addresses[0][1]
+        self.engine = SglangEngine(f"http://127.0.0.1:{port}", request_timeout=5, patience=1)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.engine.close()
+        await self._runner.cleanup()
+
+
+OURS = {"openclaw_rl": True, "live": 0, "versions": [0], "context_length": 100, "vocab_size": 50}
+SGLANGS = {"weight_version": "default", "model_path": "m", "max_total_num_tokens": 200}
+
+
+def plays(*pieces: bytes, status: int = 200, cut: bool = False) -> Handler:
+    """Write the pieces, each in a packet of its own; with `cut` drop the connection instead of ending properly."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status, headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+            await asyncio.sleep(0.01)
+        if cut:
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+    return handler
+
+
+async def answer(handler: Handler, *, info: dict[str, Any] = OURS, **arguments: Any) -> Any:
+    async with Script(handler, info) as script:
+        return await collect(script.engine.generate([1, 2, 3], Sampling(max_tokens=20), **arguments))
+
+
+DONE = {"type": "stop", "matched": 7}
+
+
+async def test_scripted_cumulative_events_are_told_apart_from_new_tokens() -> None:
+    found = await answer(plays(event([5], 1), event([5, 6], 2), event([5, 6, 7], 3, DONE), b"data: [DONE]\n\n"))
+    assert found.ids == [5, 6, 7] and found.logprobs == [-0.5, -0.6, -0.7]
+
+
+async def test_scripted_incremental_events_are_put_together() -> None:
+    found = await answer(plays(event([5], 1), event([6, 7], 3, DONE), b"data: [DONE]\n\n"))
+    assert found.ids == [5, 6, 7] and found.last.finish_reason == "stop"
+
+
+async def test_scripted_events_may_be_cut_and_joined_anywhere() -> None:
+    raw = event([5], 1) + event([6], 2) + event([7], 3, DONE) + b"data: [DONE]\n\n"
+    for size in (1, 7, 50, len(raw)):
+        pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+        found = await answer(plays(*pieces) if size > 1 else plays(b"".join(pieces[:40]), b"".join(pieces[40:])))
+        assert found.ids == [5, 6, 7]
+
+
+async def test_scripted_last_events_without_a_new_token_end_the_answer() -> None:
+    found = await answer(plays(event([5], 1), event([5], 1, {"type": "abort", "message": "bye"})))
+    assert found.ids == [5] and found.last.finish_reason == "abort" and found.last.ids == []
+
+
+async def test_scripted_weight_versions_become_spans() -> None:
+    spans = [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 2}]
+    found = await answer(plays(event([5], 1, weight_version="4"), event([6], 2, DONE, weight_versions=spans)))
+    assert list(found.last.versions) == [VersionSpan(4, 0, 1), VersionSpan(5, 1, 2)]
+    assert (await answer(plays(event([5, 6], 2, DONE)))).last.versions == [VersionSpan(0, 0, 2)]
+
+
+async def test_a_scripted_engine_that_drops_logprobs_is_caught() -> None:
+    with pytest.raises(EngineError, match="logprobs for 2 tokens"):
+        await answer(plays(event([5], 2)))
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["connection dropped", "ended without a finish reason"])
+async def test_a_scripted_stream_that_breaks_off_is_an_error_and_not_sent_again(cut: bool) -> None:
+    async with Script(plays(event([5], 1), cut=cut), OURS) as script:
+        stream = script.engine.generate([1, 2], Sampling())
+        assert (await anext(stream)).ids == [5]
+        with pytest.raises(EngineError):
+            await anext(stream)
+        assert len(script.requests) == 1
+
+
+async def test_a_scripted_stream_cut_before_its_first_token_is_sent_again() -> None:
+    calls = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal calls
+        calls += 1
+        return await (plays(cut=True) if calls < 3 else plays(event([5], 1, DONE)))(request)
+
+    assert (await answer(handler)).ids == [5] and calls == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        (
+            b'data: {"error": {"message": "9 tokens are longer than the model\'s context length (8 tokens)."}}\n\n',
+            200,
+            ContextLengthExceeded,
+        ),
+        (b'data: {"error": {"message": "bad thing", "code": 400}}\n\n', 200, EngineError),
+        (b'{"error": {"message": "too many"}}', 503, EngineError),
+        (b"<html>", 502, EngineError),
+        (b"data: nonsense\n\n", 200, EngineError),
+    ],
+    ids=["overlong", "error event", "refused", "not json", "nonsense"],
+)
+async def test_scripted_errors_come_before_the_first_token(body: bytes, status: int, kind: type[EngineError]) -> None:
+    async with Script(plays(body, status=status), OURS) as script:
+        with pytest.raises(kind) as caught:
+            await anext(script.engine.generate([1, 2, 3], Sampling(max_tokens=7)))
+    if isinstance(caught.value, ContextLengthExceeded):
+        assert (caught.value.prompt_tokens, caught.value.requested_tokens, caught.value.context_length) == (3, 7, 8)
+    elif status != 200:
+        assert caught.value.status == status
+
+
+async def test_a_scripted_sglang_is_sent_nothing_that_it_does_not_know() -> None:
+    async with Script(plays(event([5], 1, DONE)), SGLANGS) as script:
+        info = await script.engine.info()
+        assert (info.live, info.versions, info.context_length) == (0, (0,), 200)
+        await collect(script.engine.generate([1], Sampling(stop=("x",), seed=4), version=0))
+        assert not {"weight_version", "priority"} & script.requests[0].keys()
+        assert script.requests[0]["sampling_params"]["stop"] == ["x"]
+        with pytest.raises(EngineError, match="live version only"):
+            await anext(script.engine.generate([1], Sampling(), version=3))
+        with pytest.raises(EngineError, match="one version"):
+            await script.engine.load(3, "folder", live=False)
+
+
+async def test_a_scripted_engine_that_is_silent_is_given_up_in_time() -> None:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        raise AssertionError
+
+    async with Script(handler, OURS) as script:
+        script.engine._request_timeout = 0.2
+        with pytest.raises(EngineError):
+            await anext(script.engine.generate([1], Sampling()))
+
+
+async def test_images_are_refused() -> None:
+    with pytest.raises(EngineError, match="images"):
+        await anext(SglangEngine("http://127.0.0.1:9").generate([1], Sampling(), images=["x"]))
+
+
+async def test_an_engine_that_is_not_there_is_an_error_after_a_while() -> None:
+    port = claim_port("127.0.0.1", 0, setting="engine_port")
+    engine = SglangEngine(f"http://127.0.0.1:{port}", patience=0.3)
+    with pytest.raises(EngineError, match="cannot be reached"):
+        await anext(engine.generate([1], Sampling()))
+    with pytest.raises(EngineError, match="cannot be reached"):
+        await engine.info()
+    await engine.close()
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    yield claim_port("127.0.0.1", 0, setting="engine_port")
+
+
+async def test_requests_wait_for_an_engine_that_restarts(port: int, tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    engine = SglangEngine(f"http://127.0.0.1:{port}")
+    asked = Sampling(max_tokens=5, ignore_eos=True)
+    waiting = asyncio.create_task(collect(engine.generate(prompt(4), asked)))
+    for _ in range(2):
+        with serving(model, port=port):
+            assert len((await waiting).ids) == 5
+            assert len((await engine.score(prompt(4), [5])).logprobs) == 1
+        waiting = asyncio.create_task(collect(engine.generate(prompt(4), asked)))
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await engine.close()
+
+
+def test_the_url_comes_from_the_settings() -> None:
+    assert connect(Settings(engine_url="http://one:1/")).url == "http://one:1"
+    assert connect(Settings(engine_port=9)).url == "http://127.0.0.1:9"
+    assert connect(Settings(engine_port=9, engine_host="::1")).url == "http://[::1]:9"
+    with pytest.raises(ConfigError, match="ENGINE_URL"):
+        connect(Settings())
+
+
+def test_the_client_imports_no_torch() -> None:
+    code = "import sys, trainer_local.sglang, trainer_local.embedded.launch; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
