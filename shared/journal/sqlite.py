@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from shared.journal.migrations import migrate
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for the writers of other processes before it fails."""
+
+_OPENING = threading.Lock()
 
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
@@ -35,18 +38,16 @@ class Database:
         self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
-        with self._errors("open"):
+        with _OPENING:
+            self._create()
             try:
-                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-                # Conversations are private; SQLite gives its -wal and -shm files the mode of the database.
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            except OSError as error:
-                raise JournalError(
-                    f"journal {self.path} cannot be opened: {error.strerror}; check the folder and its permissions"
-                ) from error
-            connection = self._connect()
-            connection.execute("PRAGMA journal_mode = WAL")
-            migrate(connection, self.path)
+                with self._errors("open"):
+                    connection = self._connect()
+                    _use_wal(connection)
+                    migrate(connection, self.path)
+            except JournalError:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Close every thread's connection; later calls raise JournalError. Nothing may be running."""
@@ -74,6 +75,19 @@ class Database:
                         raise
                     results.append(error)
         return results
+
+    def _create(self) -> None:
+        try:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            # Conversations are private; SQLite gives its -wal and -shm files the mode of the database. Only a file that
+            # is not there is opened: closing one that SQLite has open would drop SQLite's locks on it (POSIX).
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise JournalError(
+                f"cannot open journal {self.path}: {error.strerror}; check the folder and its permissions"
+            ) from error
 
     def _connect(self) -> _Connection:
         connection: _Connection | None = getattr(self._local, "connection", None)
@@ -168,6 +182,19 @@ class _Connection(sqlite3.Connection):
     """
 
     erased = False
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. SQLite does not wait for other processes that do the same at this moment: try."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
 
 
 def insert(connection: sqlite3.Connection, table: str, values: Mapping[str, object]) -> int:

@@ -185,7 +185,7 @@ def test_files_that_are_no_journal_are_refused(tmp_path: Path) -> None:
     text.write_text("not a database, but long enough to be read as the header of one " * 20)
     with pytest.raises(JournalError, match=r"text\.db"):
         Journal.open(text)
-    with pytest.raises(JournalError, match="cannot be opened"):
+    with pytest.raises(JournalError, match="cannot open journal"):
         Journal.open(tmp_path)
     with pytest.raises(ConfigError, match="not in this version"):
         Journal.open("postgresql://localhost/journal")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import sqlite3
@@ -59,6 +60,22 @@ def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
         assert process.returncode == 0 and len(output.splitlines()) == 60
     assert {row.session_id: row.main for row in journal.sessions()} == {"one": 60, "two": 60, "three": 30}
     journal.close()
+
+
+def test_processes_may_make_a_new_journal_at_the_same_time(tmp_path: Path) -> None:
+    program = (
+        "import sys; from shared.journal import Journal; print(flush=True); sys.stdin.read(); Journal.open(sys.argv[1])"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "journal.db")]
+    gate, opener = os.pipe()
+    processes = [subprocess.Popen(command, cwd=ROOT, stdin=gate, stdout=subprocess.PIPE) for _ in range(4)]
+    os.close(gate)
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+    os.close(opener)
+    assert [process.wait(timeout=60) for process in processes] == [0] * 4
 
 
 def test_threads_share_a_journal(tmp_path: Path) -> None:
