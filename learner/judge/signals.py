@@ -1,0 +1,146 @@
+"""Which of several signals counts for a turn, and what makes a turn trainable. Pure functions.
+
+The order: explicit feedback with a score; an outcome, unless a person answered the turn; the next state. A comment is
+read like a message that the user wrote next. A hint comes from the comment, else from the next state, and only where
+the score is not positive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from learner.judge.rules import LONGEST_HINT, read_message, strip_stamp
+from shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
+
+COMMENT = "a comment"
+
+
+def latest_score(feedback: Sequence[Feedback]) -> Feedback | None:
+    """The last feedback that has a score."""
+    return next((one for one in reversed(feedback) if one.score is not None), None)
+
+
+def comment_hint(feedback: Sequence[Feedback], answer: str) -> str | None:
+    """The hint in the last comment: its wish, or all of it unless it only praises or rejects."""
+    comment = next((one.text for one in reversed(feedback) if one.text.strip()), "")
+    if not comment:
+        return None
+    reading = read_message(comment, answer=answer)
+    if reading.hint or reading.score:
+        return reading.hint
+    return strip_stamp(comment)[:LONGEST_HINT] or None
+
+
+def by_feedback(turn: Turn, feedback: Sequence[Feedback]) -> Judgement | None:
+    """The judgement that explicit feedback makes by itself, or `None` without any."""
+    if not feedback:
+        return None
+    answer = str(turn.answer.get("content") or "")
+    scored = latest_score(feedback)
+    hint = comment_hint(feedback, answer)
+    if scored is not None and scored.score is not None:
+        score = max(-1.0, min(1.0, scored.score))
+        reason = "explicit feedback"
+    else:
+        score = -1.0 if hint else read_message(feedback[-1].text, answer=answer).score
+        reason = COMMENT
+    return Judgement(
+        turn_id=turn.turn_id,
+        score=score,
+        hint=hint if score <= 0 else None,
+        judge="feedback",
+        signal="feedback",
+        reason=reason,
+        feedback_id=feedback[-1].feedback_id,
+    )
+
+
+def by_outcome(turn: Turn, outcome: Outcome) -> Judgement:
+    """The judgement that an environment's outcome makes; `None` as the reward is no verdict."""
+    reward = None if outcome.reward is None else max(-1.0, min(1.0, outcome.reward))
+    return Judgement(
+        turn_id=turn.turn_id,
+        score=reward,
+        judge="outcome",
+        signal="outcome",
+        reason=outcome.detail
+        or ("the session's outcome" if reward is not None else "the session ended without a verdict"),
+    )
+
+
+def outcome_counts(outcome: Outcome | None, next_state: NextState | None) -> bool:
+    """Whether the session's outcome judges this turn: always, unless a person answered it."""
+    return outcome is not None and (next_state is None or next_state.role != "user")
+
+
+def with_feedback(judgement: Judgement, explicit: Judgement | None) -> Judgement:
+    """`judgement` of the next state, outranked by explicit feedback; a hint of the one serves the other if scores
+    allow.
+    """
+    if explicit is None:
+        return judgement
+    if explicit.reason == COMMENT and not explicit.score:
+        return msgspec.structs.replace(judgement, feedback_id=explicit.feedback_id)
+    hint = explicit.hint
+    if hint is None and explicit.score is not None and explicit.score <= 0:
+        hint = judgement.hint
+    return msgspec.structs.replace(
+        explicit,
+        hint=hint,
+        votes=judgement.votes,
+        prompt_version=judgement.prompt_version,
+        selection=judgement.selection,
+    )
+
+
+def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, live: int) -> str:
+    """Why the turn cannot be trained on, in words; "" if it can."""
+    if turn.untrainable:
+        return turn.untrainable
+    if turn.status != "complete":
+        return f"the answer was cut off ({turn.status}{': ' + turn.error if turn.error else ''})"
+    if not len(turn.response_ids):
+        return "the answer is empty"
+    if len(turn.logprobs) != len(turn.response_ids) or not all(math.isfinite(value) for value in turn.logprobs):
+        return "logprobs of the sampled tokens are missing"
+    if not len(turn.prompt_ids):
+        return "token ids of the prompt are missing"
+    length = len(turn.prompt_ids) + len(turn.response_ids)
+    if length > max_tokens:
+        return f"{length} tokens, more than max_sample_tokens = {max_tokens}"
+    if judgement.score is None:
+        return (
+            f"no verdict: {judgement.reason}"
+            if judgement.signal != "judge"
+            else f"no vote succeeded: {judgement.reason}"
+        )
+    lag = version_lag(turn, live)
+    if lag > max_lag:
+        return f"stale: sampled {lag} versions ago, more than max_version_lag = {max_lag}"
+    return ""
+
+
+def version_lag(record: Turn | Sample, live: int) -> int:
+    """How many version numbers lie between the oldest token of an answer and the live version."""
+    return max(0, live - min((span.version for span in record.versions), default=live))
+
+
+def sample_of(turn: Turn, judgement: Judgement) -> Sample:
+    """The turn as a sample; `explicit` where the reward is not a judge's guess."""
+    return Sample(
+        sample_id=new_id("sample"),
+        turn_id=turn.turn_id,
+        policy=turn.policy,
+        origin="turn",
+        prompt_ids=turn.prompt_ids,
+        response_ids=turn.response_ids,
+        logprobs=turn.logprobs,
+        versions=turn.versions,
+        temperature=turn.sampling.temperature,
+        reward=judgement.score,
+        explicit=judgement.signal in ("feedback", "outcome"),
+        hint=judgement.hint,
+    )

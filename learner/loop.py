@@ -1,0 +1,223 @@
+"""The learner loop: ready samples become a step, a step becomes a version, at once.
+
+What a step takes: the oldest `batch_size` ready samples, informative or not: a user who is content is practised for
+too. Under `rehearse` there is no update before the first signal that can teach (a hint, or an explicit reward): until
+then samples wait in the journal, and the first update takes all that wait, since their prompts count as earlier
+prompts and none may be lost. Later updates take `batch_size`, informative or not: a user who is content is practised
+for too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from learner import guard, hints
+from learner.judge.signals import version_lag
+from learner.methods import Method, method
+from learner.progress import Progress
+from learner.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts
+from learner.versions import Versions
+from shared.errors import EngineError, JournalError, OpenClawRLError, TrainerError
+from shared.journal import AsyncJournal
+from shared.records import PolicyVersion, Quarantine, Sample
+from shared.rendering import Prompter
+from shared.settings import Settings
+from shared.trainer import StepReport, Trainer
+
+log = logging.getLogger(__name__)
+
+POLL = 0.5
+_RETRY = 1.0
+_LONGEST_RETRY = 30.0
+_TRIES = 2
+_WAITING_AT_MOST = 4096
+
+
+class Learner:
+    """Turns ready samples into versions. `in_flight` are the turns of the step that is running; `wake` says that
+    there may be work.
+    """
+
+    def __init__(
+        self,
+        journal: AsyncJournal,
+        trainer: Trainer,
+        versions: Versions,
+        rollouts: Rollouts,
+        prompter: Prompter,
+        settings: Settings,
+        progress: Progress,
+        *,
+        wake: asyncio.Event | None = None,
+        in_flight: set[str] | None = None,
+    ) -> None:
+        self._journal = journal
+        self._trainer = trainer
+        self._versions = versions
+        self._rollouts = rollouts
+        self._prompter = prompter
+        self._settings = settings
+        self._progress = progress
+        self._wake = wake or asyncio.Event()
+        self._in_flight = in_flight if in_flight is not None else set()
+        self._method: Method = method(settings.method)
+        self._failures: dict[tuple[str, ...], int] = {}
+
+    async def run(self) -> None:
+        """Learn for ever. What fails is told, and tried again after a growing pause; nothing is lost meanwhile."""
+        pause = _RETRY
+        while True:
+            try:
+                worked = await self.once()
+                pause = _RETRY
+            except OpenClawRLError as error:
+                doing = self._progress.state
+                self._progress.failed(error, doing)
+                log.error("learner, while %s: %s", doing, error)
+                self._progress.now("waiting to try again", f"after an error while {doing}")
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_RETRY)
+                continue
+            if not worked:
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(POLL):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+
+    async def once(self) -> bool:
+        """One update, if there is enough to learn from; whether there was."""
+        if await self._journal.get_control("train", "running") == "paused":
+            self._progress.now("paused")
+            return False
+        live = await self._versions.follow()
+        ready = await self._journal.ready_count()
+        if ready < self._settings.batch_size:
+            self._progress.now("waiting for samples", f"{ready} of {self._settings.batch_size}")
+            return False
+        batch, remembered = await self._batch(live)
+        if not batch:
+            return False
+        self._in_flight.update(sample.turn_id for sample in batch if sample.turn_id)
+        try:
+            await self._learn(batch, remembered, live)
+        finally:
+            self._in_flight.clear()
+        self._progress.succeeded()
+        return True
+
+    async def _batch(self, live: PolicyVersion) -> tuple[list[Sample], list[str]]:
+        """The samples of the next step and the remembered hints; no samples where there is nothing to learn from yet."""
+        settings = self._settings
+        remembered: list[str] = []
+        if self._method.hints:
+            remembered = hints.distinct(await self._journal.recent_hints(8 * settings.max_hints), settings.max_hints)
+        untaught = self._method.rollouts and (not remembered or await self._journal.next_version_number() == 1)
+        waiting = await self._journal.ready_samples(_WAITING_AT_MOST if untaught else settings.batch_size)
+        fresh = await self._without_stale(waiting, live)
+        signal = bool(remembered) or any(self._method.informative(sample) for sample in fresh)
+        if self._method.rollouts and not signal:
+            self._progress.now("waiting for a first signal", f"{len(fresh)} samples wait")
+            return [], []
+        batch: list[Sample] = []
+        counted = 0
+        for sample in fresh:
+            if counted == settings.batch_size:
+                break
+            batch.append(sample)
+            counted += 1 if not untaught or self._method.informative(sample) else 0
+        return (batch if len(batch) >= settings.batch_size else []), remembered
+
+    async def _without_stale(self, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
+        fresh = []
+        for sample in samples:
+            lag = version_lag(sample, live.number)
+            if lag > self._settings.max_version_lag and sample.turn_id is not None:
+                reason = (
+                    f"stale: sampled {lag} versions ago, more than max_version_lag = {self._settings.max_version_lag}"
+                )
+                await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
+            else:
+                fresh.append(sample)
+        return fresh
+
+    async def _learn(self, batch: list[Sample], remembered: list[str], live: PolicyVersion) -> None:
+        sample_ids = [sample.sample_id for sample in batch]
+        samples = await self._with_rollouts(batch, remembered, live)
+        self._progress.now(
+            "training", f"{len(batch)} turns, {len(samples) - len(batch)} rollouts, {len(remembered)} hints"
+        )
+        try:
+            report = await self._trainer.step(samples, self._method.recipe(self._settings.recipe()))
+        except TrainerError as error:
+            await self._failed(tuple(sample_ids), error)
+            return
+        verdict = guard.examine(report, max_kl=self._settings.guard_max_kl)
+        try:
+            if verdict.passed:
+                version = await self._versions.accept(sample_ids, report, verdict)
+                self._told(version, report)
+            else:
+                await self._versions.reject(sample_ids, report, verdict)
+        except (JournalError, TrainerError):
+            # Not committed: the step did not happen, and its samples are ready again.
+            await self._versions.undo()
+            raise
+
+    async def _with_rollouts(self, batch: list[Sample], remembered: list[str], live: PolicyVersion) -> list[Sample]:
+        samples = [await self._hinted(sample, remembered) for sample in batch]
+        if not self._method.rollouts:
+            return samples
+        seed = f"{self._settings.seed} {live.number}"
+        if remembered and self._settings.rehearsals:
+            self._progress.now("rehearsing", f"{self._settings.rehearsals} answers to earlier prompts")
+            earlier = await self._journal.prompts_seen(EARLIER_PROMPTS)
+            samples += await self._rollouts.rehearse(earlier, remembered, seed)
+        if self._settings.anchors:
+            samples += await self._rollouts.anchor(seed)
+        return samples
+
+    async def _hinted(self, sample: Sample, remembered: list[str]) -> Sample:
+        """A sample that drew a hint, with the prompts of the teacher."""
+        if not (remembered and sample.hint and sample.turn_id):
+            return sample
+        turn = await self._journal.turn(sample.turn_id)
+        if turn is None:
+            raise JournalError(f"turn {sample.turn_id} is gone: its session was forgotten")
+        prompts = await asyncio.to_thread(hinted_prompts, self._prompter, turn, remembered)
+        return msgspec.structs.replace(sample, hinted_prompts=prompts)
+
+    async def _failed(self, sample_ids: tuple[str, ...], error: TrainerError) -> None:
+        """A batch that no step can be made from is tried twice, then rejected, so that learning goes on without it."""
+        self._failures = {sample_ids: self._failures.get(sample_ids, 0) + 1}
+        if self._failures[sample_ids] < _TRIES:
+            await self._versions.undo()
+            raise error
+        await self._versions.reject(sample_ids, None, guard.failed_step(error))
+
+    def _told(self, version: PolicyVersion, report: StepReport) -> None:
+        wanted = ("loss/total", "loss/distill", "loss/anchor", "kl/parent", "gradient/norm", "tokens")
+        figures: dict[str, float | int | str] = {
+            name: round(report.metrics[name], 4) for name in wanted if name in report.metrics
+        }
+        self._progress.figures = {
+            "version": version.number,
+            "step": report.step,
+            "seconds": round(report.metrics["seconds"], 2),
+        } | figures
+        log.info("version %d: %s", version.number, self._progress.figures)
+
+
+async def keep_engine_in_step(versions: Versions, progress: Progress) -> None:
+    """Every second: the engine serves the version that the journal calls live."""
+    while True:
+        try:
+            await versions.reconcile()
+        except (EngineError, JournalError) as error:
+            progress.failed(error, "asking the engine which version it serves")
+        await asyncio.sleep(_RETRY)

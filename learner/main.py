@@ -1,0 +1,145 @@
+"""The learner process: judge loop, learner loop, and the watch over the engine's version. `python -m learner.main`.
+
+Settings come from the environment (`OPENCLAW_RL_*`). The process is niced: chat goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from learner.judge import base
+from learner.judge.loop import JudgeLoop
+from learner.loop import Learner, keep_engine_in_step
+from learner.methods import method
+from learner.progress import Progress
+from learner.rehearsal import Rollouts
+from learner.versions import Versions
+from shared.engine import Engine
+from shared.errors import EngineError, OpenClawRLError
+from shared.journal import AsyncJournal
+from shared.process import die_with_parent
+from shared.registry import create_engine, create_trainer
+from shared.rendering import Prompter
+from shared.settings import Settings, load
+
+log = logging.getLogger("learner")
+
+NICENESS = 10
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Run the loops until `stop` is set, then leave cleanly. Raises `OpenClawRLError` when it cannot start."""
+    method(settings.method)
+    progress = Progress()
+    journal = AsyncJournal.open(settings.journal_path)
+    engine: Engine | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
+            engine = create_engine(settings)
+            in_flight: set[str] = set()
+            judge = JudgeLoop(journal, base.create(settings), settings, progress, in_flight)
+            tasks.append(group.create_task(judge.run(), name="judge"))
+            tasks.append(group.create_task(_learn(settings, journal, engine, judge, in_flight, progress), name="learn"))
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+    except* OpenClawRLError as errors:
+        raise _first(errors) from errors
+    finally:
+        if engine is not None:
+            await engine.close()
+        await journal.close()
+
+
+def _first(errors: BaseExceptionGroup[OpenClawRLError]) -> OpenClawRLError:
+    """The first error of a group that may hold groups."""
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+async def _learn(
+    settings: Settings, journal: AsyncJournal, engine: Engine, judge: JudgeLoop, in_flight: set[str], progress: Progress
+) -> None:
+    trainer = None
+    try:
+        if settings.train:
+            progress.now("loading the policy", settings.model)
+            trainer = await asyncio.to_thread(create_trainer, settings)
+        versions = Versions(journal, engine, trainer, settings, progress)
+        await _started(versions, progress)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(keep_engine_in_step(versions, progress), name="reconcile")
+            if trainer is None:
+                progress.now("training is off")
+                return
+            prompter = await asyncio.to_thread(Prompter, Path(settings.tokenizer_path), thinking=settings.thinking)
+            rollouts = Rollouts(engine, prompter, settings)
+            learner = Learner(
+                journal,
+                trainer,
+                versions,
+                rollouts,
+                prompter,
+                settings,
+                progress,
+                wake=judge.judged,
+                in_flight=in_flight,
+            )
+            group.create_task(learner.run(), name="learner")
+    finally:
+        if trainer is not None:
+            await trainer.close()
+
+
+async def _started(versions: Versions, progress: Progress) -> None:
+    """Begin where the journal says; an engine that is not there yet is waited for, a broken checkpoint is told until
+    it is mended.
+    """
+    while True:
+        try:
+            await versions.start()
+            return
+        except (EngineError, OpenClawRLError) as error:
+            progress.failed(error, "starting")
+            log.error("the learner cannot start yet: %s", error)
+            await asyncio.sleep(2.0)
+
+
+def main() -> int:
+    """Entry of the process; the exit code."""
+    die_with_parent()
+    os.nice(NICENESS)
+    try:
+        settings, _ = load({})
+    except OpenClawRLError as error:
+        print(f"ERROR {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for noisy in ("httpx", "LiteLLM", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        asyncio.run(_until_stopped(settings))
+    except OpenClawRLError as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+async def _until_stopped(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await run(settings, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Rollouts that stand beside a batch: rehearsals on earlier prompts, anchors of the base on drill prompts, and hinted
+prompts.
+
+A rehearsal is a fresh, un-hinted answer of the live policy to a prompt that the user once sent; the hinted teacher
+corrects it as if the user had complained again. An anchor is an answer of the base to a prompt that nobody complained
+about; the policy is held to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from shared.engine import Engine, Priority
+from shared.errors import BadRequest, ConfigError, ContextLengthExceeded
+from shared.normalize import ChatInput
+from shared.records import Sample, Sampling, Turn, VersionSpan, new_id
+from shared.rendering import Prompter
+from shared.settings import EMBEDDED_POLICY, Settings
+
+log = logging.getLogger(__name__)
+
+EARLIER_PROMPTS = 128
+_AT_ONCE = 32
+_FOLDER = Path(__file__).parent / "anchors"
+
+
+def anchor_prompts(settings: Settings) -> list[str]:
+    """The drill prompts: the user's file, else those for the shipped policy or for any other model. One a line, #
+    comments.
+    """
+    if settings.anchor_prompts:
+        path = Path(settings.anchor_prompts)
+    else:
+        shipped = Path(settings.model).resolve() == EMBEDDED_POLICY.resolve()
+        path = _FOLDER / ("embedded.txt" if shipped else "generic.txt")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"anchor_prompts = {str(path)!r} cannot be read: {error}") from error
+    prompts = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not prompts:
+        raise ConfigError(f"anchor_prompts = {str(path)!r} holds no prompt")
+    return prompts
+
+
+def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
+    """The turn's prompt as the teacher sees it: `hint` behind the user's last message, every other token as it was
+    sampled after.
+
+    Earlier answers stand in the recorded prompt with the tokens that were sampled; rendering them anew may cut them
+    otherwise. So only what the hint changes is taken from the rendering, where the two can be laid over each other.
+    """
+    tools = [dict(tool) for tool in turn.tools]
+    chat = ChatInput(messages=list(turn.messages), tools=tools, tools_json=msgspec.json.encode(tools) if tools else b"")
+    plain = array("I", prompter.render(chat).ids())
+    hinted = array("I", prompter.render(chat, hint=hint).ids())
+    recorded = array("I", turn.prompt_ids)
+    if recorded[: len(plain)] == plain:
+        return hinted + recorded[len(plain) :]
+    common = _common(plain, hinted)
+    tail = plain[common:]
+    if tail and recorded[-len(tail) :] == tail:
+        return recorded[: -len(tail)] + hinted[common:]
+    return hinted
+
+
+def hinted_prompts(prompter: Prompter, turn: Turn, hints: Sequence[str]) -> list[array[int]]:
+    """One hinted prompt a hint; none where the turn cannot be rendered."""
+    try:
+        return [hinted_prompt(prompter, turn, hint) for hint in hints]
+    except BadRequest as error:
+        log.warning("turn %s cannot be rendered with a hint and is not distilled: %s", turn.turn_id, error)
+        return []
+
+
+def choose(turns: Sequence[Turn], count: int, budget: int, random: Random) -> list[Turn]:
+    """`count` turns to rehearse, every one as often as the others, at random; a prompt's tokens that an earlier
+    choice already has cost nothing, and together the rest costs at most `budget` tokens."""
+    chosen: list[Turn] = []
+    spent = 0
+    while len(chosen) < count:
+        round_of = list(turns)
+        random.shuffle(round_of)
+        before = len(chosen)
+        for turn in round_of:
+            if len(chosen) == count:
+                break
+            ids = array("I", turn.prompt_ids)
+            known = max((_common(ids, array("I", other.prompt_ids)) for other in chosen), default=0)
+            if spent + len(ids) - known <= budget:
+                spent += len(ids) - known
+                chosen.append(turn)
+        if len(chosen) == before:
+            break
+    return chosen
+
+
+class Rollouts:
+    """Makes rehearsals and anchors through the engine, behind chat and judge."""
+
+    def __init__(self, engine: Engine, prompter: Prompter, settings: Settings) -> None:
+        self._engine = engine
+        self._prompter = prompter
+        self._settings = settings
+        self._anchors = anchor_prompts(settings) if settings.anchors else []
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def rehearse(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
+        """Fresh answers of the live policy to earlier prompts, with the prompts under which the teacher corrects
+        them.
+        """
+        settings = self._settings
+        random = Random(f"rehearsals {seed}")
+        chosen = await asyncio.to_thread(choose, turns, settings.rehearsals, settings.rehearsal_token_budget, random)
+        prompts = {
+            turn.turn_id: await asyncio.to_thread(hinted_prompts, self._prompter, turn, hints)
+            for turn in {turn.turn_id: turn for turn in chosen}.values()
+        }
+        wanted = [turn for turn in chosen if prompts[turn.turn_id]]
+        samples = await asyncio.gather(
+            *(self._answer(turn.prompt_ids, turn.policy, version=None, origin="rehearsal") for turn in wanted)
+        )
+        return [
+            msgspec.structs.replace(sample, hinted_prompts=prompts[turn.turn_id])
+            for turn, sample in zip(wanted, samples, strict=True)
+            if sample is not None
+        ]
+
+    async def anchor(self, seed: str) -> list[Sample]:
+        """Answers of the base to drill prompts."""
+        if not self._anchors:
+            return []
+        random = Random(f"anchors {seed}")
+        count = self._settings.anchors
+        texts = [
+            text
+            for _ in range(count // len(self._anchors) + 1)
+            for text in random.sample(self._anchors, len(self._anchors))
+        ]
+        prompts = [
+            self._prompter.render(
+                ChatInput(messages=[{"role": "user", "content": text}], tools=[], tools_json=b"")
+            ).ids()
+            for text in texts[:count]
+        ]
+        policy = self._settings.model_name
+        samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
+        return [sample for sample in samples if sample is not None]
+
+    async def _answer(
+        self, prompt_ids: Sequence[int], policy: str, *, version: int | None, origin: str
+    ) -> Sample | None:
+        """One answer as a sample; `None` where the prompt leaves no room or nothing came."""
+        sampling = Sampling(temperature=1.0, max_tokens=self._settings.rehearsal_max_tokens)
+        ids: list[int] = []
+        logprobs: list[float] = []
+        versions: Sequence[VersionSpan] = ()
+        finish: str | None = None
+        try:
+            async with (
+                self._slots,
+                aclosing(
+                    self._engine.generate(list(prompt_ids), sampling, version=version, priority=Priority.REHEARSAL)  # type: ignore[type-var]
+                ) as stream,
+            ):
+                async for tokens in stream:
+                    ids.extend(tokens.ids)
+                    logprobs.extend(tokens.logprobs)
+                    versions, finish = tokens.versions or versions, tokens.finish_reason or finish
+        except ContextLengthExceeded:
+            return None
+        if not ids or finish == "abort":
+            return None
+        return Sample(
+            sample_id=new_id(origin),
+            turn_id=None,
+            policy=policy,
+            origin=origin,  # type: ignore[arg-type]
+            prompt_ids=prompt_ids,
+            response_ids=ids,
+            logprobs=logprobs,
+            versions=versions,
+        )
+
+
+def _common(first: array[int], second: array[int]) -> int:
+    """How many leading tokens are the same."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
