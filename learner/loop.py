@@ -3,8 +3,7 @@
 What a step takes: the oldest `batch_size` ready samples, informative or not: a user who is content is practised for
 too. Under `rehearse` there is no update before the first signal that can teach (a hint, or an explicit reward): until
 then samples wait in the journal, and the first update takes all that wait, since their prompts count as earlier
-prompts and none may be lost. Later updates take `batch_size`, informative or not: a user who is content is practised
-for too.
+prompts and none may be lost.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class Learner:
         return True
 
     async def _batch(self, live: PolicyVersion) -> tuple[list[Sample], list[str]]:
-        """The samples of the next step and the remembered hints; no samples where there is nothing to learn from yet."""
+        """The samples of the next step and the remembered hints; no samples where nothing can be learned yet."""
         settings = self._settings
         remembered: list[str] = []
         if self._method.hints:
@@ -205,11 +204,8 @@ class Learner:
         figures: dict[str, float | int | str] = {
             name: round(report.metrics[name], 4) for name in wanted if name in report.metrics
         }
-        self._progress.figures = {
-            "version": version.number,
-            "step": report.step,
-            "seconds": round(report.metrics["seconds"], 2),
-        } | figures
+        figures |= {"version": version.number, "step": report.step, "seconds": round(report.metrics["seconds"], 2)}
+        self._progress.figures = figures
         log.info("version %d: %s", version.number, self._progress.figures)
 
 
