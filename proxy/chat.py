@@ -169,7 +169,10 @@ class ChatTurn:
             self._engine_reason = tokens.finish_reason
             if tokens.versions:
                 self._versions = list(tokens.versions)
-        return Batch(self._parser.feed_many(tokens.ids), start, end)
+        ids = tokens.ids
+        if self.incoming.parameters.sampling.ignore_eos:
+            ids = [token for token in ids if token not in self._prompter.stop_ids]
+        return Batch(self._parser.feed_many(ids), start, end)
 
     def _span(self, version: int, start: int, end: int) -> None:
         if self._versions and self._versions[-1].version == version:
@@ -180,7 +183,7 @@ class ChatTurn:
         """Whether the parser ended the answer while the engine goes on; after a stop token it ends by itself, and has
         more to tell.
         """
-        return self._parser.done and not (self.ids and self.ids[-1] in self._prompter.stop_ids)
+        return self._parser.done and self.ids[-1] not in self._prompter.stop_ids
 
     def _untrainable(self, answer: Answer) -> str:
         if len(self.ids) != len(self.logprobs):
@@ -189,6 +192,8 @@ class ChatTurn:
             return "a logprob is not a finite number"
         if self.incoming.prompt.forced:
             return "tool_choice forced the beginning of the answer"
+        if self.incoming.parameters.sampling.ignore_eos:
+            return "ignore_eos sampled past the end of the answer"
         if answer.finish_reason != "abort" and not self._prompter.agrees(
             self.incoming.prompt, self.ids, answer, thinking=self.incoming.thinking
         ):

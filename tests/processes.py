@@ -93,8 +93,8 @@ def run_engine(policy: Path, folder: Path, **changes: Any) -> Iterator[Engine]:
 
 
 @contextmanager
-def run_proxy(engine: Engine, data: Path, **changes: Any) -> Iterator[Proxy]:
-    """A real proxy process until the block ends."""
+def run_proxy(engine: Engine, data: Path, *, ready: str = "/readyz", **changes: Any) -> Iterator[Proxy]:
+    """A real proxy process until the block ends; yields once the path `ready` answers 200."""
     port = claim_port("127.0.0.1", 0, setting="port")
     values: dict[str, Any] = {
         "model": str(engine.policy),
@@ -118,7 +118,7 @@ def run_proxy(engine: Engine, data: Path, **changes: Any) -> Iterator[Proxy]:
         )
     proxy = Proxy(f"http://127.0.0.1:{port}", settings.api_key, data, settings, process, log)
     try:
-        wait_until_ready(f"{proxy.url}/readyz", process, log)
+        wait_until_ready(f"{proxy.url}{ready}", process, log)
         proxy.seconds_to_ready = time.monotonic() - started
         yield proxy
     finally:
