@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.fixtures.openclaw import CASES, FERN, Case
+from tests.processes import Proxy
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.mark.parametrize("prefix", ["/rl", "/v1/rl"])
+def test_feedback_on_a_session_is_about_its_last_main_turn(service: Proxy, prefix: str) -> None:
+    session = {"x-session-id": f"fb{prefix}"}
+    main = service.chat(HELLO, headers=session).headers["x-openclaw-rl-turn"]
+    service.chat(HELLO, headers=session | {"x-turn-type": "side"})
+    with service.client() as client:
+        response = client.post(f"{prefix}/feedback", json={"session_id": f"fb{prefix}", "score": 1, "text": "thanks"})
+    answer = response.json()
+    assert (answer["turn_id"], answer["score"]) == (main, 1.0)
+    assert response.headers["x-openclaw-rl-kind"] == "control"
+    given = service.journal().feedback_for(main)
+    assert [(one.feedback_id, one.score, one.text, one.source) for one in given] == [
+        (answer["feedback_id"], 1.0, "thanks", "api")
+    ]
+
+
+def test_feedback_takes_thumbs_turns_and_headers(service: Proxy) -> None:
+    chat = service.chat(HELLO, headers={"x-session-id": "fb-many"})
+    turn = chat.headers["x-openclaw-rl-turn"]
+    with service.client() as client:
+        by_turn = client.post("/rl/feedback", json={"turn_id": turn, "thumb": "down"}).json()
+        by_answer = client.post("/rl/feedback", json={"turn_id": chat.json()["id"], "score": 0.5}).json()
+        by_header = client.post("/rl/feedback", json={"text": "hm"}, headers={"x-session-id": "fb-many"}).json()
+    assert [one["turn_id"] for one in (by_turn, by_answer, by_header)] == [turn] * 3
+    assert [one["score"] for one in (by_turn, by_answer, by_header)] == [-1.0, 0.5, None]
+
+
+def test_feedback_after_the_end_belongs_to_the_last_main_turn(service: Proxy) -> None:
+    turn = service.chat(HELLO, headers={"x-session-id": "ended"}).headers["x-openclaw-rl-turn"]
+    with service.client() as client:
+        for expected in (True, False):
+            body = {"session_id": "ended", "session_key": "agent:main:main", "reason": "new"}
+            answer = client.post("/v1/rl/session-done", json=body, headers={"x-session-done": "true"}).json()
+            assert answer["ended"] is expected
+        late = client.post("/rl/feedback", json={"session_id": "ended", "score": -1}).json()
+    assert late["turn_id"] == turn
+    again = service.chat(HELLO, headers={"x-session-id": "ended"})
+    second = service.journal().turn(again.headers["x-openclaw-rl-turn"])
+    assert second is not None and second.episode == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param"),
+    [
+        ("/rl/feedback", {"session_id": "nobody", "score": 1}, 404, "session_id"),
+        ("/rl/feedback", {"turn_id": "turn_x", "score": 1}, 404, "turn_id"),
+        ("/rl/feedback", {"turn_id": 5, "score": 1}, 400, "turn_id"),
+        ("/rl/feedback", {"session_id": "s", "score": 2}, 400, "score"),
+        ("/rl/feedback", {"session_id": "s", "score": True}, 400, "score"),
+        ("/rl/feedback", {"session_id": "s", "thumb": "sideways"}, 400, "thumb"),
+        ("/rl/feedback", {"session_id": "s"}, 400, "score"),
+        ("/rl/feedback", {"session_id": "s", "text": 5}, 400, "text"),
+        ("/rl/feedback", {"score": 1}, 400, "session_id"),
+        ("/rl/feedback", {"session_id": 5, "score": 1}, 400, "session_id"),
+        ("/rl/outcome", {"session_id": "nobody", "reward": 1}, 404, "session_id"),
+        ("/rl/outcome", {"session_id": "s"}, 400, "reward"),
+        ("/rl/outcome", {"session_id": "s", "reward": "good"}, 400, "reward"),
+        ("/rl/session-done", {}, 400, "session_id"),
+    ],
+)
+def test_control_requests_that_make_no_sense(
+    service: Proxy, path: str, body: dict[str, Any], status: int, param: str
+) -> None:
+    with service.client() as client:
+        response = client.post(path, json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (status, param)
+
+
+def test_what_does_not_exist_is_said_so(service: Proxy) -> None:
+    with service.client() as client:
+        for path in ("/rl/turns/turn_x", "/rl/turns/chatcmpl-x", "/rl/sessions/nobody", "/v1/models/other"):
+            assert client.get(path).status_code == 404, path
+        assert client.delete("/rl/sessions/nobody").status_code == 404
+        assert client.get("/rl/sessions?limit=x").status_code == 400
+        assert client.get("/rl/sessions?limit=100000").status_code == 400
+
+
+def test_an_outcome_is_kept_and_null_is_no_verdict(service: Proxy) -> None:
+    service.chat(HELLO, headers={"x-session-id": "task"})
+    with service.client() as client:
+        for reward in (0.25, None):
+            answer = client.post("/rl/outcome", json={"session_id": "task", "reward": reward, "detail": "tests"})
+            assert answer.json() == {"session_id": "task", "reward": reward}
+            outcome = service.journal().outcome("task")
+            assert outcome is not None and outcome.reward == reward
+
+
+def test_status_tells_classes_backlog_and_processes(service: Proxy) -> None:
+    service.chat(HELLO)
+    with service.client() as client:
+        started = time.monotonic()
+        status = client.get("/rl/status").json()
+        assert time.monotonic() - started < 1.0
+    assert status["version"]["engine"] == 0
+    chat = next(entry for entry in status["classes"] if entry["reason"] == "chat")
+    assert (chat["kind"], chat["description"]) == ("main", "no sign of a utility call")
+    assert chat["count"] > 0
+    assert set(status["backlog"]) == {"unjudged", "ready", "quarantined"}
+    assert status["processes"]["proxy"]["pid"] == service.process.pid
+    assert status["processes"]["engine"]["alive"] is True
+    assert status["ready"] is True
+    assert status["turns"]["main"] > 0
+
+
+def test_training_is_paused_and_resumed_for_everybody(service: Proxy) -> None:
+    with service.client() as client:
+        for path, state in (("/rl/pause", "paused"), ("/v1/rl/resume", "running")):
+            assert client.post(path).json() == {"training": state}
+            assert client.get("/rl/status").json()["training"] == state
+            assert service.journal().get_control("train") == state
+
+
+def test_sessions_are_listed_explained_and_forgotten(service: Proxy) -> None:
+    name = "odd/session id:ü%2F"
+    quoted = "odd%2Fsession%20id:%C3%BC%252F"
+    with service.client() as client:
+        body = {"messages": HELLO, "max_tokens": 4, "metadata": {"session_id": name}}
+        chat = client.post("/v1/chat/completions", json=body)
+        assert chat.headers["x-openclaw-rl-session"] == "odd/session id:%C3%BC%252F"
+        listed = client.get("/rl/sessions?limit=1000").json()["sessions"]
+        mine = next(row for row in listed if row["session_id"] == name)
+        assert (mine["main"], mine["side"], mine["settled"], mine["trained"], mine["episodes"]) == (1, 0, 0, 0, 1)
+        detail = client.get(f"/rl/sessions/{quoted}").json()
+        assert detail["turns"][0]["turn_id"] == chat.headers["x-openclaw-rl-turn"]
+        explained = client.get(f"/rl/turns/{chat.json()['id']}").json()
+        assert explained["turn"]["session_id"] == name
+        assert explained["turn"]["messages"] == HELLO
+        assert client.delete(f"/rl/sessions/{quoted}").json() == {
+            "session_id": name,
+            "forgotten": True,
+            "versions": [],
+        }
+        assert client.get(f"/rl/sessions/{quoted}").status_code == 404
+        assert client.get(f"/rl/turns/{chat.json()['id']}").status_code == 404
+        offset = client.get("/rl/sessions?limit=1&offset=1").json()["sessions"]
+        assert len(offset) <= 1
+
+
+def test_models_and_versions_are_listed(service: Proxy) -> None:
+    with service.client() as client:
+        names = [model["id"] for model in client.get("/v1/models").json()["data"]]
+        assert names[:2] == ["policy", "policy@0"]
+        card = client.get("/v1/models/policy").json()
+        assert card["context_length"] > 1000
+        assert isinstance(client.get("/rl/versions").json()["versions"], list)
+
+
+def test_metrics_speak_prometheus(service: Proxy) -> None:
+    service.chat(HELLO)
+    with service.client() as client:
+        text = client.get("/metrics").text
+    for name in (
+        "requests_total",
+        "turns_total",
+        "answer_tokens_total",
+        "first_token_seconds_bucket",
+        "active_answers",
+    ):
+        assert f"openclaw_rl_{name}" in text
+    assert 'kind="main",reason="chat",status="complete"' in text
+
+
+def test_health_needs_no_key(service: Proxy) -> None:
+    import httpx
+
+    assert httpx.get(f"{service.url}/healthz").json() == {"status": "ok"}
+    ready = httpx.get(f"{service.url}/readyz")
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "engine": "ok", "journal": "ok"})
+
+
+@pytest.mark.parametrize("stripped", [False, True], ids=["headers", "no headers"])
+def test_every_openclaw_request_is_served_and_taken_for_what_it_is(
+    start_proxy: Callable[..., Proxy], stripped: bool
+) -> None:
+    proxy = start_proxy()
+    with proxy.client() as client:
+
+        def send(case: Case) -> tuple[str, str]:
+            response = client.post("/v1/chat/completions", json=case.body, headers={} if stripped else case.headers)
+            assert response.status_code == 200, response.text
+            assert response.text.endswith("data: [DONE]\n\n")
+            return response.headers["x-openclaw-rl-kind"], response.headers["x-openclaw-rl-session"]
+
+        for case in CASES:
+            kind, session = send(case)
+            assert kind == case.kind, case.name
+            if case.session:
+                assert session == case.session, case.name
+    session = proxy.journal().session(FERN)
+    assert session is not None
+    assert (session.main, session.side) == (5, 4)
+
+
+def test_silence_ends_an_episode(start_proxy: Callable[..., Proxy]) -> None:
+    proxy = start_proxy(session_idle_seconds=0.5)
+    proxy.chat(HELLO, headers={"x-session-id": "silent"})
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        session = proxy.journal().session("silent")
+        if session is not None and session.episodes[0].ended is not None:
+            assert session.episodes[0].reason == "idle"
+            return
+        time.sleep(0.05)
+    pytest.fail("the episode is still open")
