@@ -12,6 +12,7 @@ from proxy.engine_watch import EngineWatch
 from proxy.sse import HEADERS, PING
 
 PING_SECONDS = 10.0
+PULSE_SECONDS = 1.0
 
 
 class EventStream:
@@ -77,7 +78,7 @@ class Pulse:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(PULSE_SECONDS)
             current = time.monotonic()
             for stream in list(self._streams):
                 if stream in self._streams and (stream.started or self._watch.ready):
