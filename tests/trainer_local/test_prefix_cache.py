@@ -5,13 +5,13 @@ import random
 import numpy as np
 import torch
 
-from trainer_local.embedded.attention import Row
 from trainer_local.embedded.cache import Ids, PrefixBudget, PrefixTree
+from trainer_local.embedded.rows import Pools, Row
 
 
 def row_of(ids: Ids) -> Row:
     """A row of two layers whose keys at each position are a running sum of the ids, so that a wrong prefix shows."""
-    row = Row()
+    row = Row(Pools())
     sums = torch.from_numpy(np.cumsum(ids)).float()
     keys = [sums[None, :, None].expand(2, -1, 3) * factor for factor in (1, 2)]
     row.preload(keys, [key + 0.5 for key in keys])
@@ -24,13 +24,13 @@ def ids(*values: int) -> Ids:
 
 def filled(tree: PrefixTree, wanted: Ids) -> int:
     """How much of `wanted` the tree gives back, having checked that it is right."""
-    row = Row()
+    row = Row(Pools())
     count = tree.fill(row, wanted)
     if count:
         right = row_of(wanted[:count])
         for layer in (0, 1):
-            assert torch.equal(row.keys[layer][:, :count], right.keys[layer][:, :count])
-            assert torch.equal(row.values[layer][:, :count], right.values[layer][:, :count])
+            for found, wanted_of in zip(row.slices(0, count), right.slices(0, count), strict=True):
+                assert torch.equal(found[layer], wanted_of[layer])
     return count
 
 

@@ -1,70 +1,26 @@
 """Attention over packed rows: one forward pass for sequences of any lengths, with no padding.
 
 The tokens of all rows lie one after another in a single sequence of batch size 1. Everything but attention treats
-tokens one by one, so transformers' own model code computes it; attention goes row by row, each over its own keys and
-values, through transformers' `AttentionInterface`. That holds for every model whose class says
-`_supports_attention_backend` and whose layers are full or sliding-window attention; `decoding.Runner` proves it for
-the model at hand and else runs rows one by one.
+tokens one by one, so transformers' own model code computes it. Attention goes row by row, each over its own keys and
+values, through transformers' `AttentionInterface`; rows that take one token each and lie in the same pool are attended
+to in one call. That holds for every model whose class says `_supports_attention_backend` and whose layers are full or
+sliding-window attention; `decoding.Runner` proves it for the model at hand and else runs rows one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from trainer_local.embedded.rows import Pool, Row
+
 NAME = "openclaw_rl_rows"
-_FIRST_ROOM = 256  # tokens of room beyond the prompt when a row's buffers are made
-
-
-class Row:
-    """Keys and values of one sequence, per layer `[heads, capacity, dim]`; the first `length` positions are filled."""
-
-    def __init__(self, capacity: int = 0) -> None:
-        self.length = 0
-        self.capacity = capacity
-        self.keys: list[torch.Tensor] = []
-        self.values: list[torch.Tensor] = []
-
-    def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` positions in all."""
-        if tokens <= self.capacity:
-            return
-        self.capacity = max(tokens + _FIRST_ROOM, self.capacity * 3 // 2)
-        self.keys = [self._grown(tensor) for tensor in self.keys]
-        self.values = [self._grown(tensor) for tensor in self.values]
-
-    def store(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write `[heads, n, dim]` after what is there; returns all keys and values up to and with them. `length` stays
-        as it was."""
-        if layer == len(self.keys):
-            self.keys.append(key.new_empty((key.shape[0], self.capacity, key.shape[2])))
-            self.values.append(value.new_empty((value.shape[0], self.capacity, value.shape[2])))
-        end = self.length + key.shape[1]
-        keys, values = self.keys[layer], self.values[layer]
-        keys[:, self.length : end] = key
-        values[:, self.length : end] = value
-        return keys[:, :end], values[:, :end]
-
-    def preload(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
-        """Append ready keys and values of the next positions (from the prefix cache), one tensor a layer."""
-        if keys:
-            self.reserve(self.length + keys[0].shape[1])
-            for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
-                self.store(layer, key, value)
-            self.length += keys[0].shape[1]
-
-    def slices(self, start: int, end: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Copies of positions `start` to `end` of every layer."""
-        return [k[:, start:end].clone() for k in self.keys], [v[:, start:end].clone() for v in self.values]
-
-    def _grown(self, tensor: torch.Tensor) -> torch.Tensor:
-        larger = tensor.new_empty((tensor.shape[0], self.capacity, tensor.shape[2]))
-        larger[:, : self.length] = tensor[:, : self.length]
-        return larger
+_SPARSE = 2  # a group is computed together while its slots are at least one in so many of those between first and last
 
 
 @dataclass(frozen=True)
@@ -76,24 +32,65 @@ class Span:
     end: int
 
 
+@dataclass
+class _Group:
+    """Packed positions `start` to `end` are one token each of rows in slots `low` to `high` of one pool."""
+
+    pool: Pool
+    start: int
+    end: int
+    low: int
+    high: int
+    longest: int
+    slots: torch.Tensor
+    lengths: torch.Tensor
+    masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
+
+
 class _Step:
-    """The spans of the forward pass that is under way; all model work is in one thread, so one at a time."""
+    """The forward pass that is under way; all model work is in one thread, so one at a time."""
 
     spans: Sequence[Span] = ()
+    work: Sequence[Span | _Group] = ()
 
 
-def begin(spans: Sequence[Span]) -> None:
-    """Announce the rows of the next forward pass and make room in them."""
+def begin(spans: Sequence[Span], device: torch.device | None = None) -> None:
+    """Announce the rows of the next forward pass, which lie in the order of their places, and make room in them."""
     for span in spans:
         span.row.reserve(span.row.length + span.end - span.start)
-    _Step.spans = spans
+    work: list[Span | _Group] = []
+    for (_, single), members in groupby(spans, key=lambda span: (id(span.row.pool), span.end - span.start == 1)):
+        together = list(members)
+        group = _group(together, device) if single and len(together) > 1 else None
+        work.extend(together if group is None else [group])
+    _Step.spans, _Step.work = spans, work
 
 
 def finish() -> None:
     """The forward pass is over: its tokens now count."""
     for span in _Step.spans:
         span.row.length += span.end - span.start
-    _Step.spans = ()
+    _Step.spans, _Step.work = (), ()
+
+
+def _group(spans: list[Span], device: torch.device | None) -> _Group | None:
+    """Rows of one pool as a group, `None` if they are better off one by one."""
+    slots = [span.row.slot for span in spans]
+    lengths = [span.row.length for span in spans]
+    if slots[-1] - slots[0] >= _SPARSE * len(slots) or slots != sorted(slots):
+        return None
+    pool = spans[0].row.pool
+    assert pool is not None
+    return _Group(
+        pool=pool,
+        start=spans[0].start,
+        end=spans[-1].end,
+        low=slots[0],
+        high=slots[-1] + 1,
+        longest=max(lengths) + 1,
+        slots=torch.tensor(slots, device=device),
+        lengths=torch.tensor(lengths, device=device),
+    )
 
 
 def packed_attention(
@@ -118,9 +115,13 @@ def packed_attention(
         raise NotImplementedError("attention with soft cap, sinks or position bias")
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     outputs = []
-    for span in _Step.spans:
-        keys, values = span.row.store(layer, key[0, :, span.start : span.end], value[0, :, span.start : span.end])
-        outputs.append(_attend(query[0, :, span.start : span.end], keys, values, scaling, sliding_window))
+    for item in _Step.work:
+        q, k, v = (tensor[0, :, item.start : item.end] for tensor in (query, key, value))
+        if isinstance(item, _Group):
+            outputs.append(_attend_group(item, layer, q, k, v, scaling, sliding_window))
+        else:
+            keys, values = item.row.store(layer, k, v)
+            outputs.append(_attend(q, keys, values, scaling, sliding_window))
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=0)
     return output.unsqueeze(0), None
 
@@ -138,6 +139,50 @@ def _attend(
     mask = None if count == 1 else _causal_mask(count, keys.shape[1], heads // shared, window, query)
     output = scaled_dot_product_attention(grouped, keys[None], values[None], attn_mask=mask, scale=scaling)
     return output.reshape(heads, count, -1).transpose(0, 1)
+
+
+def _attend_group(
+    group: _Group,
+    layer: int,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float | None,
+    window: int | None,
+) -> torch.Tensor:
+    """One token for each row of a group, query `[heads, rows, dim]`; returns `[rows, heads, dim]`."""
+    heads, count, dim = query.shape
+    keys, values = group.pool.buffers(layer, key, value)
+    keys[group.slots, :, group.lengths] = key.transpose(0, 1)
+    values[group.slots, :, group.lengths] = value.transpose(0, 1)
+    keys = keys[group.low : group.high, :, : group.longest]
+    values = values[group.low : group.high, :, : group.longest]
+    grouped = query.transpose(0, 1).reshape(count, keys.shape[1], -1, dim)
+    whole = count == group.high - group.low
+    if not whole:  # slots in between that take no part get a query of zeros and no reader
+        spread = grouped.new_zeros((group.high - group.low, *grouped.shape[1:]))
+        spread[group.slots - group.low] = grouped
+        grouped = spread
+    mask = _group_mask(group, window, query)
+    output = scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scaling)
+    if not whole:
+        output = output[group.slots - group.low]
+    return output.reshape(count, heads, -1)
+
+
+def _group_mask(group: _Group, window: int | None, like: torch.Tensor) -> torch.Tensor:
+    """Additive mask `[slots, 1, 1, longest]`: each row sees its own positions, the newest ones within a window."""
+    mask = group.masks.get(window)
+    if mask is None:
+        position = torch.arange(group.longest, device=like.device)
+        lengths = group.lengths.new_zeros(group.high - group.low)
+        lengths[group.slots - group.low] = group.lengths
+        hidden = position > lengths[:, None]
+        if window is not None:
+            hidden |= position <= lengths[:, None] - window
+        mask = like.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))[:, None, None, :]
+        group.masks[window] = mask
+    return mask
 
 
 def _causal_mask(count: int, total: int, groups: int, window: int | None, like: torch.Tensor) -> torch.Tensor:

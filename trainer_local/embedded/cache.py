@@ -13,7 +13,7 @@ from itertools import count
 import numpy as np
 import torch
 
-from trainer_local.embedded.attention import Row
+from trainer_local.embedded.rows import Row
 
 Ids = np.ndarray[tuple[int], np.dtype[np.int64]]
 _clock = count(1)

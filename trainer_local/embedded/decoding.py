@@ -11,7 +11,8 @@ import torch
 from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 
 from trainer_local.embedded import attention
-from trainer_local.embedded.attention import Row, Span
+from trainer_local.embedded.attention import Span
+from trainer_local.embedded.rows import Pools, Row
 
 log = logging.getLogger(__name__)
 AttentionInterface.register(attention.NAME, attention.packed_attention)
@@ -22,8 +23,8 @@ _TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
 class LoneRow(Row):
     """A row that transformers' own cache holds, for models that cannot be packed; no other row can reuse it."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        super().__init__()
+    def __init__(self, model: PreTrainedModel, pools: Pools) -> None:
+        super().__init__(pools)
         self.cache = DynamicCache(config=model.config)
 
 
@@ -42,6 +43,7 @@ class Runner:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.packed = False
+        self._pools = Pools()
         self._native = model.config._attn_implementation
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
         self.packed = self._can_pack(model)
@@ -52,7 +54,7 @@ class Runner:
 
     def row(self, model: PreTrainedModel) -> Row:
         """An empty row."""
-        return Row() if self.packed else LoneRow(model)
+        return Row(self._pools) if self.packed else LoneRow(model, self._pools)
 
     @torch.inference_mode()
     def forward(self, model: PreTrainedModel, parts: Sequence[Part]) -> torch.Tensor:
@@ -66,17 +68,19 @@ class Runner:
         device = model.device
         ids: list[int] = []
         positions: list[int] = []
-        keep: list[int] = []
+        starts = [0] * len(parts)
         spans = []
-        for part in parts:
-            start = len(ids)
+        # Rows that lie side by side come one after another; the logits go back in the order of the parts.
+        for index in sorted(range(len(parts)), key=lambda index: (len(parts[index].ids) > 1, parts[index].row.place)):
+            part = parts[index]
+            starts[index] = len(ids)
             ids.extend(part.ids)
             positions.extend(range(part.row.length, part.row.length + len(part.ids)))
-            keep.extend(start + index for index in part.keep)
-            spans.append(Span(part.row, start, len(ids)))
+            spans.append(Span(part.row, starts[index], len(ids)))
+        keep = [start + index for start, part in zip(starts, parts, strict=True) for index in part.keep]
         chosen = torch.tensor(keep, device=device, dtype=torch.long)
         options = {"logits_to_keep": chosen} if self._keeps_logits else {}
-        attention.begin(spans)
+        attention.begin(spans, device)
         output = model(
             input_ids=torch.tensor([ids], device=device),
             position_ids=torch.tensor([positions], device=device),
@@ -112,7 +116,7 @@ class Runner:
         try:
             model.set_attn_implementation(attention.NAME)
             self.packed = True
-            rows = [Row(), Row()]
+            rows = [Row(self._pools), Row(self._pools)]
             pieces: list[list[torch.Tensor]] = [[], []]
             for start, end in ((0, 8), (8, 9), (9, 23)):
                 taking = [i for i in (0, 1) if start < len(ids[i])]
@@ -123,6 +127,8 @@ class Runner:
             found = torch.cat([torch.cat(piece) for piece in pieces])
             scale = max(1.0, wanted.abs().max().item())
             error = (found - wanted).abs().max().item() / scale
+            for row in rows:
+                row.release()
             if error <= _TOLERANCE.get(model.dtype, 1e-3):
                 return True
             log.warning("packed attention differs from %s by %.1e: rows run one by one", type(model).__name__, error)

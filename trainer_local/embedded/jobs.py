@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer_local.embedded.attention import Row
+from trainer_local.embedded.rows import Row
 from trainer_local.embedded.sampling import Choice, Sampler, top_logprobs
 from trainer_local.embedded.weights import Version
 from trainer_local.embedded.wire import GenerateRequest, Refused

@@ -163,9 +163,11 @@ class Scheduler:
         job.ended = True
         chosen = self._classes[job.priority]
         (chosen.waiting if job in chosen.waiting else chosen.running).remove(job)
-        if job.row is not None and event.error is None:
-            self._remember(job, with_output=job.priority == 0)
-        job.row = None
+        if job.row is not None:
+            if event.error is None:
+                self._remember(job, with_output=job.priority == 0)
+            job.row.release(spoilt=event.error is not None)
+            job.row = None
         self.versions.release(job.version)
         with self._wake:
             self._queued[job.priority] -= 1
