@@ -19,8 +19,8 @@ $(STAMP):
 	  { echo "$(PYTHON) has no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	# torch first and by exact version: any other way of resolving it takes gigabytes of CUDA packages.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[local,demo,judge,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[local,demo,judge,dev]'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

@@ -112,7 +112,7 @@ def _details(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "policy version", ", ".join(spans) or "–"
     yield "tokens", f"{len(turn['prompt_ids'])} in the prompt, {len(turn['response_ids'])} sampled"
     yield "ended because", str(turn["finish_reason"])
-    usual = msgspec.to_builtins(Sampling())
+    usual = msgspec.structs.asdict(Sampling())
     told = {"temperature", "max_tokens"}
     yield "sampling", ", ".join(f"{name} {value}" for name, value in sampling.items()
                                 if name in told or (value and value != usual.get(name)))  # fmt: skip
