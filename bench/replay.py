@@ -12,7 +12,6 @@ ended.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from bench.service import log, parser, report, service
+from bench.service import log, parser, report, run, service
 from evaluation.service import Service
 from shared.errors import ConfigError, OpenClawRLError
 
@@ -160,7 +159,7 @@ async def replay(target: Service, recordings: list[Recording], *, strip: bool) -
     return taken
 
 
-async def run(options: argparse.Namespace) -> None:
+async def measure(options: argparse.Namespace) -> None:
     """Replay and report."""
     recordings = load(options.folder)
     async with service(options, only=("engine", "proxy")) as target:
@@ -179,12 +178,7 @@ def main() -> int:
     options = parser("Send recorded OpenClaw requests to a service and show what each was taken for.")
     options.add_argument("folder", type=Path, metavar="DIR", help="folder with the recorded requests (JSON)")
     options.add_argument("--strip-headers", action="store_true", help="leave out every header that starts with x-")
-    try:
-        asyncio.run(run(options.parse_args()))
-    except OpenClawRLError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return run(measure(options.parse_args()))
 
 
 if __name__ == "__main__":

@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from bench.service import log, parser, report, service
+from bench.service import log, parser, report, run, service
 from evaluation.client import ChatClient, CutOff, Message, ServiceError
 from evaluation.conversation import ANSWER_TOKENS
 from evaluation.problems import stream
 from evaluation.statistics import percentile
 from evaluation.student import Student
 from evaluation.together import together
-from shared.errors import OpenClawRLError
 
 LONGEST_PHASE = 240.0
 
@@ -134,7 +133,7 @@ def milliseconds(values: list[float], share: float) -> float | None:
     return round(1000 * percentile(values, share), 2) if values else None
 
 
-async def run(options: argparse.Namespace) -> None:
+async def measure(options: argparse.Namespace) -> None:
     """Both phases and the report."""
     idle, training = Phase("idle"), Phase("training")
     async with service(options) as target, ChatClient(target.url, target.key, patience=0, timeout=180.0) as client:
@@ -185,12 +184,7 @@ def main() -> int:
     options.add_argument("--clients", type=int, default=8, help="clients that stream at the same time")
     options.add_argument("--seconds", type=float, default=40.0, help="shortest length of each phase")
     options.add_argument("--publishes", type=int, default=4, help="versions to wait for in the second phase")
-    try:
-        asyncio.run(run(options.parse_args()))
-    except OpenClawRLError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return run(measure(options.parse_args()))
 
 
 if __name__ == "__main__":

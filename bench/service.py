@@ -5,17 +5,22 @@ line.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+import signal
+import sys
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from evaluation.provenance import save, typed
 from evaluation.service import Service, own_service
-from shared.errors import ConfigError
+from shared.errors import ConfigError, OpenClawRLError
 
 WIDTH = 140
 """Columns of a table that goes to a file or a pipe."""
@@ -36,6 +41,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     options.add_argument("--key", help="key of the service at --url (default: OPENCLAW_RL_API_KEY)")
     options.add_argument(
         "--json", action="store_true", help="print one JSON line on stdout and everything else on stderr"
+    )
+    options.add_argument(
+        "--save", type=Path, metavar="FILE", help="also write the result there, with command and machine"
     )
     return options
 
@@ -60,15 +68,32 @@ async def service(
     yield Service(options.url.rstrip("/").removesuffix("/v1"), key)
 
 
+def run(program: Coroutine[Any, Any, None]) -> int:
+    """Run a program to its end; the exit code, with what a person can mend on stderr.
+
+    SIGTERM ends it as cleanly as Ctrl-C.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        asyncio.run(program)
+    except OpenClawRLError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 def report(
     options: argparse.Namespace, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], result: Any
 ) -> None:
-    """Print a table, and with `--json` the result as the one line of stdout."""
+    """Print a table, with `--json` the result as the one line of stdout, and write it where `--save` says."""
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
+    kept = getattr(options, "save", None)  # not every program offers it
+    if kept is not None:
+        save(kept, typed(f"python -m bench.{Path(sys.argv[0]).stem}"), result)
     if options.json:
         log.print(table)
         print(json.dumps(result, ensure_ascii=False), flush=True)

@@ -11,6 +11,8 @@ import argparse
 import asyncio
 import json
 import os
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,6 +30,7 @@ from evaluation import arm as arms
 from evaluation.arm import Arm, Plan
 from evaluation.client import ChatClient
 from evaluation.curves import draw
+from evaluation.provenance import save, typed
 from evaluation.service import Service, own_service
 from evaluation.statistics import Interval, interval
 from evaluation.together import together
@@ -104,6 +107,8 @@ class Board:
 
 def main(arguments: list[str]) -> int:
     """The command with its own arguments; the exit code."""
+    # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     demo(parse(arguments))
     return 0
 
@@ -169,7 +174,7 @@ def demo(options: Options) -> None:
         title=f"A student who dislikes bold and numbered steps, {options.seeds} seed{'s' * (options.seeds > 1)}",
     )
     result["curve"] = str(picture)
-    (options.out / "demo.json").write_text(json.dumps(result, indent=2) + "\n")
+    save(options.out / "demo.json", typed("openclaw-rl"), result)
     console.print(_table(runs))
     lost = [turn for group in runs.values() for run in group for turn in run.lost]
     if lost:

@@ -47,7 +47,7 @@ def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None
             at = [position for position, _ in curve]
             mean = [value.mean for _, value in curve]
             spread = [value.half_width or 0.0 for _, value in curve]
-            axes.plot(at, mean, marker="o", color=colour, label=f"{name} ({len(arms)} seeds)")
+            axes.plot(at, mean, marker="o", color=colour, label=name)
             low = [max(0.0, m - s) for m, s in zip(mean, spread, strict=True)]
             high = [min(1.0, m + s) for m, s in zip(mean, spread, strict=True)]
             axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -55,6 +55,7 @@ def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None
         axes.set_ylim(-0.03, 1.03)
         axes.set_ylabel(f"{label}, held-out problems")
         axes.grid(alpha=0.3)
+        axes.set_xticks([position for position, _ in curve])
         axes.spines[["top", "right"]].set_visible(False)
     above.set_title(title)
     above.legend(loc="center right", frameon=False)

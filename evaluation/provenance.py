@@ -1,0 +1,67 @@
+"""Where a figure came from: the command, the commit, the machine. Saved beside every figure that is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """`command` as a person would type it, when it ran, on what; `commit` is null outside a checkout."""
+    return {
+        "command": command,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": _commit(),
+        "machine": {
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+            "system": f"{platform.system()} {platform.machine()}",
+            "python": platform.python_version(),
+        },
+    }
+
+
+def save(path: Path, command: str, result: Any) -> None:
+    """Write a result with its provenance, the result's own keys first."""
+    content = result if isinstance(result, dict) else {"result": result}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        json.dumps({**content, **provenance(command)}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
+
+def typed(program: str) -> str:
+    """The running program with its arguments, less where the result is written."""
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--save")]
+    if "--save" in sys.argv:
+        arguments.remove(sys.argv[sys.argv.index("--save") + 1])
+    return " ".join([program, *arguments])
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _commit() -> str | None:
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
