@@ -20,7 +20,7 @@ from shared import registry
 from shared.errors import ConfigError, JournalError
 from shared.journal import Journal
 from shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
-from shared.settings import Settings, to_environment
+from shared.settings import FILE_VARIABLE, Settings, to_environment
 
 ROLES = ("engine", "proxy", "learner")
 HEARTBEAT_SECONDS = 2.0
@@ -59,7 +59,7 @@ class Supervisor:
             Child(
                 role,
                 self._command(role),
-                environment=os.environ | to_environment(self.settings),
+                environment=os.environ | to_environment(self.settings) | {FILE_VARIABLE: os.devnull},
                 logs=data / "logs",
                 say=say,
                 settled=self.ready,

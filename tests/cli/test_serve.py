@@ -216,6 +216,18 @@ def test_a_proxy_alone_says_where_an_engine_comes_from(tmp_path: Path) -> None:
     assert "serve --only engine" in answer.stderr
 
 
+def test_flags_reach_the_parts_whatever_the_file_says(tmp_path: Path, engine_server: Engine) -> None:
+    (tmp_path / "openclaw-rl.toml").write_text('model_name = "from-the-file"\ncapture = true\n')
+    flags = ["--served-model-name", "from-the-flag", "--no-capture"]
+    with serving(tmp_path / "data", *of(engine_server), *flags) as served:
+        card = served.card()
+        headers = {"authorization": f"Bearer {card['key']}"}
+        models = httpx.get(f"{card['url']}/v1/models", headers=headers).json()["data"]
+        assert "from-the-flag" in {model["id"] for model in models}
+        assert '"id": "from-the-flag"' in served.text()
+        assert httpx.get(f"{card['url']}/rl/status", headers=headers).json()["capture"] is False
+
+
 @pytest.mark.slow
 def test_all_three_come_up_and_report(tmp_path: Path, policy_folder: Path) -> None:
     with serving(tmp_path / "data", "--model", str(policy_folder)) as served:
