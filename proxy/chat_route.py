@@ -135,7 +135,8 @@ class Exchange:
 
     async def _streamed(self, turn: ChatTurn) -> None:
         pulse = self._service.pulse
-        stream = self._stream = EventStream(self._send, _raw(self._told), hold=bool(self._service.recorder.trouble))
+        hold = turn.incoming.tracked and bool(self._service.recorder.trouble)
+        stream = self._stream = EventStream(self._send, _raw(self._told), hold=hold)
         writer: ChunkWriter | None = None
         told = 0  # tokens whose logprobs have been sent
         pulse.add(stream)
