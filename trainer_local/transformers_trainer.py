@@ -35,6 +35,9 @@ from trainer_local.weights import FORMAT, Weights, choose_device, whole_folder, 
 GUARD_TOKENS = 1024
 """Answer tokens of a batch on which the divergence from the parent is measured."""
 
+CPU_MICRO_BATCH = 2048
+"""Tokens. Larger micro batches leave a CPU's caches and take longer."""
+
 Result = TypeVar("Result")
 
 
@@ -211,7 +214,9 @@ class TransformersTrainer:
             model,
             rows,
             use,
-            micro_batch_tokens=recipe.micro_batch_tokens,
+            micro_batch_tokens=recipe.micro_batch_tokens
+            if self._device.type != "cpu"
+            else min(recipe.micro_batch_tokens, CPU_MICRO_BATCH),
             device=self._device,
             head=head,
             share=self._share,
