@@ -163,6 +163,8 @@ def demo(options: Options) -> None:
     if min(options.seeds, options.interactions, options.problems, options.batch_size) < 1:
         raise ConfigError("--seeds, --interactions, --problems and --batch-size are at least 1")
     console = Console(stderr=True)
+    if not console.is_terminal:
+        console = Console(stderr=True, width=110)
     board = Board(console, options)
     with Live(board, console=console, refresh_per_second=4, transient=True) if console.is_terminal else _Quiet():
         runs = asyncio.run(_runs(options, board))
@@ -217,6 +219,7 @@ async def _run(options: Options, board: Board, seed: int, name: str) -> Arm:
         glances=(options.problems + 1) // 2,
         trained=name == "trained",
     )
+    board.changed(seed, name, Arm(plan, doing="starting a service"))
     if name == "trained" and options.url:
         return await _talk(Service(options.url.rstrip("/").removesuffix("/v1"), options.key), plan, board, name)
     settings: dict[str, Any] = {"train": plan.trained, "seed": seed, "batch_size": options.batch_size}
@@ -266,7 +269,7 @@ def summary(options: Options, runs: dict[str, list[Arm]]) -> dict[str, Any]:
 def _table(runs: dict[str, list[Arm]]) -> Table:
     done = len(runs["trained"][0].interactions)
     table = Table(
-        title=f"{done} interactions, {len(runs['trained'])} seeds, 95 % intervals; held-out problems",
+        title=f"{done} interactions, 95 % intervals over {len(runs['trained'])} seed(s); held-out problems",
         title_justify="left",
     )
     for column in ("", "style before", "style after", "accuracy before", "accuracy after", "versions"):
