@@ -9,6 +9,7 @@ off in the middle raises `EngineError`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ _CONNECT_SECONDS = 5.0
 _INFO_SECONDS = 10.0
 _LOAD_SECONDS = 600.0
 _PATIENCE_SECONDS = 30.0  # importing torch takes seconds, on a busy machine many
+_DRAIN_SECONDS = 0.2
 _MOST_TRIES = 5  # of a request that reached the engine and was cut off before its first token
 
 
@@ -89,10 +91,9 @@ class SglangEngine:
                 found = wire.news(events, seen, bool(top_logprobs), refusal)
                 seen += len(found.ids)
                 tokens = _tokens(found, seen)
-                if tokens.finish_reason is not None:
-                    stream.complete()
                 yield tokens
                 if tokens.finish_reason is not None:
+                    await stream.drain()
                     return
         finally:
             stream.close()
@@ -266,7 +267,6 @@ class _Stream:
         self._response: aiohttp.ClientResponse | None = None
         self._rest = b""
         self._begun = False
-        self._complete = False
 
     async def read(self) -> list[bytes]:
         """The next events; empty at the end. Raises `EngineError` when the engine refuses, breaks off or takes too
@@ -300,17 +300,18 @@ class _Stream:
                 self._begun = True
                 return events
 
-    def complete(self) -> None:
-        """The last event is read: the connection may be used again."""
-        self._complete = True
+    async def drain(self) -> None:
+        """Read what follows the last event, so that the connection can be used again; it need not come."""
+        assert self._response is not None
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while await self._response.content.readany():
+                    pass
 
     def close(self) -> None:
-        """Give the connection back, or close it when the answer is not complete."""
+        """Close the connection, unless the answer was read to its end: then it is back in the pool already."""
         if self._response is not None:
-            if self._complete and self._response.content.at_eof():
-                self._response.release()
-            else:
-                self._response.close()
+            self._response.close()
 
 
 def _tokens(found: wire.News, seen: int) -> Tokens:

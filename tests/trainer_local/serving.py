@@ -122,9 +122,16 @@ def close_to(found: Sequence[float], wanted: Sequence[float], tolerance: float =
 
 
 @contextmanager
-def serving(model: Path, *, incremental: bool = True, port: int = 0, **changes: Any) -> Iterator[tuple[str, Any]]:
+def serving(
+    model: Path,
+    *,
+    incremental: bool = True,
+    port: int = 0,
+    on_failure: Callable[[], None] = lambda: None,
+    **changes: Any,
+) -> Iterator[tuple[str, Any]]:
     """An engine over HTTP until the block ends: its URL and the `EmbeddedEngine`."""
-    engine = EmbeddedEngine(Options(model=str(model), device="cpu", **changes))
+    engine = EmbeddedEngine(Options(model=str(model), device="cpu", **changes), on_failure=on_failure)
     config = uvicorn.Config(
         create_app(engine, incremental=incremental),
         port=port,

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
@@ -38,6 +39,7 @@ from tests.trainer_local.serving import (
     write_adapter,
     write_model,
 )
+from trainer_local.checkpoint import load_version
 from trainer_local.embedded.engine import EmbeddedEngine
 from trainer_local.embedded.launch import command
 from trainer_local.sglang import SglangEngine
@@ -250,14 +252,23 @@ async def test_chat_goes_first_and_rehearsals_get_what_is_left(client: SglangEng
 
 
 async def test_a_chat_that_comes_later_is_not_charged_for_what_chat_used_before(client: SglangEngine) -> None:
-    await collect(client.generate(prompt(40), Sampling(max_tokens=500, ignore_eos=True)))
-    asked = Sampling(max_tokens=4000, ignore_eos=True)
-    rehearsal = client.generate(prompt(40), asked, priority=Priority.REHEARSAL)
-    await anext(rehearsal)
-    started = time.monotonic()
-    await anext(client.generate(prompt(40), Sampling(max_tokens=1)))
-    assert time.monotonic() - started < 0.5
-    await rehearsal.aclose()
+    await collect(client.generate(prompt(40), Sampling(max_tokens=1000, ignore_eos=True)))
+    progress = 0
+
+    async def rehearse() -> None:
+        nonlocal progress
+        asked = Sampling(max_tokens=4000, ignore_eos=True)
+        async for tokens in client.generate(prompt(40), asked, priority=Priority.REHEARSAL):
+            progress += len(tokens.ids)
+
+    rehearsal = asyncio.create_task(rehearse())
+    while progress < 20:
+        await asyncio.sleep(0.005)
+    before = progress
+    await collect(client.generate(prompt(40), Sampling(max_tokens=1)))
+    assert progress - before < 60
+    rehearsal.cancel()
+    await asyncio.gather(rehearsal, return_exceptions=True)
 
 
 async def test_short_answers_go_on_while_a_long_prompt_is_read(client: SglangEngine) -> None:
@@ -384,21 +395,24 @@ async def test_broken_checkpoints_are_refused_with_a_reason_and_nothing_changes(
         await client.load(0, str(adapter), live=True)
 
 
-async def test_answers_go_on_while_versions_are_loaded(client: SglangEngine, model: Path, tmp_path: Path) -> None:
-    folders = [write_adapter(model, tmp_path / str(seed), seed=seed) for seed in range(60, 64)]
-    asked = Sampling(max_tokens=6000, ignore_eos=True)
-    stream = client.generate(prompt(6), asked)
-    await anext(stream)
-    during: list[int] = []
-    for number, folder in enumerate(folders, start=60):
-        load = asyncio.create_task(client.load(number, str(folder), live=False))
-        count = 0
-        while not load.done():
-            count += len((await anext(stream)).ids)
-        during.append(count)
-        await load
-    await stream.aclose()
-    assert min(during) >= 3
+async def test_answers_go_on_while_a_version_is_slow_to_load(
+    client: SglangEngine, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(path: str, base: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return load_version(path, base)
+
+    monkeypatch.setattr("trainer_local.embedded.weights.load_version", slow)
+    load = asyncio.create_task(client.load(70, str(checkpoints / "1" / "served"), live=False))
+    assert await asyncio.to_thread(begun.wait, 30)
+    answer = await collect(client.generate(prompt(6), Sampling(max_tokens=100, ignore_eos=True)))
+    assert len(answer.ids) == 100 and not load.done()
+    go_on.set()
+    await load
+    assert 70 in (await client.info()).versions
 
 
 async def test_a_model_that_yields_nan_fails_its_requests_and_no_others(
@@ -415,6 +429,26 @@ async def test_a_model_that_yields_nan_fails_its_requests_and_no_others(
     assert caught.value.status == 500
     assert len((await good).ids) == 50
     served[1].versions.release(version)
+
+
+async def test_the_base_is_made_live_again_by_its_number_alone(client: SglangEngine, checkpoints: Path) -> None:
+    await client.load(1, str(checkpoints / "1" / "served"), live=True)
+    await client.load(0, "", live=True)
+    assert (await client.info()).live == 0
+
+
+def test_an_engine_whose_scheduler_fails_answers_and_asks_to_be_ended(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_to_end = threading.Event()
+    with serving(model, on_failure=asked_to_end.set) as (address, engine):
+        assert httpx.get(f"{address}/health").status_code == 200
+        monkeypatch.setattr(engine.scheduler._queues, "next", lambda: 1 / 0)
+        params = {"max_new_tokens": 2}
+        assert post(address, input_ids=prompt(3), sampling_params=params).status_code == 503
+        assert asked_to_end.wait(5)
+        assert httpx.get(f"{address}/health").status_code == 503
+        assert post(address, input_ids=prompt(3), sampling_params=params).status_code == 503
 
 
 def test_a_live_version_that_cannot_be_loaded_leaves_the_base_serving(model: Path, tmp_path: Path) -> None:

@@ -44,8 +44,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class EmbeddedEngine:
     """One base model, its versions in memory and the thread that samples from them."""
 
-    def __init__(self, options: Options) -> None:
-        """Load the base model and the live version. Raises `CheckpointError` when the base cannot be loaded."""
+    def __init__(self, options: Options, *, on_failure: Callable[[], None] = lambda: None) -> None:
+        """Load the base model and the live version; `on_failure` is called when the engine cannot go on.
+
+        Raises `CheckpointError` when the base cannot be loaded.
+        """
         device = resolve_device(options.device)
         if device.type == "cpu":
             torch.set_num_threads(1)
@@ -79,20 +82,23 @@ class EmbeddedEngine:
             cache_bytes=options.cache_bytes,
             eos=_ends(base, self.tokenizer, options.model),
             decode_text=self._decode if self.tokenizer is not None else None,
+            on_failure=on_failure,
         )
         self._jobs: set[Job] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.healthy = False
+
+    @property
+    def healthy(self) -> bool:
+        """Whether requests are being worked on."""
+        return self.scheduler.healthy
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to serve; events are handed over in `loop`."""
         self._loop = loop
         self.scheduler.start()
-        self.healthy = True
 
     def stop(self) -> None:
         """End the model's thread; jobs under way end as aborted."""
-        self.healthy = False
         self.scheduler.stop()
         self.versions.close()
 

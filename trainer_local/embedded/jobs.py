@@ -15,6 +15,8 @@ from trainer_local.embedded.sampling import Choice, Sampler, top_logprobs
 from trainer_local.embedded.weights import Version
 from trainer_local.embedded.wire import GenerateRequest, Refused
 
+LEAST_URGENT = 3
+
 
 @dataclass(frozen=True)
 class Event:
@@ -63,8 +65,8 @@ class Job:
 
     @property
     def priority(self) -> int:
-        """Lower numbers go first."""
-        return self.request.priority
+        """Lower numbers go first; those beyond the range count as its end."""
+        return min(max(self.request.priority, 0), LEAST_URGENT)
 
     @property
     def tops(self) -> int:

@@ -2,11 +2,10 @@
 
 - Requests of one version decode together; each step advances every one of them by a token.
 - Prompts are computed in chunks between decoding steps, sized by the clock, so that a long one holds up nobody for
-  long. Chunks go in turn to the prompt that is nearest its end and to the oldest one, so neither short nor long
-  prompts starve.
-- Priority classes (0 chat, then judge, rehearsal, audit) take turns by weighted fair queueing: while chat wants the
-  engine, all the others together get about a fifth of the time, in pieces of a few tens of milliseconds; when it does
-  not, all of it.
+  long.
+- Priorities (chat, judge, rehearsal, audit) take turns, see `queues`.
+- A model that fails ends the requests that it failed on. A fault of this file ends all of them, and the process with
+  them: a supervisor starts it again, where a thread that is gone would leave every request hanging.
 """
 
 from __future__ import annotations
@@ -24,33 +23,17 @@ import torch
 from trainer_local.embedded.cache import PrefixBudget
 from trainer_local.embedded.decoding import Part, Runner
 from trainer_local.embedded.jobs import Event, Job
+from trainer_local.embedded.queues import Queues
 from trainer_local.embedded.sampling import sample
 from trainer_local.embedded.weights import Version, Versions
 from trainer_local.embedded.wire import Refused
 
 log = logging.getLogger(__name__)
 
-_WEIGHTS = {0: 8.0, 1: 2.0, 2: 2.0, 3: 1.0}
 _BUSY_SECONDS = 0.02  # a chunk of a prompt while answers are being decoded, or ahead of chat
 _IDLE_SECONDS = 0.12  # a chunk when nobody waits for a next token
 _LEAST_CHUNK, _LARGEST_CHUNK = 16, 2048
 _LOGITS_BYTES = 64 << 20
-_SHARED = 32  # prompts with more uncached ids in common are computed in turn: the second then reuses the first's
-
-
-class _Class:
-    """The jobs of one priority and the time they have used, divided by their weight."""
-
-    def __init__(self, priority: int) -> None:
-        self.weight = _WEIGHTS.get(priority, 1.0)
-        self.waiting: list[Job] = []
-        self.running: list[Job] = []
-        self.clock = 0.0
-        self.turn = 0
-
-    @property
-    def active(self) -> bool:
-        return bool(self.waiting or self.running)
 
 
 class Scheduler:
@@ -68,6 +51,7 @@ class Scheduler:
         cache_bytes: int,
         eos: frozenset[int],
         decode_text: Callable[[Sequence[int]], str] | None,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.versions = versions
         self.runner = runner
@@ -80,7 +64,8 @@ class Scheduler:
         self._inbox: deque[tuple[str, Job]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
-        self._classes: dict[int, _Class] = {}
+        self._queues = Queues()
+        self._on_failure = on_failure
         self._events: list[tuple[Job, Event]] = []
         self._rate = 2000.0  # prompt work units a second, measured as it goes
         self._attention_unit = _tokens_per_unit(versions.base)
@@ -92,6 +77,11 @@ class Scheduler:
         """Begin to work."""
         self._thread.start()
 
+    @property
+    def healthy(self) -> bool:
+        """Whether the thread works."""
+        return self._thread.is_alive() and not self._stopping
+
     def stop(self) -> None:
         """End the thread after the step under way."""
         with self._wake:
@@ -100,10 +90,12 @@ class Scheduler:
         self._thread.join(timeout=10)
 
     def submit(self, job: Job) -> None:
-        """Queue a job; raises `Refused` (503) when too many of its priority wait."""
+        """Queue a job; raises `Refused` (503) when its priority has too many, or the engine is about to end."""
         with self._wake:
+            if self._stopping:
+                raise Refused("the engine is stopping", 503)
             if self._queued.get(job.priority, 0) >= self._max_queue:
-                raise Refused(f"the engine has {self._max_queue} requests waiting; try again later", 503)
+                raise Refused(f"the engine has {self._max_queue} requests of this priority; try again later", 503)
             self._queued[job.priority] = self._queued.get(job.priority, 0) + 1
             self._inbox.append(("submit", job))
             self._wake.notify()
@@ -116,28 +108,48 @@ class Scheduler:
 
     def load(self) -> dict[str, int]:
         """Requests running and waiting now."""
-        classes = list(self._classes.values())
-        running = sum(len(c.running) for c in classes)
-        return {"running": running, "waiting": sum(len(c.waiting) for c in classes) + len(self._inbox)}
+        counts = self._queues.counts()
+        counts["waiting"] += len(self._inbox)
+        return counts
 
     def _run(self) -> None:
-        torch.set_num_threads(1) if self.versions.base.model.device.type == "cpu" else None
-        with torch.inference_mode():
-            while True:
-                with self._wake:
-                    while not (self._inbox or self._stopping or any(c.active for c in self._classes.values())):
-                        self._wake.wait()
-                    if self._stopping:
-                        break
-                    commands = list(self._inbox)
-                    self._inbox.clear()
-                for command, job in commands:
-                    self._add(job) if command == "submit" else self._cancel(job)
-                self._step()
-                self._flush()
-        for chosen in self._classes.values():
-            for job in [*chosen.waiting, *chosen.running]:
-                self._cancel(job)
+        if self.versions.base.model.device.type == "cpu":
+            torch.set_num_threads(1)
+        try:
+            with torch.inference_mode():
+                while self._take_commands():
+                    self._step()
+                    self._flush()
+        except Exception:
+            log.exception("the engine's scheduler failed: ending the process")
+            self._on_failure()
+        finally:
+            self._close()
+
+    def _take_commands(self) -> bool:
+        """Wait until there is something to do and take in what arrived; false at the end."""
+        with self._wake:
+            while not (self._inbox or self._stopping or self._queues.next()):
+                self._wake.wait()
+            if self._stopping:
+                return False
+            commands = list(self._inbox)
+            self._inbox.clear()
+        for command, job in commands:
+            if command == "submit":
+                self._queues.add(job)
+            elif not job.ended:
+                self._end(job, Event(finish={"type": "abort", "message": "aborted by the client"}))
+        return True
+
+    def _close(self) -> None:
+        """Tell every job that there is no engine any more."""
+        with self._wake:
+            self._stopping = True
+            left = [*self._queues.jobs(), *(job for command, job in self._inbox if command == "submit")]
+            self._inbox.clear()
+        gone = Event(error=Refused("the engine is stopping", 503))
+        self._events.extend((job, gone) for job in left)
         self._flush()
 
     def _flush(self) -> None:
@@ -145,24 +157,9 @@ class Scheduler:
             events, self._events = self._events, []
             self._deliver(events)
 
-    def _add(self, job: Job) -> None:
-        chosen = self._classes.setdefault(job.priority, _Class(job.priority))
-        clocks = [other.clock for other in self._classes.values() if other.active]
-        if not clocks:
-            for other in self._classes.values():
-                other.clock = 0.0
-        elif not chosen.active:  # no credit for the time in which it wanted nothing
-            chosen.clock = max(chosen.clock, min(clocks))
-        chosen.waiting.append(job)
-
-    def _cancel(self, job: Job) -> None:
-        if not job.ended:
-            self._end(job, Event(finish={"type": "abort", "message": "aborted by the client"}))
-
     def _end(self, job: Job, event: Event) -> None:
         job.ended = True
-        chosen = self._classes[job.priority]
-        (chosen.waiting if job in chosen.waiting else chosen.running).remove(job)
+        self._queues.of(job).remove(job)
         if job.row is not None:
             if event.error is None:
                 self._remember(job, with_output=job.priority == 0)
@@ -185,43 +182,39 @@ class Scheduler:
         self._budget.trim(self.versions.trees())
 
     def _step(self) -> None:
-        """Let the class whose turn it is compute one chunk of prompts and one token of every answer."""
-        active = {priority: c for priority, c in self._classes.items() if c.active}
-        if not active:
+        """Let the queue whose turn it is compute one chunk of prompts and one token of every answer."""
+        queue = self._queues.next()
+        if queue is None:
             return
-        priority = min(active, key=lambda p: (active[p].clock, p))
-        chosen = active[priority]
         started = time.monotonic()
-        ahead = any(p < priority for p in active)
-        decoding = [job for job in chosen.running if job.prefilled]
-        self._guarded(self._prefill, chosen, _BUSY_SECONDS if decoding or ahead else _IDLE_SECONDS)
+        decoding = [job for job in queue.running if job.prefilled]
+        prompts = queue.prompts(self._max_batch)
+        if prompts:
+            busy = decoding or self._queues.chat_waits(queue)
+            self._guarded(self._prefill, prompts, _BUSY_SECONDS if busy else _IDLE_SECONDS)
         decoding.sort(key=lambda job: job.version.number)
         for _, group in groupby(decoding, key=lambda job: id(job.version)):
-            self._guarded(self._decode, [job for job in group if not job.ended])
-        chosen.clock += (time.monotonic() - started) / chosen.weight
+            self._guarded(self._decode, list(group))
+        queue.charge(time.monotonic() - started)
 
-    def _guarded(self, work: Callable[..., None], subject: Any, *arguments: Any) -> None:
-        """Run part of a step; if the model fails, its jobs end with the error and the engine goes on."""
+    def _guarded(self, work: Callable[..., None], jobs: list[Job], *arguments: Any) -> None:
+        """Run part of a step; if the model fails, the jobs it was running end with the error and the engine goes on."""
         try:
-            work(subject, *arguments)
+            work(jobs, *arguments)
         except (RuntimeError, ValueError, IndexError, FloatingPointError, MemoryError) as error:
             log.exception("a step failed")
-            jobs = subject if isinstance(subject, list) else list(subject.running)
-            for job in jobs:
+            for job in [job for job in jobs if job.row is not None] or jobs[:1]:
                 if not job.ended:
                     self._end(job, Event(error=Refused(f"the model failed: {type(error).__name__}: {error}", 500)))
 
-    def _prefill(self, chosen: _Class, seconds: float) -> None:
+    def _prefill(self, jobs: list[Job], seconds: float) -> None:
         """Compute one chunk of prompts, of one version, that takes about `seconds`."""
-        jobs = self._pick(chosen)
-        if not jobs:
-            return
         units = seconds * self._rate
         parts: list[tuple[Job, Part]] = []
         spent = 0.0
         for job in jobs:
             if job.row is None:
-                self._begin(chosen, job)
+                self._begin(job)
             assert job.row is not None
             start = job.row.length
             cost = 1 + start / self._attention_unit
@@ -264,27 +257,11 @@ class Scheduler:
         if ready:
             self._sample(ready, torch.stack(last))
 
-    def _pick(self, chosen: _Class) -> list[Job]:
-        """Prompts to go on with, most urgent first, all of one version."""
-        candidates = [job for job in chosen.running if not job.prefilled]
-        candidates += chosen.waiting[: max(0, self._max_batch - len(chosen.running))]
-        if not candidates:
-            return []
-        chosen.turn += 1
-        if chosen.turn % 2:
-            candidates.sort(key=lambda job: (job.remaining(), job.arrived))
-        else:
-            candidates.sort(key=lambda job: job.arrived)
-        picked = [candidates[0]]
-        for job in candidates[1:]:
-            if job.version is picked[0].version and (job.row is not None or not any(_alike(job, o) for o in picked)):
-                picked.append(job)
-        return picked
-
-    def _begin(self, chosen: _Class, job: Job) -> None:
+    def _begin(self, job: Job) -> None:
         """Give a waiting job a row, with what the prefix cache has of its prompt."""
-        chosen.waiting.remove(job)
-        chosen.running.append(job)
+        queue = self._queues.of(job)
+        queue.waiting.remove(job)
+        queue.running.append(job)
         job.row = self.runner.row(job.version.model)
         if self.runner.packed:
             job.row.reserve(len(job.ids) + min(job.params.max_new_tokens, 256))
@@ -292,8 +269,6 @@ class Scheduler:
 
     def _decode(self, jobs: list[Job]) -> None:
         """One more token for each answer, all of one version."""
-        if not jobs:
-            return
         parts = []
         for job in jobs:
             assert job.row is not None
@@ -329,14 +304,6 @@ class Scheduler:
         if len(job.output) >= job.params.max_new_tokens:
             return {"type": "length", "length": job.params.max_new_tokens}
         return None
-
-
-def _alike(job: Job, other: Job) -> bool:
-    """Whether computing `other` first saves `job` much."""
-    shared = min(len(job.ids), len(other.ids))
-    different = (job.ids[:shared] != other.ids[:shared]).nonzero()[0]
-    common = int(different[0]) if len(different) else shared
-    return common - (len(job.ids) - job.remaining()) > _SHARED
 
 
 def _tokens_per_unit(version: Version) -> float:

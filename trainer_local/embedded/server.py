@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
@@ -263,7 +264,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--tokenizer", default="", help="tokenizer folder, if not the model's own (stop strings need one)"
     )
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one and prints it")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--live", default="", metavar="N=PATH", help="version that is live from the start")
     parser.add_argument(
         "--checkpoints", default="", help="folder where version N lies at N/served, loaded when asked for"
@@ -273,7 +274,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--context-length", type=int, default=0, help="0 takes the model's own")
     parser.add_argument("--max-batch", type=int, default=32, help="answers decoded together")
     parser.add_argument("--max-versions", type=int, default=4, help="versions kept in memory")
-    parser.add_argument("--max-queue", type=int, default=256, help="waiting requests per priority before 503")
+    parser.add_argument(
+        "--max-queue", type=int, default=256, help="requests of a priority, running and waiting, before 503"
+    )
     parser.add_argument("--cache-megabytes", type=int, default=512, help="keys and values of seen prompts")
     parser.add_argument("--incremental-streaming-output", action="store_true", help="events carry new tokens only")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
@@ -312,12 +315,20 @@ def main(arguments: list[str] | None = None) -> None:
     sys.setswitchinterval(
         0.0005
     )  # a thread that loads weights in Python code must not hold up the model's thread for long
+    server: uvicorn.Server | None = None
+    failed = threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        if server is not None:
+            server.should_exit = True
+
     try:
-        engine = EmbeddedEngine(options(flags))
+        engine = EmbeddedEngine(options(flags), on_failure=fail)
     except CheckpointError as error:
         raise SystemExit(f"the engine cannot start: {error}") from error
     log.info("serving %s, version %d live, context %d", flags.model, engine.versions.live, engine.context_length)
-    uvicorn.run(
+    config = uvicorn.Config(
         create_app(engine, incremental=flags.incremental_streaming_output),
         host=flags.host,
         port=flags.port,
@@ -326,6 +337,9 @@ def main(arguments: list[str] | None = None) -> None:
         timeout_graceful_shutdown=2,
         backlog=2048,
     )
+    server = uvicorn.Server(config)
+    server.run()
+    sys.exit(1 if failed.is_set() or not server.started else 0)
 
 
 if __name__ == "__main__":

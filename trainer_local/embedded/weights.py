@@ -130,9 +130,9 @@ class Versions:
     def _load(self, number: int, path: str, live: bool) -> Version:
         known = self._loaded.get(number)
         found = fingerprint(path)
-        if number == BASE and (known is None or path != known.path):
+        if number == BASE and path not in ("", self.base.path):
             raise CheckpointError(f"version 0 is the base model ({self.base.path}) and cannot become {path}")
-        if known is not None and known.path == path and (number == BASE or known.fingerprint == found):
+        if known is not None and (number == BASE or (known.path == path and known.fingerprint == found)):
             version = known
         else:
             started = time.monotonic()
@@ -143,7 +143,7 @@ class Versions:
         with self._lock:
             version.used = time.monotonic()
             self._loaded[number] = version
-            self._paths[number] = path
+            self._paths[number] = version.path
             if live:
                 self._live = number
             self._evict(keep=number)
