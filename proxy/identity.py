@@ -48,12 +48,12 @@ def check_session_id(value: Any, where: str) -> str:
     """A session id that a client sent. Raises `BadRequest` if it is none."""
     if not isinstance(value, str) or not value.strip():
         raise BadRequest(f"{where} must be a session id (a string).", param=where, code="invalid_value")
-    value = str(value).strip()
-    if len(value) > MAX_SESSION_ID or not value.isprintable():
+    identity: str = value.strip()
+    if len(identity) > MAX_SESSION_ID or not identity.isprintable():
         raise BadRequest(
             f"{where} must be at most {MAX_SESSION_ID} printable characters.", param=where, code="invalid_value"
         )
-    return value
+    return identity
 
 
 def fresh_session(kind: str) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from shared.records import Turn
+from shared.records import PolicyVersion, Turn
 from tests.fixtures.openclaw import TOOLS
 from tests.processes import Engine, Proxy
 
@@ -239,3 +241,20 @@ def test_more_tokens_than_the_context_holds_are_cut_to_what_it_holds(start_proxy
         error = refused.json()["error"]
         assert (refused.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
         assert "maximum context length is 64 tokens" in error["message"]
+
+
+def test_a_version_that_the_engine_lacks_is_loaded_from_its_checkpoint(
+    start_proxy: Callable[..., Proxy], policy_folder: Path, tmp_path: Path
+) -> None:
+    proxy = start_proxy()
+    shutil.copytree(policy_folder, tmp_path / "41" / "served")
+    for number, checkpoint in ((41, tmp_path / "41"), (42, tmp_path / "42")):
+        proxy.journal().commit_version(
+            PolicyVersion(number=number, parent=None, state="candidate", checkpoint=str(checkpoint))
+        )
+    response = proxy.chat(HELLO, model="policy@41")
+    assert response.json()["system_fingerprint"] == "version-41"
+    assert [span.version for span in recorded(proxy, response).versions] == [41]
+    assert proxy.chat(HELLO).json()["system_fingerprint"] == "version-0"
+    gone = proxy.chat(HELLO, model="policy@42")  # its folder does not exist
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
