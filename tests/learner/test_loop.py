@@ -1,0 +1,325 @@
+"""The learner loop: what it waits for, what it takes, and what happens when something fails or dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learner.loop import keep_engine_in_step
+from shared.engine import Priority
+from shared.errors import EngineError, JournalError, TrainerError
+from shared.records import Feedback, PolicyVersion, VersionSpan
+from shared.trainer import StepReport
+
+from .world import World
+
+Worlds = Callable[..., World]
+COMPLAINTS = ("no bold please", "too long", "use plain sentences", "stop using lists", "write like a friend would")
+
+
+async def tell(world: World, first: int, texts: list[str], **changes: Any) -> None:
+    """Turns with reactions, judged."""
+    for offset, text in enumerate(texts):
+        await world.says(first + offset, text, **changes)
+    await world.judge.once()
+
+
+async def states(world: World) -> list[tuple[int, int | None, str]]:
+    return [(version.number, version.parent, version.state) for version in await world.journal.versions()]
+
+
+async def test_there_is_no_update_before_the_first_complaint_and_nothing_is_lost(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, ["thanks"] * 6)
+    assert not await world.learner.once()
+    assert world.progress.state == "waiting for a first signal"
+    assert await states(world) == [(0, None, "live")]
+
+    await tell(world, 7, ["no bold please"])
+    assert await world.learner.once()
+    assert await states(world) == [(0, None, "retired"), (1, 0, "live")]
+    version = await world.journal.version(1)
+    assert version is not None and len(version.sample_ids) == 7
+    assert await world.journal.ready_count() == 0
+
+
+async def test_a_batch_is_the_oldest_samples_and_the_rest_wait(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, [COMPLAINTS[0], "thanks", COMPLAINTS[1], "thanks"])
+    assert await world.learner.once()
+    await tell(world, 5, ["thanks"] * 6)
+    assert await world.learner.once()
+    assert await world.journal.ready_count() == 2
+    assert not await world.learner.once()
+    assert (world.progress.state, world.progress.detail) == ("waiting for samples", "2 of 4")
+
+
+async def test_a_new_version_serves_right_after_its_step(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None
+    assert world.engine.loads == [(1, str(Path(version.checkpoint) / "served"), True)]
+    assert version.metrics["loss/distill"] > 0 and version.metrics["step"] == 1
+    assert version.guard["passed"] is True
+    assert world.progress.figures["version"] == 1
+
+
+async def test_rehearsals_come_from_the_live_policy_and_anchors_from_the_base_behind_chat(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    made = [await world.says(number, text) for number, text in enumerate(COMPLAINTS[:4])]
+    await world.judge.once()
+    await world.learner.once()
+    prompts = {tuple(one.prompt_ids) for one in made}
+    assert {priority for _, _, priority in world.engine.asked} == {Priority.REHEARSAL}
+    assert [version for _, version, _ in world.engine.asked].count(0) == 2
+    rehearsed = [prompt for prompt, version, _ in world.engine.asked if version is None]
+    assert len(rehearsed) == 3 and set(rehearsed) <= prompts
+
+
+async def test_explicit_praise_trains_without_any_complaint(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    for number in range(1, 5):
+        made = await world.says(number, "thanks")
+        await world.journal.add_feedback(Feedback(turn_id=made.turn_id, session_id=made.session_id, score=1.0))
+    await world.judge.once()
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None
+    assert (version.metrics["samples/binary"], version.metrics["samples/distill"]) == (4, 0)
+    assert all(asked == 0 for _, asked, _ in world.engine.asked)  # nothing to rehearse towards without a hint
+
+
+async def test_the_binary_method_learns_from_every_score_and_makes_no_rollouts(worlds: Worlds) -> None:
+    world = worlds(method="binary")
+    await world.versions.start()
+    await tell(world, 1, ["thanks", "no", "wrong", "ok"])
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and version.method == "binary"
+    assert version.metrics["samples/binary"] == 3
+    assert world.engine.asked == []
+
+
+async def test_pausing_stops_updates_and_resuming_catches_up(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    await world.journal.set_control("train", "paused")
+    assert not await world.learner.once()
+    assert world.progress.state == "paused"
+    await world.journal.set_control("train", "running")
+    assert await world.learner.once()
+
+
+async def test_a_batch_that_cannot_be_stepped_on_is_rejected_and_learning_goes_on(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    step = world.trainer.step
+
+    async def broken(samples: Any, recipe: Any) -> StepReport:
+        raise TrainerError("Step 1: loss nan is not finite; the step was undone")
+
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    world.trainer.step = broken  # type: ignore[method-assign]
+    with pytest.raises(TrainerError):
+        await world.learner.once()
+    await world.learner.once()
+    world.trainer.step = step  # type: ignore[method-assign]
+
+    rejected = await world.journal.version(1)
+    assert rejected is not None and rejected.state == "rejected" and "not finite" in rejected.guard["reason"]
+    told = await world.journal.explain("turn_" + f"{1:032x}")
+    assert told is not None and "not finite" in told["quarantine"]["reason"]
+
+    await tell(world, 11, list(COMPLAINTS[:4]))
+    assert await world.learner.once()
+    assert await states(world) == [(0, None, "retired"), (1, 0, "rejected"), (2, 0, "live")]
+
+
+async def test_a_candidate_too_far_from_its_parent_never_serves(worlds: Worlds) -> None:
+    world = worlds(guard_max_kl=1e-9)
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    await world.learner.once()
+    assert await states(world) == [(0, None, "live"), (1, 0, "rejected")]
+    assert world.engine.loads == []
+    assert world.versions.current == 0
+    assert await world.journal.ready_count() == 0
+
+
+async def test_an_engine_that_is_away_at_publishing_is_waited_for(worlds: Worlds) -> None:
+    world = worlds(rehearsals=0, anchors=0)
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    world.engine.down = True
+    learning = asyncio.create_task(world.learner.once())
+    async with asyncio.timeout(20):
+        while not world.progress.last_error:
+            await asyncio.sleep(0.01)
+    assert await states(world) == [(0, None, "live"), (1, 0, "candidate")]
+    world.engine.down = False
+    assert await learning
+    assert await states(world) == [(0, None, "retired"), (1, 0, "live")]
+    assert world.progress.last_error == ""
+
+
+async def test_an_engine_that_is_away_before_the_step_loses_no_sample(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    world.engine.down = True
+    with pytest.raises(EngineError):
+        await world.learner.once()
+    assert await world.journal.ready_count() == 4
+    world.engine.down = False
+    assert await world.learner.once()
+
+
+async def test_a_checkpoint_that_the_engine_refuses_is_rejected(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    world.engine.refuses = True
+    await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and version.state == "rejected" and "other shapes" in version.guard["reason"]
+    assert world.versions.current == 0
+
+
+async def test_a_crash_after_the_commit_publishes_and_learns_nothing_twice(worlds: Worlds) -> None:
+    first = worlds()
+    await first.versions.start()
+    await tell(first, 1, list(COMPLAINTS[:4]))
+
+    async def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    first.versions.publish = dies  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        await first.learner.once()
+
+    second = worlds()
+    await second.versions.start()
+    assert await states(second) == [(0, None, "retired"), (1, 0, "live")]
+    assert second.engine.live == 1
+    assert second.versions.current == 1
+    assert await second.journal.ready_count() == 0
+
+
+async def test_a_crash_before_the_commit_means_the_step_did_not_happen(worlds: Worlds, tmp_path: Path) -> None:
+    first = worlds()
+    await first.versions.start()
+    await tell(first, 1, list(COMPLAINTS[:4]))
+    commit = first.journal.commit_version
+
+    async def dies(version: PolicyVersion) -> None:
+        raise KeyboardInterrupt
+
+    first.journal.commit_version = dies  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        await first.learner.once()
+    first.journal.commit_version = commit  # type: ignore[method-assign]
+    assert (tmp_path / "data" / "checkpoints" / "1").is_dir()
+
+    second = worlds()
+    await second.versions.start()
+    assert (await states(second), second.versions.current) == ([(0, None, "live")], 0)
+    assert await second.journal.ready_count() == 4
+    assert await second.learner.once()
+    assert await states(second) == [(0, None, "retired"), (1, 0, "live")]
+
+
+async def test_after_a_restart_the_trainer_goes_on_from_the_newest_version(worlds: Worlds) -> None:
+    first = worlds()
+    await first.versions.start()
+    await tell(first, 1, list(COMPLAINTS[:4]))
+    await first.learner.once()
+    second = worlds()
+    await second.versions.start()
+    await tell(second, 5, list(COMPLAINTS[:4]))
+    await second.learner.once()
+    version = await second.journal.version(2)
+    assert version is not None and version.metrics["step"] == 2
+
+
+async def test_a_forgotten_session_undoes_the_step_that_was_learning_from_it(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    step = world.trainer.step
+
+    async def forgetting(samples: Any, recipe: Any) -> StepReport:
+        await world.journal.forget("session-1")
+        return await step(samples, recipe)
+
+    world.trainer.step = forgetting  # type: ignore[method-assign]
+    with pytest.raises(JournalError):
+        await world.learner.once()
+    assert await states(world) == [(0, None, "live")]
+    assert world.versions.current == 0
+
+
+async def test_stale_samples_are_quarantined_with_the_reason(worlds: Worlds) -> None:
+    world = worlds(max_version_lag=0)
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    await tell(world, 5, ["thanks"])
+    assert await world.learner.once()
+    await tell(world, 6, ["thanks"] * 3, versions=[VersionSpan(1, 0, 3)])
+    assert not await world.learner.once()
+    assert await world.journal.ready_count() == 3
+    told = await world.journal.explain("turn_" + f"{5:032x}")
+    assert told is not None and "stale" in told["quarantine"]["reason"]
+
+
+async def test_old_checkpoints_go_and_the_live_one_and_its_parent_stay(worlds: Worlds, tmp_path: Path) -> None:
+    world = worlds(keep_checkpoints=2, batch_size=1, rehearsals=0, anchors=0)
+    await world.versions.start()
+    for number in range(1, 5):
+        await tell(world, number, [COMPLAINTS[number % 3]])
+        assert await world.learner.once()
+    assert sorted(path.name for path in (tmp_path / "data" / "checkpoints").iterdir()) == ["3", "4"]
+
+
+async def test_an_engine_that_came_back_with_old_weights_gets_the_live_version(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    await world.learner.once()
+    world.engine.live = 0
+    watch = asyncio.create_task(keep_engine_in_step(world.versions, world.progress))
+    try:
+        async with asyncio.timeout(20):
+            while world.engine.live != 1:
+                await asyncio.sleep(0.01)
+    finally:
+        watch.cancel()
+    assert not await world.versions.reconcile()
+
+
+async def test_the_loop_runs_by_itself_and_tells_its_errors(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    world.engine.down = True
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    loop = asyncio.create_task(world.learner.run())
+    try:
+        async with asyncio.timeout(30):
+            while "cannot be reached" not in world.progress.last_error:
+                await asyncio.sleep(0.01)
+            world.engine.down = False
+            while await world.journal.version(1) is None or (await world.journal.live_version()).number != 1:  # type: ignore[union-attr]
+                await asyncio.sleep(0.01)
+    finally:
+        loop.cancel()
