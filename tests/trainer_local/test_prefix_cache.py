@@ -101,3 +101,15 @@ def test_no_room_at_all_keeps_nothing() -> None:
     insert(tree, ids(1, 2, 4))
     PrefixBudget(limit=0).trim([tree])
     assert tree.nbytes == 0 and filled(tree, ids(1, 2, 3)) == 0
+
+
+def test_recent_prompts_are_the_long_ones_used_last_within_the_budget() -> None:
+    tree = PrefixTree()
+    head = [*range(50)]
+    for last in range(60, 64):
+        insert(tree, ids(*head, *[last] * 10))
+    insert(tree, ids(99, 98))
+    filled(tree, ids(*head, *[61] * 10))
+    # The head counts once: 50 + 10 for the newest, 10 for each of the others, and 2 for the one that is too short.
+    assert tree.recent(least=20, most=50 + 10 + 10 + 2) == [[*head, *[61] * 10], [*head, *[63] * 10]]
+    assert tree.recent(least=20, most=5) == []

@@ -395,6 +395,19 @@ async def test_broken_checkpoints_are_refused_with_a_reason_and_nothing_changes(
         await client.load(0, str(adapter), live=True)
 
 
+async def test_a_new_live_version_has_read_the_long_prompts_of_the_old_one(
+    client: SglangEngine, model: Path, tmp_path: Path
+) -> None:
+    shared = prompt(1500, seed=31)
+    adapter = write_adapter(model, tmp_path / "served", seed=31)
+    await collect(client.generate([*shared, 4, 5], Sampling(max_tokens=4, ignore_eos=True)))
+    await client.load(90, str(adapter), live=True)
+    answer = await collect(client.generate([*shared, 6, 7], Sampling(max_tokens=8, ignore_eos=True)))
+    assert answer.version_numbers == {90} and answer.last.cached_tokens == 1500
+    assert close_to(answer.logprobs, Reference(model, adapter).score([*shared, 6, 7], answer.ids))
+    await client.load(0, "", live=True)
+
+
 async def test_answers_go_on_while_a_version_is_slow_to_load(
     client: SglangEngine, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

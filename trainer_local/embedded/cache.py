@@ -75,6 +75,23 @@ class PrefixTree:
             self.nbytes += fresh.nbytes
             self.changes += 1
 
+    def recent(self, least: int, most: int) -> list[list[int]]:
+        """The prompts used last, of at least `least` ids, as long as they have no more than `most` ids between them."""
+        chosen: list[list[int]] = []
+        seen: set[_Node] = set()
+        for leaf in sorted(self.leaves(), key=lambda leaf: leaf.used, reverse=True):
+            path = [leaf]
+            while path[-1].parent is not None:
+                path.append(path[-1].parent)
+            most -= sum(len(node.ids) for node in path if node not in seen)
+            if most < 0:
+                break
+            seen.update(path)
+            ids = [int(token) for node in reversed(path) for token in node.ids]
+            if len(ids) >= least:
+                chosen.append(ids)
+        return chosen
+
     def leaves(self) -> Iterator[_Node]:
         """Nodes that nothing is below."""
         stack = list(self.root.children.values())

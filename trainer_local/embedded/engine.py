@@ -16,12 +16,15 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 from trainer_local.checkpoint import CheckpointError, load_model, resolve_device, resolve_dtype
 from trainer_local.embedded.decoding import Runner
 from trainer_local.embedded.jobs import Event, Job
+from trainer_local.embedded.sampling import SamplingParams
 from trainer_local.embedded.scheduler import Scheduler
 from trainer_local.embedded.weights import UnknownVersion, Version, Versions
 from trainer_local.embedded.wire import GenerateRequest, Refused, UpdateWeights
 
 log = logging.getLogger(__name__)
 _MOST_TOPS = 1024
+_WARM_SECONDS = 10.0
+_WARM_PRIORITY = 1
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,11 +105,16 @@ class EmbeddedEngine:
         self.scheduler.stop()
         self.versions.close()
 
-    async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Job:
+    async def submit(
+        self, request: GenerateRequest, receive: Callable[[Event], None], *, version: Version | None = None
+    ) -> Job:
         """Queue a request; its events go to `receive`. Loads the version asked for if it is only on disk. Raises
         `Refused`."""
         self._check(request)
-        version = await self._version(request.version())
+        if version is None:
+            version = await self._version(request.version())
+        else:
+            self.versions.use(version)
         job = Job(request, version, receive)
         if request.rid:
             job.rid = request.rid
@@ -138,12 +146,40 @@ class EmbeddedEngine:
         if number < 0:
             raise Refused("weight_version must not be negative")
         try:
-            await asyncio.wrap_future(self.versions.load(number, wanted.model_path, live=wanted.live))
+            version = await asyncio.wrap_future(self.versions.load(number, wanted.model_path))
         except CheckpointError as error:
-            raise Refused(
-                f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
-            ) from error
+            reason = f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
+            raise Refused(reason) from error
+        try:
+            if wanted.live:
+                await self._warm(version)
+                self.versions.make_live(version)
+        finally:
+            self.versions.release(version)
         return number
+
+    async def _warm(self, version: Version) -> None:
+        """Read the long prompts of the live version's requests with the next one, so that its first chat need not."""
+        live = self.versions.acquire(None)
+        assert live is not None
+        try:
+            prompts = await asyncio.wrap_future(self.scheduler.recent_prompts(live)) if live is not version else []
+        finally:
+            self.versions.release(live)
+        nothing = SamplingParams(max_new_tokens=0)
+        jobs = []
+        try:
+            async with asyncio.timeout(_WARM_SECONDS):
+                for ids in prompts:
+                    ended = asyncio.Event()
+                    request = GenerateRequest(input_ids=ids, sampling_params=nothing, priority=_WARM_PRIORITY)
+                    jobs.append(await self.submit(request, _setter(ended), version=version))
+                    await ended.wait()
+        except (TimeoutError, Refused) as error:
+            log.info("version %d goes live with a cold cache: %s", version.number, error or "no time")
+        finally:
+            for job in jobs:
+                self.abort(job)
 
     def info(self) -> dict[str, Any]:
         """The body of `/model_info`: SGLang's fields and ours."""
@@ -220,11 +256,18 @@ class EmbeddedEngine:
 
     def _load_live(self, number: int, path: str) -> None:
         try:
-            self.versions.load(number, path, live=True).result()
+            version = self.versions.load(number, path).result()
+            self.versions.make_live(version)
+            self.versions.release(version)
         except CheckpointError as error:
             # Chat goes on with the base; the learner compares `live` with the journal and publishes again.
             self.live_error = f"version {number} should be live but cannot be loaded: {error}"
             log.error("%s; serving the base model instead", self.live_error)
+
+
+def _setter(ended: asyncio.Event) -> Callable[[Event], None]:
+    """Sets `ended` at a job's last event."""
+    return lambda event: ended.set() if event.last else None
 
 
 def _load_tokenizer(path: str) -> Any:

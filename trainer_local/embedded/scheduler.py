@@ -15,6 +15,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -34,6 +36,23 @@ _BUSY_SECONDS = 0.02  # a chunk of a prompt while answers are being decoded, or 
 _IDLE_SECONDS = 0.12  # a chunk when nobody waits for a next token
 _LEAST_CHUNK, _LARGEST_CHUNK = 16, 2048
 _LOGITS_BYTES = 64 << 20
+_LONG_PROMPT = 512  # shorter ones are computed again in no time
+_RECENT_TOKENS = 16384
+
+
+@dataclass(frozen=True)
+class _Abort:
+    """Someone wants a job to end."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
+class _Recent:
+    """Someone asks for the prompts that a version saw last."""
+
+    version: Version
+    answer: Future[list[list[int]]] = field(default_factory=Future)
 
 
 class Scheduler:
@@ -61,7 +80,7 @@ class Scheduler:
         self._budget = PrefixBudget(cache_bytes)
         self._eos = eos
         self._decode_text = decode_text
-        self._inbox: deque[tuple[str, Job]] = deque()
+        self._inbox: deque[Job | _Abort | _Recent] = deque()
         self._wake = threading.Condition()
         self._stopping = False
         self._queues = Queues()
@@ -97,14 +116,24 @@ class Scheduler:
             if self._queued.get(job.priority, 0) >= self._max_queue:
                 raise Refused(f"the engine has {self._max_queue} requests of this priority; try again later", 503)
             self._queued[job.priority] = self._queued.get(job.priority, 0) + 1
-            self._inbox.append(("submit", job))
+            self._inbox.append(job)
             self._wake.notify()
 
     def abort(self, job: Job) -> None:
         """End a job as soon as the step under way is over."""
         with self._wake:
-            self._inbox.append(("abort", job))
+            self._inbox.append(_Abort(job))
             self._wake.notify()
+
+    def recent_prompts(self, version: Version) -> Future[list[list[int]]]:
+        """The long prompts that this version saw last: what another version should know before it takes over."""
+        asked = _Recent(version)
+        with self._wake:
+            if self._stopping:
+                asked.answer.set_result([])
+            self._inbox.append(asked)
+            self._wake.notify()
+        return asked.answer
 
     def load(self) -> dict[str, int]:
         """Requests running and waiting now."""
@@ -135,18 +164,23 @@ class Scheduler:
                 return False
             commands = list(self._inbox)
             self._inbox.clear()
-        for command, job in commands:
-            if command == "submit":
-                self._queues.add(job)
-            elif not job.ended:
-                self._end(job, Event(finish={"type": "abort", "message": "aborted by the client"}))
+        for command in commands:
+            if isinstance(command, Job):
+                self._queues.add(command)
+            elif isinstance(command, _Recent):
+                command.answer.set_result(command.version.prefixes.recent(_LONG_PROMPT, _RECENT_TOKENS))
+            elif not command.job.ended:
+                self._end(command.job, Event(finish={"type": "abort", "message": "aborted by the client"}))
         return True
 
     def _close(self) -> None:
         """Tell every job that there is no engine any more."""
         with self._wake:
             self._stopping = True
-            left = [*self._queues.jobs(), *(job for command, job in self._inbox if command == "submit")]
+            left = [*self._queues.jobs(), *(command for command in self._inbox if isinstance(command, Job))]
+            for command in self._inbox:
+                if isinstance(command, _Recent):
+                    command.answer.set_result([])
             self._inbox.clear()
         gone = Event(error=Refused("the engine is stopping", 503))
         self._events.extend((job, gone) for job in left)

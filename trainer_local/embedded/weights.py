@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedModel
 
 from trainer_local.checkpoint import CheckpointError, load_version
@@ -62,7 +63,9 @@ class Versions:
         self._live = BASE
         self._paths: dict[int, str] = {}
         self._loading: dict[int, Future[Version]] = {}
-        self._loader = ThreadPoolExecutor(1, thread_name_prefix="load-weights")
+        self._loader = ThreadPoolExecutor(
+            1, thread_name_prefix="load-weights", initializer=torch.set_num_threads, initargs=(1,)
+        )
 
     @property
     def live(self) -> int:
@@ -85,14 +88,21 @@ class Versions:
             return [version.prefixes for version in self._loaded.values()]
 
     def acquire(self, number: int | None) -> Version | None:
-        """The version in memory, marked as in use until `release`; `None` if it is not in memory. `None` asks for the
-        live one."""
+        """The version in memory, marked as in use until `release`; `None` if it is not in memory.
+
+        The number `None` asks for the live one.
+        """
         with self._lock:
             version = self._loaded.get(self._live if number is None else number)
             if version is not None:
                 version.users += 1
                 version.used = time.monotonic()
             return version
+
+    def use(self, version: Version) -> None:
+        """Another request runs on this version, which is in use already."""
+        with self._lock:
+            version.users += 1
 
     def release(self, version: Version) -> None:
         """A request on this version ended."""
@@ -101,9 +111,18 @@ class Versions:
             version.used = time.monotonic()
             self._evict()
 
-    def load(self, number: int, path: str, *, live: bool) -> Future[Version]:
-        """Read a folder as version `number`, beside what is there; a failure (`CheckpointError`) changes nothing."""
-        return self._loader.submit(self._load, number, path, live)
+    def load(self, number: int, path: str) -> Future[Version]:
+        """Read a folder as version `number`, beside what is there; a failure (`CheckpointError`) changes nothing.
+
+        The version is marked as in use until `release`.
+        """
+        return self._loader.submit(self._load, number, path, True)
+
+    def make_live(self, version: Version) -> None:
+        """New requests that ask for no version get this one, which is in use."""
+        with self._lock:
+            self._loaded[version.number] = version
+            self._live = version.number
 
     def fetch(self, number: int) -> Future[Version]:
         """Bring a version that is known on disk into memory; `UnknownVersion` if it is not known."""
@@ -127,7 +146,7 @@ class Versions:
         """End the loading thread."""
         self._loader.shutdown(wait=False, cancel_futures=True)
 
-    def _load(self, number: int, path: str, live: bool) -> Version:
+    def _load(self, number: int, path: str, use: bool) -> Version:
         known = self._loaded.get(number)
         found = fingerprint(path)
         if number == BASE and path not in ("", self.base.path):
@@ -144,8 +163,7 @@ class Versions:
             version.used = time.monotonic()
             self._loaded[number] = version
             self._paths[number] = version.path
-            if live:
-                self._live = number
+            version.users += use
             self._evict(keep=number)
         return version
 
