@@ -121,7 +121,8 @@ class World:
         }
         settings = Settings(**(fields | changes))
         journal = AsyncJournal.open(settings.journal_path)
-        return cls(settings, journal, ScriptedEngine(str(policy)), prompter, create_trainer(settings))
+        trainer = create_trainer(settings) if settings.train else None
+        return cls(settings, journal, ScriptedEngine(str(policy)), prompter, trainer)  # type: ignore[arg-type]
 
     async def says(
         self, number: int, text: str, *, question: str | None = None, role: str = "user", **changes: Any
@@ -139,5 +140,6 @@ class World:
 
     async def close(self) -> None:
         """End trainer and journal."""
-        await self.trainer.close()
+        if self.settings.train:
+            await self.trainer.close()
         await self.journal.close()

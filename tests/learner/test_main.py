@@ -1,0 +1,136 @@
+"""The whole learner process, in this one, against a real engine: from recorded turns to a version that is served."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learner.main import run
+from shared.errors import ConfigError
+from shared.journal import Journal
+from shared.normalize import ChatInput
+from shared.records import NextState
+from shared.registry import create_engine
+from shared.rendering import Prompter
+from shared.settings import Settings, to_environment
+from tests.processes import Engine, run_engine
+
+from .things import turn
+
+COMPLAINTS = ("no bold please", "use plain sentences", "too long", "thanks")
+
+
+@pytest.fixture(scope="module")
+def engine(random_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with run_engine(random_policy, tmp_path_factory.mktemp("engine")) as running:
+        yield running
+
+
+def make_settings(engine: Engine, data: Path, **changes: Any) -> Settings:
+    fields: dict[str, Any] = {
+        "data": data,
+        "model": str(engine.policy),
+        "engine_url": engine.url,
+        "device": "cpu",
+        "batch_size": 4,
+        "rehearsals": 2,
+        "anchors": 2,
+        "rehearsal_max_tokens": 6,
+        "epochs": 1,
+        "lora_rank": 2,
+        "guard_max_kl": 50.0,
+    }
+    data.mkdir(parents=True, exist_ok=True)
+    return Settings(**(fields | changes))
+
+
+def record(journal: Journal, prompter: Prompter) -> None:
+    for number, text in enumerate(COMPLAINTS):
+        messages = [{"role": "user", "content": f"How much is {number} and 5?"}]
+        ids = prompter.render(ChatInput(messages=messages, tools=[], tools_json=b"")).ids()
+        made = turn(number, messages=messages, prompt_ids=ids)
+        journal.record_turn(made)
+        journal.settle(NextState(turn_id=made.turn_id, role="user", text=text))
+
+
+async def until(condition: Any, seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def test_recorded_complaints_become_a_version_that_the_engine_serves(
+    engine: Engine, prompter: Prompter, tmp_path: Path
+) -> None:
+    settings = make_settings(engine, tmp_path / "data")
+    journal = Journal.open(settings.journal_path)
+    record(journal, prompter)
+    stop = asyncio.Event()
+    process = asyncio.create_task(run(settings, stop))
+    try:
+        await until(lambda: process.done() or ((live := journal.live_version()) and live.number == 1))
+        if process.done():
+            await process
+        client = create_engine(settings)
+        assert (await client.info()).live == 1
+        await client.close()
+        row = journal.processes()["learner"]
+        assert row.pid == os.getpid()
+    finally:
+        stop.set()
+        await process
+        journal.close()
+
+
+async def test_without_training_turns_are_judged_and_no_version_is_made(
+    engine: Engine, prompter: Prompter, tmp_path: Path
+) -> None:
+    settings = make_settings(engine, tmp_path / "data", train=False)
+    journal = Journal.open(settings.journal_path)
+    record(journal, prompter)
+    stop = asyncio.Event()
+    process = asyncio.create_task(run(settings, stop))
+    try:
+        await until(lambda: process.done() or journal.ready_count() == 4)
+        await until(lambda: process.done() or journal.processes()["learner"].status["state"] == "training is off")
+        assert [version.number for version in journal.versions()] == [0]
+    finally:
+        stop.set()
+        await process
+        journal.close()
+
+
+async def test_a_setting_that_cannot_work_ends_the_process_with_the_reason(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no_such_module"):
+        await run(make_settings(engine, tmp_path / "a", judge="no_such_module:Judge"), asyncio.Event())
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await run(make_settings(engine, tmp_path / "b", anchor_prompts="/nowhere/drill.txt"), asyncio.Event())
+
+
+def test_the_process_beats_early_and_ends_cleanly_when_told(engine: Engine, tmp_path: Path) -> None:
+    settings = make_settings(engine, tmp_path / "data")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "learner.main"],
+        env=os.environ | to_environment(settings),
+        stderr=subprocess.PIPE,
+    )
+    try:
+        journal = Journal.open(settings.journal_path)
+        asyncio.run(until(lambda: process.poll() is not None or "learner" in journal.processes()))
+        assert process.poll() is None
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) >= 10
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors.decode()
+        journal.close()
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,67 @@
+"""Which samples teach under which method, and which steps may serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from learner.guard import examine, failed_step
+from learner.methods import method
+from shared.errors import ConfigError, TrainerError
+from shared.records import Sample
+from shared.trainer import Recipe, StepReport
+
+
+def sample(**changes: Any) -> Sample:
+    fields: dict[str, Any] = {
+        "sample_id": "s",
+        "turn_id": "t",
+        "policy": "policy",
+        "origin": "turn",
+        "prompt_ids": [1],
+        "response_ids": [2],
+        "logprobs": [-1.0],
+        "versions": [],
+    }
+    return Sample(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rehearse", "binary"),
+    [
+        ({"hint": "no bold", "reward": -1.0}, True, True),
+        ({"reward": -1.0}, False, True),
+        ({"reward": 1.0, "explicit": True}, True, True),
+        ({"reward": 0.0, "explicit": True}, False, False),
+        ({}, False, False),
+    ],
+)
+def test_what_teaches(changes: dict[str, Any], rehearse: bool, binary: bool) -> None:
+    assert method("rehearse").informative(sample(**changes)) is rehearse
+    assert method("binary").informative(sample(**changes)) is binary
+
+
+def test_a_method_keeps_its_own_terms() -> None:
+    rehearse, binary = (method(name).recipe(Recipe()) for name in ("rehearse", "binary"))
+    assert (rehearse.distill, rehearse.anchor, rehearse.binary) == (1.0, 1.0, 1.0)
+    assert (binary.method, binary.distill, binary.anchor, binary.binary) == ("binary", 0.0, 0.0, 1.0)
+
+
+def test_an_unknown_method_is_named_with_those_that_exist() -> None:
+    with pytest.raises(ConfigError, match="rehearse"):
+        method("magic")
+
+
+def report(**metrics: float) -> StepReport:
+    return StepReport(step=1, sample_ids=[], metrics=metrics)
+
+
+def test_the_guard_says_why() -> None:
+    assert examine(report(**{"kl/parent": 0.1}), max_kl=2.0).passed
+    far = examine(report(**{"kl/parent": 3.0}), max_kl=2.0)
+    assert not far.passed and "guard_max_kl = 2" in far.reason
+    broken = examine(report(**{"loss/total": float("nan")}), max_kl=2.0)
+    assert not broken.passed and "loss/total" in broken.reason
+    failed = failed_step(TrainerError("out of memory"))
+    assert failed.report() == {"passed": False, "reason": "out of memory"}
