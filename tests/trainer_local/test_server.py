@@ -113,10 +113,15 @@ def test_incremental_events_carry_each_token_once(url: str) -> None:
     assert found[-1]["meta_info"]["completion_tokens"] == 20
 
 
-def test_cumulative_events_repeat_what_was_sent(model: Path) -> None:
+async def test_cumulative_events_repeat_what_was_sent_and_the_client_does_not(model: Path) -> None:
     with serving(model, incremental=False) as (address, _):
-        params = {"max_new_tokens": 9, "ignore_eos": True}
-        found = events(post(address, input_ids=prompt(4), sampling_params=params, return_logprob=True, stream=True))
+        params = {"max_new_tokens": 9, "ignore_eos": True, "seed": 4}
+        body = {"input_ids": prompt(4), "sampling_params": params, "return_logprob": True, "stream": True}
+        found = events(await asyncio.to_thread(post, address, **body))
+        client = SglangEngine(address)
+        answer = await collect(client.generate(prompt(4), Sampling(max_tokens=9, ignore_eos=True, seed=4)))
+        await client.close()
+        assert answer.ids == found[-1]["output_ids"]
     ids = [event["output_ids"] for event in found]
     assert len(ids[-1]) == 9 and all(later[: len(earlier)] == earlier for earlier, later in pairwise(ids))
     assert all(len(event["meta_info"]["output_token_logprobs"]) == len(event["output_ids"]) for event in found)

@@ -32,8 +32,8 @@ from trainer_local.embedded.wire import Refused
 
 log = logging.getLogger(__name__)
 
-_BUSY_SECONDS = 0.02  # a chunk of a prompt while answers are being decoded, or ahead of chat
-_IDLE_SECONDS = 0.12  # a chunk when nobody waits for a next token
+_BUSY_SECONDS = 0.02  # a chunk of a prompt while somebody else waits
+_IDLE_SECONDS = 0.12  # a chunk when nobody does
 _LEAST_CHUNK, _LARGEST_CHUNK = 16, 2048
 _LOGITS_BYTES = 64 << 20
 _LONG_PROMPT = 512  # shorter ones are computed again in no time
@@ -224,7 +224,7 @@ class Scheduler:
         decoding = [job for job in queue.running if job.prefilled]
         prompts = queue.prompts(self._max_batch)
         if prompts:
-            busy = decoding or self._queues.chat_waits(queue)
+            busy = decoding or len(prompts) > 1 or self._queues.chat_waits(queue)
             self._guarded(self._prefill, prompts, _BUSY_SECONDS if busy else _IDLE_SECONDS)
         decoding.sort(key=lambda job: job.version.number)
         for _, group in groupby(decoding, key=lambda job: id(job.version)):
