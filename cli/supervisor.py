@@ -59,7 +59,7 @@ class Supervisor:
             Child(
                 role,
                 self._command(role),
-                environment=os.environ | to_environment(self.settings) | {FILE_VARIABLE: os.devnull},
+                environment=os.environ | to_environment(self.settings) | quiet(self.settings),
                 logs=data / "logs",
                 say=say,
                 settled=self.ready,
@@ -232,6 +232,19 @@ class Supervisor:
                     if not silent:
                         self._say(f"supervisor: {error}")
                     silent = True
+
+
+def quiet(settings: Settings) -> dict[str, str]:
+    """What keeps libraries from talking to other machines by themselves, and our file from being read twice."""
+    variables = {
+        FILE_VARIABLE: os.devnull,
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_TELEMETRY": "False",
+    }
+    if Path(settings.model).is_dir() and Path(settings.tokenizer_path).is_dir():
+        variables["HF_HUB_OFFLINE"] = "1"
+    return variables
 
 
 async def _ticks(seconds: float = POLL_SECONDS) -> AsyncIterator[None]:
