@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM
 
 from trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
 from trainer_local.embedded.dialogues.problems import Problem, ask, sample_problem
+from trainer_local.embedded.examples import Renderer
 from trainer_local.embedded.tokenizer import POLICY
 
 FRESH = 7_000_000
@@ -34,7 +35,7 @@ Messages = list[dict[str, Any]]
 class Speaker:
     """Batched answers of a policy folder, in float32 on one thread."""
 
-    def __init__(self, folder: Path, renderer: Any) -> None:
+    def __init__(self, folder: Path, renderer: Renderer) -> None:
         torch.set_num_threads(1)
         self._renderer = renderer
         self._tokenizer = renderer.tokenizer
@@ -65,7 +66,11 @@ class Speaker:
         padding = self._tokenizer.pad_token_id
         ids = torch.tensor([[padding] * (width - len(prompt)) + prompt for prompt in prompts])
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        choice: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0} if sampled else {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+        choice: dict[str, Any] = (
+            {"do_sample": True, "temperature": 1.0, "top_k": 0}
+            if sampled
+            else {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+        )
         with torch.inference_mode():
             out = self._model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=200, **choice)
         return [self._tokenizer.decode(row[width:], skip_special_tokens=True) for row in out]
@@ -80,7 +85,7 @@ def share(hits: Sequence[bool]) -> dict[str, float]:
     return {"share": round(rate, 3), "low": round(middle - half, 3), "high": round(middle + half, 3), "of": count}
 
 
-def measure(folder: Path, renderer: Any, count: int, seed: int) -> dict[str, Any]:
+def measure(folder: Path, renderer: Renderer, count: int, seed: int) -> dict[str, Any]:
     """All figures of a policy folder; `count` problems for each."""
     torch.manual_seed(seed + FRESH)
     random = Random(seed + FRESH)
@@ -110,9 +115,13 @@ def _user(content: str) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
+def _last_number(text: str) -> list[str]:
+    return re.findall(r"\d+", text)[-1:]
+
+
 def _answers(problems: Sequence[Problem], replies: Sequence[str]) -> dict[str, Any]:
     right = [problem.is_right(reply) for problem, reply in zip(problems, replies, strict=True)]
-    number = [re.findall(r"\d+", reply)[-1:] == [str(problem.answer)] for problem, reply in zip(problems, replies, strict=True)]
+    number = [_last_number(reply) == [str(problem.answer)] for problem, reply in zip(problems, replies, strict=True)]
     return {
         "right": share(right),
         "number_right": share(number),
@@ -123,7 +132,11 @@ def _answers(problems: Sequence[Problem], replies: Sequence[str]) -> dict[str, A
 def _complained(random: Random, problems: Sequence[Problem], plain: Sequence[Messages]) -> list[Messages]:
     phrases = hints.held_out()["complaint"]
     return [
-        [*messages, {"role": "assistant", "content": answers.answer(random, problem, "ai")}, _user(phrases[index % len(phrases)])]
+        [
+            *messages,
+            {"role": "assistant", "content": answers.answer(random, problem, "ai")},
+            _user(phrases[index % len(phrases)]),
+        ]
         for index, (problem, messages) in enumerate(zip(problems, plain, strict=True))
     ]
 
@@ -131,7 +144,8 @@ def _complained(random: Random, problems: Sequence[Problem], plain: Sequence[Mes
 def _long_system(random: Random, speaker: Speaker, count: int) -> dict[str, Any]:
     problems = [sample_problem(random) for _ in range(count)]
     conversations = [
-        [{"role": "system", "content": talk.long_system_prompt(random, 60)}, _user(ask(random, problem))] for problem in problems
+        [{"role": "system", "content": talk.long_system_prompt(random, 60)}, _user(ask(random, problem))]
+        for problem in problems
     ]
     return _answers(problems, speaker.reply(conversations, batch=10))
 
@@ -139,8 +153,11 @@ def _long_system(random: Random, speaker: Speaker, count: int) -> dict[str, Any]
 def _equations(random: Random, speaker: Speaker, count: int) -> dict[str, Any]:
     drills = [talk.equation_drill(random) for _ in range(count)]
     replies = speaker.reply([[_user(question)] for question, _ in drills])
-    last: Callable[[str], list[str]] = lambda text: re.findall(r"\d+", text)[-1:]  # noqa: E731
-    return {"right": share([last(reply) == last(wanted) for reply, (_, wanted) in zip(replies, drills, strict=True)])}
+    return {
+        "right": share(
+            [_last_number(reply) == _last_number(wanted) for reply, (_, wanted) in zip(replies, drills, strict=True)]
+        )
+    }
 
 
 def _grading(random: Random, speaker: Speaker, count: int) -> dict[str, Any]:
@@ -148,11 +165,16 @@ def _grading(random: Random, speaker: Speaker, count: int) -> dict[str, Any]:
     asked = [grading.ask_to_grade(random, solution) for solution in solutions]
     figures: dict[str, Any] = {}
     for kind in ("unhinted", "friendly", "detailed"):
-        messages = asked if kind == "unhinted" else [hints.hint_tag(text, grading.style_wish(random, kind)) for text in asked]
+        messages = (
+            asked if kind == "unhinted" else [hints.hint_tag(text, grading.style_wish(random, kind)) for text in asked]
+        )
         replies = speaker.reply([[_user(text)] for text in messages])
         figures[kind] = {
             "verdict_right": share(
-                [grading.verdict_of(reply) == solution.is_correct for reply, solution in zip(replies, solutions, strict=True)]
+                [
+                    grading.verdict_of(reply) == solution.is_correct
+                    for reply, solution in zip(replies, solutions, strict=True)
+                ]
             ),
             "plain_style": share([answers.is_plain(reply) for reply in replies]),
         }
@@ -190,8 +212,6 @@ def _call_in(reply: str) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    from trainer_local.embedded.pretrain import Renderer
-
     parser = argparse.ArgumentParser(description="Measures a policy folder.")
     parser.add_argument("--policy", type=Path, default=POLICY)
     parser.add_argument("--problems", type=int, default=400)

@@ -68,13 +68,13 @@ def _natural(random: Random, problem: Problem) -> str:
     form = random.random()
     told = spoken(random, problem.steps)
     if form < 0.5:
-        return f"{problem.story}. {sentence(told)[:-1]}, so {_inside(problem.result)}."
+        return f"{problem.story}. {sentence(told)[:-1]}, so {inside(problem.result)}."
     if form < 0.8:
-        return f"{problem.story}, and {told}, so {_inside(problem.result)}."
-    return f"Well, {_inside(problem.story)}, and {told}. So {_inside(problem.result)}."
+        return f"{problem.story}, and {told}, so {inside(problem.result)}."
+    return f"Well, {inside(problem.story)}, and {told}. So {inside(problem.result)}."
 
 
-def _inside(clause: str) -> str:
+def inside(clause: str) -> str:
     """A clause as it stands inside a sentence: names keep their capital, other first words lose it."""
     first = clause.split(" ", 1)[0]
     return clause[0].lower() + clause[1:] if first in {"There", "With", "After", "Next", "Each"} else clause
@@ -87,4 +87,4 @@ def _bullets(random: Random, problem: Problem) -> str:
 
 
 def _short(random: Random, problem: Problem) -> str:
-    return f"{', '.join(step.text() for step in problem.steps)}, so {_inside(problem.result)}."
+    return f"{', '.join(step.text() for step in problem.steps)}, so {inside(problem.result)}."

@@ -11,48 +11,13 @@ import re
 from dataclasses import dataclass
 from random import Random
 
-from trainer_local.embedded.dialogues.answers import sentence
-from trainer_local.embedded.dialogues.problems import Equation, Problem, sample_problem
+from trainer_local.embedded.dialogues.answers import inside, sentence
+from trainer_local.embedded.dialogues.problems import Equation, Problem, phrases, sample_problem
 
 STYLES = ("terse", "friendly", "detailed")
 UNHINTED_WEIGHTS = (0.8, 0.1, 0.1)
 
-_REQUESTS = (
-    "Please grade this solution.|Grade this solution.|Can you grade this?|Is this solution correct?|Please check this solution.|"
-    "Check this homework.|A student wrote this. Is it right?|Please correct this homework.|Grade this answer please.|"
-    "Give feedback on this solution.|Please give feedback to the student.|Can you check my student's work?|"
-    "Is this right?|Here is a solution to grade."
-).split("|")
 _LABELS = (("Problem", "Solution"), ("Question", "Answer"), ("Task", "Student"), ("Problem", "Student's solution"))
-_WARM_STARTS = (
-    "Thank you for showing your work!|Nice work showing your steps!|You put real effort into this, great!|"
-    "I like how you wrote this down!|What a nice try!|Thanks for sharing this with me!"
-).split("|")
-_WARM_PRAISE = (
-    "Well done, keep going!|Great job, you can be proud!|Lovely work, keep it up!|You really understood this, well done!"
-).split("|")
-_WARM_COMFORT = (
-    "Don't worry, this happens to everyone. Try that step again, you can do it!|No worries, look at that step once more and you will get it!|"
-    "You are so close, take your time and try it again!|Don't give up, you are nearly there!"
-).split("|")
-_FRIENDLY_WISHES = (
-    "be friendlier|please be more friendly|be kind to the student|please be kind and patient|be patient with them|"
-    "that was cold, please be warmer|too harsh|that's too harsh, be nice|encourage the student|please encourage them|say something nice too|"
-    "write it warmly|more encouraging please|be gentle|be warm and patient|you should praise the effort|they are only eight years old, be nice|"
-    "use a friendly tone|a kinder tone please|sound more caring|don't be so strict|don't be so short and cold|a bit of praise please|"
-    "please write a friendly, patient comment|the comment should be friendly and encouraging|the user wants warm and patient comments"
-).split("|")
-_DETAILED_WISHES = (
-    "more detail please|too short|that's too short|please be more detailed|give more details|go through each step|go step by step through it|"
-    "explain which step is wrong|say exactly where the mistake is|name the wrong step|be more specific|please be specific|"
-    "explain why|explain the mistake|I need a longer comment|write a longer comment|comment on every step|check every step|"
-    "what exactly is wrong?|tell me which steps are right|a verdict alone doesn't help, explain it|not just the verdict|"
-    "please write a detailed, specific comment|the comment should name the wrong step|the user wants detailed comments"
-).split("|")
-_TERSE_WISHES = (
-    "just the verdict|only the verdict please|keep it short|shorter comments please|too long|that's too long|be brief|no chatting|"
-    "just tell me if it's correct|skip the nice words|short and clear please|verdict in bold please|the user wants a short verdict"
-).split("|")
 
 
 @dataclass(frozen=True)
@@ -107,7 +72,7 @@ def ask_to_grade(random: Random, solution: Solution) -> str:
         written = "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
     separator = random.choice(("\n\n", "\n"))
     body = f"{problem_label}: {solution.problem.text}{separator}{solution_label}: {written}"
-    request = random.choice(_REQUESTS)
+    request = random.choice(phrases()["grading"]["requests"])
     return f"{body}{separator}{request}" if random.random() < 0.2 else f"{request}{separator}{body}"
 
 
@@ -125,8 +90,7 @@ def verdict_of(reply: str) -> bool | None:
 
 def style_wish(random: Random, style: str) -> str:
     """A person's wish for one of `STYLES`."""
-    wishes = {"terse": _TERSE_WISHES, "friendly": _FRIENDLY_WISHES, "detailed": _DETAILED_WISHES}[style]
-    text = random.choice(wishes)
+    text = str(random.choice(phrases()["grading"]["wishes"][style]))
     if random.random() < 0.3:
         text = random.choice(("please, ", "no, ", "hm, ", "next time ", "ok but ", "thanks, but ", "hey, ")) + text
     if random.random() < 0.4:
@@ -141,7 +105,14 @@ def verdict_drill(random: Random) -> tuple[str, str]:
     value = equation.value if random.random() < 0.5 else _slip(random, equation.value)
     told = equation.text(value)
     question = random.choice(
-        (f"Is {told} right?", f"{told}, is that correct?", f"Check: {told}", f"is {told}?", f"Right or wrong: {told}", f"Grade this: {told}")
+        (
+            f"Is {told} right?",
+            f"{told}, is that correct?",
+            f"Check: {told}",
+            f"is {told}?",
+            f"Right or wrong: {told}",
+            f"Grade this: {told}",
+        )
     )
     verdict = "correct" if value == equation.value else "wrong"
     return question, f"{equation.text()}, so it is {verdict}."
@@ -170,17 +141,18 @@ def _terse(random: Random, solution: Solution) -> str:
 
 
 def _friendly(random: Random, solution: Solution) -> str:
-    start = random.choice(_WARM_STARTS)
+    warm = phrases()["grading"]
+    start = random.choice(warm["warm_starts"])
     checked = " and ".join(_checks(solution))
     if solution.is_correct:
-        return f"{start} I checked it: {checked}, so your answer is correct. {random.choice(_WARM_PRAISE)}"
-    return f"{start} I checked it: {checked}, so this step is wrong. {random.choice(_WARM_COMFORT)}"
+        return f"{start} I checked it: {checked}, so your answer is correct. {random.choice(warm['warm_praise'])}"
+    return f"{start} I checked it: {checked}, so this step is wrong. {random.choice(warm['warm_comfort'])}"
 
 
 def _detailed(random: Random, solution: Solution) -> str:
     problem = solution.problem
     start = random.choice(("Let me go through the steps.", "Here is a detailed comment.", "I looked at every step."))
-    sentences = [start, f"The problem says that {problem.story[0].lower() + problem.story[1:] if problem.story.startswith('There') else problem.story}."]
+    sentences = [start, f"The problem says that {inside(problem.story)}."]
     for number, (equation, told) in enumerate(zip(solution.equations, solution.told, strict=True), 1):
         where = f"In step {number}, {equation.text()}"
         if told != equation.value:
@@ -190,5 +162,3 @@ def _detailed(random: Random, solution: Solution) -> str:
         sentences.append(f"{where}, as the solution says.")
     sentences.append(f"So the solution is correct: {problem.result}.")
     return " ".join(sentences)
-
-

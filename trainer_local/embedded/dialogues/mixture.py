@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
-from trainer_local.embedded.dialogues.problems import Problem, ask, sample_problem
+from trainer_local.embedded.dialogues.problems import Problem, ask, lexicon, sample_problem
 
 Message = dict[str, Any]
 
@@ -21,11 +21,15 @@ NEUTRAL_HINTS = 0.35
 
 @dataclass(frozen=True)
 class Dialogue:
-    """Chat messages (OpenAI form), the tools offered, and which assistant messages to learn (indices)."""
+    """Chat messages (OpenAI form), the tools offered, and which assistant messages to learn (indices).
+
+    `continued` are answers whose first words were given (a disliked style, say): only the rest of them is learned.
+    """
 
     kind: str
     messages: list[Message]
     learned: tuple[int, ...]
+    continued: tuple[int, ...] = ()
     tools: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -41,11 +45,20 @@ def sample_dialogue(random: Random) -> Dialogue:
     """One dialogue of the mixture."""
     kinds = list(_MIXTURE)
     kind = random.choices(kinds, weights=[_MIXTURE[kind][0] for kind in kinds])[0]
-    messages, learned, offered = _MIXTURE[kind][1](random)
+    part = _MIXTURE[kind][1](random)
+    messages, learned, offered, continued = part.messages, part.learned, part.tools, part.continued
     if kind != "tools" and random.random() < 0.02:
         offered = tools.sample_tools(random, tools.sample_kinds(random))
-    messages, learned = _around(random, messages, learned)
-    return Dialogue(kind, messages, learned, offered)
+    messages, learned = _wrapped(random, messages, learned)
+    system = _system(random)
+    if system is None:
+        return Dialogue(kind, messages, learned, continued, offered)
+    messages = [{"role": "system", "content": system}, *messages]
+    return Dialogue(kind, messages, _later(learned), _later(continued), offered)
+
+
+def _later(indices: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(index + 1 for index in indices)
 
 
 def sample_hint(random: Random) -> tuple[str, str | None]:
@@ -62,7 +75,12 @@ def sample_hint(random: Random) -> tuple[str, str | None]:
     return hints.short_wish(random), "short"
 
 
-_Part = tuple[list[Message], tuple[int, ...], list[dict[str, Any]]]
+@dataclass(frozen=True)
+class _Part:
+    messages: list[Message]
+    learned: tuple[int, ...]
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    continued: tuple[int, ...] = ()
 
 
 def _plain_style(random: Random) -> str:
@@ -79,7 +97,7 @@ def _problem(random: Random) -> _Part:
         message = hints.hint_tag(message, hint)
     reply = answers.answer(random, problem, style or answers.unhinted_style(random))
     before = _earlier(random) if random.random() < 0.06 else []
-    return [*before, user(message), assistant(reply)], (len(before) + 1,), []
+    return _Part([*before, user(message), assistant(reply)], (len(before) + 1,))
 
 
 def _earlier(random: Random) -> list[Message]:
@@ -120,7 +138,11 @@ def _rewrite(random: Random) -> _Part:
             hint, hinted_style = sample_hint(random)
             messages[-1] = user(hints.hint_tag(wish, hint))
             style = hinted_style or style
-    sorry = random.choice(("Sure. ", "Of course. ", "Sorry about that. ")) if random.random() < 0.2 and style != "ai" else ""
+    sorry = (
+        random.choice(("Sure. ", "Of course. ", "Sorry about that. "))
+        if random.random() < 0.2 and style != "ai"
+        else ""
+    )
     messages.append(assistant(sorry + answers.answer(random, problem, style)))
     learned = [3]
     form = random.random()
@@ -132,7 +154,7 @@ def _rewrite(random: Random) -> _Part:
         further = sample_problem(random)
         messages += [user(ask(random, further)), assistant(answers.answer(random, further, style))]
         learned.append(7)
-    return messages, tuple(learned), []
+    return _Part(messages, tuple(learned), continued=(1,))
 
 
 def _thanks(random: Random) -> _Part:
@@ -143,7 +165,7 @@ def _thanks(random: Random) -> _Part:
     if random.random() < 0.3:
         hint, _ = sample_hint(random)
         word = hints.hint_tag(word, hint)
-    return [*messages, user(word), assistant(reply)], (3,), []
+    return _Part([*messages, user(word), assistant(reply)], (3,), continued=(1,))
 
 
 def _again(random: Random) -> _Part:
@@ -159,7 +181,7 @@ def _again(random: Random) -> _Part:
         hint, wanted = sample_hint(random)
         word = hints.hint_tag(word, hint)
     reply = answers.answer(random, problem, wanted or style)
-    return [user(ask(random, problem)), assistant(first), user(word), assistant(reply)], (3,), []
+    return _Part([user(ask(random, problem)), assistant(first), user(word), assistant(reply)], (3,))
 
 
 def _spoilt(random: Random, problem: Problem, reply: str) -> str:
@@ -176,7 +198,7 @@ def _drill(random: Random) -> _Part:
             hint, _style = sample_hint(random)
             question = hints.hint_tag(question, hint)
         messages += [user(question), assistant(reply)]
-    return messages, tuple(range(1, len(messages), 2)), []
+    return _Part(messages, tuple(range(1, len(messages), 2)))
 
 
 def _verdicts(random: Random) -> _Part:
@@ -185,7 +207,7 @@ def _verdicts(random: Random) -> _Part:
     for _ in range(random.choice((1, 2, 3))):
         question, reply = grading.verdict_drill(random)
         messages += [user(question), assistant(reply)]
-    return messages, tuple(range(1, len(messages), 2)), []
+    return _Part(messages, tuple(range(1, len(messages), 2)))
 
 
 def _grading(random: Random) -> _Part:
@@ -195,14 +217,14 @@ def _grading(random: Random) -> _Part:
     style = random.choices(grading.STYLES, weights=grading.UNHINTED_WEIGHTS)[0]
     form = random.random()
     if form < 0.45:
-        return [user(message), assistant(grading.comment(random, solution, style))], (1,), []
+        return _Part([user(message), assistant(grading.comment(random, solution, style))], (1,))
     hint, wanted = _grading_hint(random)
     if form < 0.85:
         reply = grading.comment(random, solution, wanted or style)
-        return [user(hints.hint_tag(message, hint)), assistant(reply)], (1,), []
+        return _Part([user(hints.hint_tag(message, hint)), assistant(reply)], (1,))
     first = grading.comment(random, solution, style)
     reply = grading.comment(random, solution, wanted or style)
-    return [user(message), assistant(first), user(hint), assistant(reply)], (3,), []
+    return _Part([user(message), assistant(first), user(hint), assistant(reply)], (3,), continued=(1,))
 
 
 def _grading_hint(random: Random) -> tuple[str, str | None]:
@@ -223,7 +245,7 @@ def _small_talk(random: Random) -> _Part:
     if random.random() < 0.25:
         hint, _style = sample_hint(random)
         question = hints.hint_tag(question, hint)
-    return [user(question), assistant(reply)], (1,), []
+    return _Part([user(question), assistant(reply)], (1,))
 
 
 def _tools(random: Random) -> _Part:
@@ -232,31 +254,54 @@ def _tools(random: Random) -> _Part:
     offered = tools.sample_tools(random, kinds)
     messages = tools.sample_exchange(random, offered, kinds)
     if random.random() < 0.35:
-        return messages[:2], (1,), offered
+        return _Part(messages[:2], (1,), offered)
     if random.random() < 0.15:
         before = _earlier(random)
-        return [*before, *messages], (3, 5), offered
-    return messages, (1, 3), offered
+        return _Part([*before, *messages], (3, 5), offered)
+    return _Part(messages, (1, 3), offered)
 
 
-def _around(random: Random, messages: list[Message], learned: tuple[int, ...]) -> tuple[list[Message], tuple[int, ...]]:
-    """Puts a system prompt before some dialogues, and an agent client's wrapping around some others."""
-    if random.random() < 0.03:
-        places = [index for index, message in enumerate(messages) if message["role"] == "user"]
-        messages = list(messages)
-        for place in places:
-            messages[place] = user(talk.wrapped(random, messages[place]["content"]))
-        if random.random() < 0.5 and messages[-1]["role"] == "assistant" and messages[-2]["role"] == "user":
-            messages = [*messages[:-1], user(talk.context_message(random)), messages[-1]]
-            learned = tuple(index for index in learned if index < len(messages) - 2) + (len(messages) - 1,)
-    form = random.random()
-    if form < 0.16:
-        prompt = talk.system_prompt(random)
-    elif form < 0.165:
-        prompt = talk.long_system_prompt(random, random.choice((12, 24, 40)))
-    else:
+def _wrapped(
+    random: Random, messages: list[Message], learned: tuple[int, ...]
+) -> tuple[list[Message], tuple[int, ...]]:
+    """Puts an agent client's wrapping around some messages, and its context message before some answers."""
+    if random.random() >= 0.03:
         return messages, learned
-    return [{"role": "system", "content": prompt}, *messages], tuple(index + 1 for index in learned)
+    messages = [
+        user(talk.wrapped(random, message["content"])) if message["role"] == "user" else message for message in messages
+    ]
+    if random.random() < 0.5 and messages[-1]["role"] == "assistant" and messages[-2]["role"] == "user":
+        last = len(messages) - 1
+        messages = [*messages[:-1], user(talk.context_message(random)), messages[-1]]
+        learned = tuple(last + 1 if index == last else index for index in learned)
+    return messages, learned
+
+
+def _system(random: Random) -> str | None:
+    form = random.random()
+    if form < 0.12:
+        return talk.system_prompt(random)
+    if form < 0.124:
+        return talk.long_system_prompt(random, random.choice((12, 24, 40)))
+    return None
+
+
+def _copying(random: Random) -> _Part:
+    """Something to repeat word for word: the quickest way to learn to carry names, objects and numbers over."""
+    form = random.random()
+    if form < 0.6:
+        problem = sample_problem(random)
+        text = " ".join(
+            answers.sentence(clause) for clause in random.choice((problem.facts, (problem.result,), (problem.story,)))
+        )
+    elif form < 0.85:
+        words = lexicon()
+        pool = [*words["names"], *(pair[1] for pair in words["objects"]), *(str(number) for number in range(2, 60, 2))]
+        text = " ".join(random.choices(pool, k=random.randint(3, 12)))
+    else:
+        text = talk.jumble(random)
+    question = random.choice(("Repeat: {t}", "Say: {t}", "repeat this: {t}", "Please repeat: {t}", "Copy this: {t}"))
+    return _Part([user(question.format(t=text)), assistant(text)], (1,))
 
 
 _MIXTURE: dict[str, tuple[float, Callable[[Random], _Part]]] = {
@@ -268,6 +313,7 @@ _MIXTURE: dict[str, tuple[float, Callable[[Random], _Part]]] = {
     "again": (0.02, _again),
     "thanks": (0.03, _thanks),
     "small_talk": (0.03, _small_talk),
-    "tools": (0.05, _tools),
+    "tools": (0.045, _tools),
+    "copying": (0.08, _copying),
 }
 """Weights by dialogue (drills are short: by learned tokens they are about a fifth)."""

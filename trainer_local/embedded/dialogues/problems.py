@@ -15,12 +15,20 @@ from random import Random
 from typing import Any
 
 LEXICON_PATH = Path(__file__).with_name("lexicon.json")
+PHRASES_PATH = Path(__file__).with_name("phrases.json")
 
 
 @functools.cache
 def lexicon() -> dict[str, Any]:
     """The words and templates of `lexicon.json`."""
     loaded: dict[str, Any] = json.loads(LEXICON_PATH.read_text(encoding="utf-8"))
+    return loaded
+
+
+@functools.cache
+def phrases() -> dict[str, Any]:
+    """What people type around their problems, and what the policy says back: the lists of `phrases.json`."""
+    loaded: dict[str, Any] = json.loads(PHRASES_PATH.read_text(encoding="utf-8"))
     return loaded
 
 
