@@ -61,10 +61,14 @@ def record(journal: Journal, prompter: Prompter) -> None:
         journal.settle(NextState(turn_id=made.turn_id, role="user", text=text))
 
 
-async def until(condition: Any, seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.05)
+async def until(condition: Any, journal: Journal, seconds: float = 90.0) -> None:
+    """Wait for `condition`; when it does not come, say what the learner was doing."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pytest.fail(f"after {seconds:.0f} s the learner says {journal.processes()} and the journal {journal.status()}")
 
 
 async def test_recorded_complaints_become_a_version_that_the_engine_serves(
@@ -76,7 +80,7 @@ async def test_recorded_complaints_become_a_version_that_the_engine_serves(
     stop = asyncio.Event()
     process = asyncio.create_task(run(settings, stop))
     try:
-        await until(lambda: process.done() or ((live := journal.live_version()) and live.number == 1))
+        await until(lambda: process.done() or ((live := journal.live_version()) and live.number == 1), journal)
         if process.done():
             await process
         client = create_engine(settings)
@@ -99,8 +103,10 @@ async def test_without_training_turns_are_judged_and_no_version_is_made(
     stop = asyncio.Event()
     process = asyncio.create_task(run(settings, stop))
     try:
-        await until(lambda: process.done() or journal.ready_count() == 4)
-        await until(lambda: process.done() or journal.processes()["learner"].status["state"] == "training is off")
+        await until(lambda: process.done() or journal.ready_count() == 4, journal)
+        await until(
+            lambda: process.done() or journal.processes()["learner"].status["state"] == "training is off", journal
+        )
         assert [version.number for version in journal.versions()] == [0]
     finally:
         stop.set()
@@ -124,7 +130,7 @@ def test_the_process_beats_early_and_ends_cleanly_when_told(engine: Engine, tmp_
     )
     try:
         journal = Journal.open(settings.journal_path)
-        asyncio.run(until(lambda: process.poll() is not None or "learner" in journal.processes()))
+        asyncio.run(until(lambda: process.poll() is not None or "learner" in journal.processes(), journal))
         assert process.poll() is None
         assert os.getpriority(os.PRIO_PROCESS, process.pid) >= 10
         process.send_signal(signal.SIGTERM)
