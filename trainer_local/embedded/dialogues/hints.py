@@ -26,14 +26,17 @@ def hint_tag(message: str, hint: str) -> str:
 def complaint(random: Random) -> str:
     """Somebody who wants neither bold nor numbered steps: plain sentences."""
     style = phrases()["style"]
-    return _typed(
-        random, _compose(random, _bans(random), random.choice(style["plain"]), random.choice(style["plain_reasons"]))
-    )
+    if random.random() < 0.3:
+        return _typed(random, random.choice(style["complaints"]))
+    reason = random.choice(style["plain_reasons"])
+    return _typed(random, _compose(random, _bans(random), random.choice(style["plain"]), reason))
 
 
 def opposite(random: Random) -> str:
     """Somebody who wants bold, numbered steps and the rest of the AI style."""
     style = phrases()["style"]
+    if random.random() < 0.3:
+        return _typed(random, random.choice(style["wishes"]))
     wanted = random.choice(style["wanted"])
     if random.random() < 0.35:
         wanted = f"{wanted} and {random.choice(style['wanted'])}"
@@ -81,7 +84,7 @@ def _bans(random: Random) -> str:
         thing = f"{thing} {random.choice(('and', 'or'))} {random.choice(style['things'])}"
     elif form < 0.37:
         thing = f"{thing}, {random.choice(style['things'])} and {random.choice(style['things'])}"
-    return random.choice(style["bans"]).format(x=thing)
+    return str(random.choice(style["bans"])).format(x=thing)
 
 
 def _compose(random: Random, against: str, wish: str, reason: str) -> str:

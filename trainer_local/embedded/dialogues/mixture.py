@@ -125,36 +125,38 @@ def _wish(random: Random) -> tuple[str, str, str]:
 
 
 def _rewrite(random: Random) -> _Part:
-    """An answer, a wish about its style as the next user turn, the rewrite; sometimes thanks and a further problem."""
+    """An answer, a wish about its style as the next user turn, the rewrite; sometimes a wish that had to be said twice,
+    thanks, and a further problem.
+    """
     problem = sample_problem(random)
     disliked, wish, style = _wish(random)
-    first = answers.answer(random, problem, disliked)
-    messages = [user(ask(random, problem)), assistant(first), user(wish)]
-    if random.random() < 0.25:
-        other_hint = random.random()
-        if other_hint < 0.5:
-            messages[-1] = user(hints.hint_tag(wish, wish if random.random() < 0.5 else hints.neutral(random)))
-        else:
-            hint, hinted_style = sample_hint(random)
-            messages[-1] = user(hints.hint_tag(wish, hint))
-            style = hinted_style or style
-    sorry = (
-        random.choice(("Sure. ", "Of course. ", "Sorry about that. "))
-        if random.random() < 0.2 and style != "ai"
-        else ""
-    )
-    messages.append(assistant(sorry + answers.answer(random, problem, style)))
-    learned = [3]
+    messages = [user(ask(random, problem)), assistant(answers.answer(random, problem, disliked))]
+    continued = [1]
+    if disliked != style and random.random() < 0.2:
+        messages += [user(wish), assistant(answers.answer(random, problem, disliked))]
+        continued.append(3)
+        wish = hints.complaint(random) if style in {"natural", "short"} else wish
     form = random.random()
-    if form < 0.25:
+    if form < 0.12:
+        wish = hints.hint_tag(wish, wish if random.random() < 0.5 else hints.neutral(random))
+    elif form < 0.25:
+        hint, hinted_style = sample_hint(random)
+        wish = hints.hint_tag(wish, hint)
+        style = hinted_style or style
+    sorry = random.choice(("Sure. ", "Of course. ", "Sorry about that. ")) if random.random() < 0.2 else ""
+    rewrite = answers.answer(random, problem, style)
+    messages += [user(wish), assistant(rewrite if style == "ai" else sorry + rewrite)]
+    learned = [len(messages) - 1]
+    form = random.random()
+    if form < 0.3:
         thanks, welcome = talk.acknowledgement(random)
         messages += [user(thanks), assistant(welcome)]
-        learned.append(5)
+        learned.append(len(messages) - 1)
     if form < 0.15:
         further = sample_problem(random)
         messages += [user(ask(random, further)), assistant(answers.answer(random, further, style))]
-        learned.append(7)
-    return _Part(messages, tuple(learned), continued=(1,))
+        learned.append(len(messages) - 1)
+    return _Part(messages, tuple(learned), continued=tuple(continued))
 
 
 def _thanks(random: Random) -> _Part:
