@@ -1,9 +1,6 @@
 """The learner loop: ready samples become a step, a step becomes a version, at once.
 
-What a step takes: the oldest `batch_size` ready samples, informative or not: a user who is content is practised for
-too. Under `rehearse` there is no update before the first signal that can teach (a hint, or an explicit reward): until
-then samples wait in the journal, and the first update takes all that wait, since their prompts count as earlier
-prompts and none may be lost.
+What a step takes is in `learner.batch`, what makes a version of it in `learner.versions`.
 """
 
 from __future__ import annotations
@@ -14,15 +11,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from learner import guard, hints
-from learner.judge.signals import version_lag
+from learner import guard
+from learner.batch import Batch, Batches
 from learner.methods import Method, method
 from learner.progress import Progress
 from learner.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts
 from learner.versions import Versions
 from shared.errors import EngineError, JournalError, OpenClawRLError, TrainerError
 from shared.journal import AsyncJournal
-from shared.records import PolicyVersion, Quarantine, Sample
+from shared.records import PolicyVersion, Sample
 from shared.rendering import Prompter
 from shared.settings import Settings
 from shared.trainer import StepReport, Trainer
@@ -33,7 +30,6 @@ POLL = 0.5
 _RETRY = 1.0
 _LONGEST_RETRY = 30.0
 _TRIES = 2
-_WAITING_AT_MOST = 4096
 
 
 class Learner:
@@ -64,6 +60,7 @@ class Learner:
         self._wake = wake or asyncio.Event()
         self._in_flight = in_flight if in_flight is not None else set()
         self._method: Method = method(settings.method)
+        self._batches = Batches(journal, settings, self._method)
         self._failures: dict[tuple[str, ...], int] = {}
 
     async def run(self) -> None:
@@ -82,7 +79,6 @@ class Learner:
                 pause = min(2 * pause, _LONGEST_RETRY)
                 continue
             if not worked:
-                self._wake.clear()
                 try:
                     async with asyncio.timeout(POLL):
                         await self._wake.wait()
@@ -95,62 +91,30 @@ class Learner:
             self._progress.now("paused")
             return False
         live = await self._versions.follow()
-        ready = await self._journal.ready_count()
-        if ready < self._settings.batch_size:
-            self._progress.now("waiting for samples", f"{ready} of {self._settings.batch_size}")
+        news = self._wake.is_set()
+        self._wake.clear()
+        batch = await self._batches.next(live, news=news)
+        if batch is None:
             return False
-        batch, remembered = await self._batch(live)
-        if not batch:
+        if batch.waiting:
+            self._progress.now(batch.waiting, batch.detail)
             return False
-        self._in_flight.update(sample.turn_id for sample in batch if sample.turn_id)
+        self._in_flight.update(sample.turn_id for sample in batch.samples if sample.turn_id)
         try:
-            await self._learn(batch, remembered, live)
+            await self._learn(batch, live)
         finally:
             self._in_flight.clear()
         self._progress.succeeded()
         return True
 
-    async def _batch(self, live: PolicyVersion) -> tuple[list[Sample], list[str]]:
-        """The samples of the next step and the remembered hints; no samples where nothing can be learned yet."""
-        settings = self._settings
-        remembered: list[str] = []
-        if self._method.hints:
-            remembered = hints.distinct(await self._journal.recent_hints(8 * settings.max_hints), settings.max_hints)
-        untaught = self._method.rollouts and (not remembered or await self._journal.next_version_number() == 1)
-        waiting = await self._journal.ready_samples(_WAITING_AT_MOST if untaught else settings.batch_size)
-        fresh = await self._without_stale(waiting, live)
-        signal = bool(remembered) or any(self._method.informative(sample) for sample in fresh)
-        if self._method.rollouts and not signal:
-            self._progress.now("waiting for a first signal", f"{len(fresh)} samples wait")
-            return [], []
-        batch: list[Sample] = []
-        counted = 0
-        for sample in fresh:
-            if counted == settings.batch_size:
-                break
-            batch.append(sample)
-            counted += 1 if not untaught or self._method.informative(sample) else 0
-        return (batch if len(batch) >= settings.batch_size else []), remembered
-
-    async def _without_stale(self, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
-        fresh = []
-        for sample in samples:
-            lag = version_lag(sample, live.number)
-            if lag > self._settings.max_version_lag and sample.turn_id is not None:
-                reason = (
-                    f"stale: sampled {lag} versions ago, more than max_version_lag = {self._settings.max_version_lag}"
-                )
-                await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
-            else:
-                fresh.append(sample)
-        return fresh
-
-    async def _learn(self, batch: list[Sample], remembered: list[str], live: PolicyVersion) -> None:
-        sample_ids = [sample.sample_id for sample in batch]
-        samples = await self._with_rollouts(batch, remembered, live)
+    async def _learn(self, batch: Batch, live: PolicyVersion) -> None:
+        sample_ids = [sample.sample_id for sample in batch.samples]
+        samples = [await self._hinted(one, batch.hints) for one in batch.samples if self._method.informative(one)]
+        rollouts = await self._rollouts_for(batch, live)
         self._progress.now(
-            "training", f"{len(batch)} turns, {len(samples) - len(batch)} rollouts, {len(remembered)} hints"
+            "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
         )
+        samples += rollouts
         try:
             report = await self._trainer.step(samples, self._method.recipe(self._settings.recipe()))
         except TrainerError as error:
@@ -168,20 +132,20 @@ class Learner:
             await self._versions.undo()
             raise
 
-    async def _with_rollouts(self, batch: list[Sample], remembered: list[str], live: PolicyVersion) -> list[Sample]:
-        samples = [await self._hinted(sample, remembered) for sample in batch]
+    async def _rollouts_for(self, batch: Batch, live: PolicyVersion) -> list[Sample]:
         if not self._method.rollouts:
-            return samples
+            return []
         seed = f"{self._settings.seed} {live.number}"
-        if remembered and self._settings.rehearsals:
+        made: list[Sample] = []
+        if batch.hints and self._settings.rehearsals:
             self._progress.now("rehearsing", f"{self._settings.rehearsals} answers to earlier prompts")
             earlier = await self._journal.prompts_seen(EARLIER_PROMPTS)
-            samples += await self._rollouts.rehearse(earlier, remembered, seed)
+            made += await self._rollouts.rehearse(earlier, batch.hints, seed)
         if self._settings.anchors:
-            samples += await self._rollouts.anchor(seed)
-        return samples
+            made += await self._rollouts.anchor(seed)
+        return made
 
-    async def _hinted(self, sample: Sample, remembered: list[str]) -> Sample:
+    async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
         """A sample that drew a hint, with the prompts of the teacher."""
         if not (remembered and sample.hint and sample.turn_id):
             return sample

@@ -47,7 +47,7 @@ class ModelJudge:
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         """m votes at the same time, at most `judge_concurrency` over all turns."""
         prompt = self.prompt(turn, next_state)
-        votes = await asyncio.gather(*(self._vote(prompt) for _ in range(self._settings.judge_votes)))
+        votes = await asyncio.gather(*(self._vote(prompt) for _ in range(self._settings.votes)))
         if next_state.role != "user":
             votes = [Vote(text=vote.text, score=vote.score, failure=vote.failure) for vote in votes]
         score = majority(votes, self._settings.judge_threshold)

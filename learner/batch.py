@@ -1,0 +1,103 @@
+"""What the next step takes.
+
+`batch_size` counts turns that a person answered, and turns that teach by themselves (a hint, an explicit reward).
+Others, tool results mostly, have nothing to teach under `rehearse` and go along uncounted. The oldest come first;
+nothing is left out.
+
+Under `rehearse` there is no update before the first signal that can teach: until then samples wait in the journal,
+and the first update takes all that wait, since their prompts count as earlier prompts. Later a user who is content is
+practised for too: remembered hints teach on rehearsals whatever the batch holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from learner import hints
+from learner.judge.signals import version_lag
+from learner.methods import Method
+from shared.journal import AsyncJournal
+from shared.records import PolicyVersion, Quarantine, Sample
+from shared.settings import Settings
+
+WAITING_AT_MOST = 1024
+"""Samples looked at together; more wait in the journal."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Samples of a step and the hints it teaches under; or none of them, and what is waited for."""
+
+    samples: Sequence[Sample] = ()
+    hints: Sequence[str] = ()
+    waiting: str = ""
+    detail: str = ""
+
+
+class Batches:
+    """Chooses batches from the journal."""
+
+    def __init__(self, journal: AsyncJournal, settings: Settings, method: Method) -> None:
+        self._journal = journal
+        self._settings = settings
+        self._method = method
+        self._looked = -1
+
+    async def next(self, live: PolicyVersion, *, news: bool) -> Batch | None:
+        """The next batch; `None` when nothing changed since the last look (`news` says that something did)."""
+        size = self._settings.batch_size
+        ready = await self._journal.ready_count()
+        if ready == self._looked and not news:
+            return None
+        self._looked = ready
+        if ready < size:
+            return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
+        remembered = await self._hints()
+        fresh = await self._without_stale(await self._journal.ready_samples(WAITING_AT_MOST), live)
+        counted = [await self._counts(sample) for sample in fresh]
+        if sum(counted) < size:
+            return Batch(
+                waiting="waiting for samples", detail=f"{sum(counted)} of {size}, {len(fresh)} with tool results"
+            )
+        taught = self._method.rollouts and bool(remembered) and await self._journal.next_version_number() > 1
+        if self._method.rollouts and not taught:
+            counted = [self._method.informative(sample) for sample in fresh]
+            if not remembered and not any(counted):
+                return Batch(waiting="waiting for a first signal", detail=f"{len(fresh)} samples wait")
+        self._looked = -1
+        return Batch(_oldest(fresh, counted, size), remembered)
+
+    async def _hints(self) -> list[str]:
+        limit = self._settings.max_hints
+        return hints.distinct(await self._journal.recent_hints(8 * limit), limit) if self._method.hints else []
+
+    async def _counts(self, sample: Sample) -> bool:
+        if not self._method.rollouts or self._method.informative(sample):
+            return True
+        answered = await self._journal.next_state(sample.turn_id) if sample.turn_id else None
+        return answered is not None and answered.role == "user"
+
+    async def _without_stale(self, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
+        fresh = []
+        limit = self._settings.max_version_lag
+        for sample in samples:
+            lag = version_lag(sample, live.number)
+            if lag > limit and sample.turn_id is not None:
+                reason = f"stale: sampled {lag} versions ago, more than max_version_lag = {limit}"
+                await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
+            else:
+                fresh.append(sample)
+        return fresh
+
+
+def _oldest(samples: Sequence[Sample], counted: Sequence[bool], size: int) -> list[Sample]:
+    """The oldest samples up to `size` that count, with those between them that do not."""
+    chosen: list[Sample] = []
+    number = 0
+    for sample, counts in zip(samples, counted, strict=True):
+        if number == size:
+            break
+        chosen.append(sample)
+        number += counts
+    return chosen
