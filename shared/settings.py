@@ -80,7 +80,7 @@ class Settings(BaseSettings):
 
     # Judging
     judge: str = Field("rules", description="rules, or a LiteLLM model name, or module:Class")
-    judge_votes: int = Field(1, ge=1, le=64, description="Votes m per turn of an LLM judge")
+    votes: int = Field(1, ge=1, le=64, description="Votes m per turn of an LLM judge")
     judge_threshold: float = Field(
         0.5, ge=0.5, lt=1.0, description="Share of the valid votes that must agree (more than this), else 0"
     )
@@ -112,7 +112,7 @@ class Settings(BaseSettings):
     clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip below 1")
     clip_high: float = Field(0.28, gt=0, description="PPO clip above 1")
     ratio_cap: float = Field(2.0, ge=1, description="Truncation of the importance ratio")
-    w_distill: float = Field(1.0, ge=0, description="Weight of the distillation term")
+    w_opd: float = Field(1.0, ge=0, description="Weight of the distillation term")
     w_rl: float = Field(1.0, ge=0, description="Weight of the binary term")
     w_anchor: float = Field(1.0, ge=0, description="Weight of the anchor to the base")
     teacher_temperature: float = Field(1.0, gt=0, description="Temperature of the teacher's distribution")
@@ -211,7 +211,7 @@ class Settings(BaseSettings):
             clip_low=self.clip_low,
             clip_high=self.clip_high,
             ratio_cap=self.ratio_cap,
-            distill=self.w_distill,
+            distill=self.w_opd,
             binary=self.w_rl,
             anchor=self.w_anchor,
             teacher_temperature=self.teacher_temperature,

@@ -122,22 +122,22 @@ async def test_the_scripted_model_sees_request_answer_and_reaction_with_its_role
 
 async def test_more_than_half_of_the_scripted_votes_decide(model: ScriptedModel, judge: Judges) -> None:
     model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
-    assert (await judge(judge_votes=3).judge(ASKED, COMPLAINT)).score == -1.0
+    assert (await judge(votes=3).judge(ASKED, COMPLAINT)).score == -1.0
     model.script = [r"\boxed{-1}", r"\boxed{1}"]
-    assert (await judge(judge_votes=2).judge(ASKED, COMPLAINT)).score == 0.0
+    assert (await judge(votes=2).judge(ASKED, COMPLAINT)).score == 0.0
     model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
-    assert (await judge(judge_votes=3, judge_threshold=0.7).judge(ASKED, COMPLAINT)).score == 0.0
+    assert (await judge(votes=3, judge_threshold=0.7).judge(ASKED, COMPLAINT)).score == 0.0
 
 
 async def test_scripted_votes_that_fail_are_failures_and_not_neutral(model: ScriptedModel, judge: Judges) -> None:
     model.script = [r"\boxed{1}", None, "I cannot say."]
-    judgement = await judge(judge_votes=3).judge(ASKED, COMPLAINT)
+    judgement = await judge(votes=3).judge(ASKED, COMPLAINT)
     assert judgement.score == 1.0
     assert sorted(bool(vote.failure) for vote in judgement.votes) == [False, True, True]
     assert "2 of 3 votes failed" in judgement.reason
 
     model.script = [None, None]
-    judgement = await judge(judge_votes=2).judge(ASKED, COMPLAINT)
+    judgement = await judge(votes=2).judge(ASKED, COMPLAINT)
     assert judgement.score is None and judgement.hint is None
 
 
@@ -159,7 +159,7 @@ async def test_a_scripted_model_that_hangs_costs_no_more_than_the_time_out(model
 async def test_no_more_votes_at_a_time_than_allowed_reach_the_scripted_model(
     model: ScriptedModel, judge: Judges
 ) -> None:
-    asking = judge(judge_votes=4, judge_concurrency=2)
+    asking = judge(votes=4, judge_concurrency=2)
     judgements = await asyncio.gather(*(asking.judge(ASKED, COMPLAINT) for _ in range(3)))
     assert [judgement.score for judgement in judgements] == [0.0] * 3
     assert len(model.requests) == 12 and model.most_together <= 2

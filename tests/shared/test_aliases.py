@@ -31,12 +31,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("PRM_MODEL_PATH", "j", "judge", "j"),
         ("JUDGE_MODEL_PATH", "j", "judge", "j"),
         ("BATCH_SIZE", "4", "batch_size", 4),
-        ("PRM_M", "3", "judge_votes", 3),
-        ("MAJORITY_VOTE_N", "3", "judge_votes", 3),
-        ("num_judges", "3", "judge_votes", 3),
+        ("PRM_M", "3", "votes", 3),
+        ("MAJORITY_VOTE_N", "3", "votes", 3),
+        ("num_judges", "3", "votes", 3),
         ("MAJORITY_VOTE_THRESHOLD", "0.6", "judge_threshold", 0.6),
         ("OPENCLAW_COMBINE_W_RL", ".5", "w_rl", 0.5),
-        ("OPENCLAW_COMBINE_W_OPD", ".5", "w_distill", 0.5),
+        ("OPENCLAW_COMBINE_W_OPD", ".5", "w_opd", 0.5),
         ("USE_LORA", "0", "lora", False),
         ("USE_LORA", "yes", "lora", True),
         ("LORA_RANK", "8", "lora_rank", 8),
@@ -66,12 +66,12 @@ def test_variables_of_other_systems(variable: str, value: str, setting: str, mea
         ("--method grpo", "method", "binary"),
         ("--method rl", "method", "binary"),
         ("--rollout-batch-size 4", "batch_size", 4),
-        ("--prm-m 3", "judge_votes", 3),
-        ("--majority-vote-n=3", "judge_votes", 3),
+        ("--prm-m 3", "votes", 3),
+        ("--majority-vote-n=3", "votes", 3),
         ("--majority-vote-threshold 0.6", "judge_threshold", 0.6),
         ("--num-judge-workers 2", "judge_concurrency", 2),
-        ("--num-judges 3", "judge_votes", 3),
-        ("--w-opd 0.5", "w_distill", 0.5),
+        ("--num-judges 3", "votes", 3),
+        ("--w-opd 0.5", "w_opd", 0.5),
         ("--binary-weight 0.5", "w_rl", 0.5),
         ("--use-lora", "lora", True),
         ("--no-use-lora", "lora", False),
@@ -91,8 +91,8 @@ def test_flags_of_other_systems(arguments: str, setting: str, meaning: object) -
 def test_keys_of_other_systems_configuration_files(tmp_path: Path) -> None:
     (tmp_path / "openclaw-rl.toml").write_text("num_judges = 3\nbinary_weight = 0.5\nteacher_temperature = 0.7")
     settings, sources = load(environ={})
-    assert (settings.judge_votes, settings.w_rl, settings.teacher_temperature) == (3, 0.5, 0.7)
-    assert sources["judge_votes"] == "num_judges (alias)"
+    assert (settings.votes, settings.w_rl, settings.teacher_temperature) == (3, 0.5, 0.7)
+    assert sources["votes"] == "num_judges (alias)"
 
 
 def test_our_own_name_wins(tmp_path: Path) -> None:
@@ -103,15 +103,15 @@ def test_our_own_name_wins(tmp_path: Path) -> None:
 
 
 def test_two_aliases_that_disagree_are_an_error_naming_both() -> None:
-    with pytest.raises(ConfigError, match="PRM_M = 3 and MAJORITY_VOTE_N = 5 both mean judge_votes and disagree"):
+    with pytest.raises(ConfigError, match="PRM_M = 3 and MAJORITY_VOTE_N = 5 both mean votes and disagree"):
         load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5"})
     with pytest.raises(ConfigError, match="BATCH_SIZE = 4 and --rollout-batch-size = 8"):
         load({"rollout-batch-size": "8"}, environ={"BATCH_SIZE": "4"})
 
 
 def test_two_aliases_that_agree_or_are_overruled_are_none() -> None:
-    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "3.0", "LORA_ALPHA": "8"})[0].judge_votes == 3
-    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5", "OPENCLAW_RL_JUDGE_VOTES": "7"})[0].judge_votes == 7
+    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "3.0", "LORA_ALPHA": "8"})[0].votes == 3
+    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5", "OPENCLAW_RL_VOTES": "7"})[0].votes == 7
 
 
 def test_disagreeing_keys_are_named_but_not_shown() -> None:

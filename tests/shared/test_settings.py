@@ -158,6 +158,6 @@ def test_places_that_follow_from_others(tmp_path: Path) -> None:
 
 
 def test_the_recipe_takes_every_number_from_the_settings() -> None:
-    settings, _ = load({"epochs": "2", "w-distill": "0.5", "w-rl": "0.25", "w-anchor": "0"}, environ={})
+    settings, _ = load({"epochs": "2", "w-opd": "0.5", "w-rl": "0.25", "w-anchor": "0"}, environ={})
     recipe = settings.recipe()
     assert (recipe.epochs, recipe.distill, recipe.binary, recipe.anchor) == (2, 0.5, 0.25, 0.0)
