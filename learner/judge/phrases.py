@@ -1,216 +1,12 @@
 """What people type after an answer, as patterns over lower-cased English. `learner.judge.rules` decides what they
-mean together.
-
-`FORM` is vocabulary about the *form* of an answer. A wish about form holds for later answers too and becomes a hint;
-a correction of content ("no, it is 12") does not, lest it colours every later answer.
+mean together; `learner.judge.form` has the words about the form of answers.
 """
 
 from __future__ import annotations
 
 import re
 
-
-def _any(*alternatives: str) -> str:
-    return "(?:" + "|".join(alternatives) + ")"
-
-
-def _word(*alternatives: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w-]){_any(*alternatives)}(?![\w-])")
-
-
-_THINGS = (
-    r"bold\w*|numbered|numbering|number(?:s|ing)? (?:in front|before|the|everything|things|all)|bullet\w*|lists?"
-    r"|listing|steps?|headings?",
-    r"headers?|titles?|markdown|emojis?|smileys?|(?:re)?format\w*|asterisks?|stars?|hashtags?|boxed|box|boxes"
-    r"|final answer|latex|tables?",
-    r"jargon|filler|fluff|preambles?|introductions?|intro|conclusions?|apolog\w+|disclaimers?|repetitions?|caps"
-    r"|capitals|italics?|signs",
-    r"dashes|exclamation marks?|essays?|paragraphs?|prose|sentences?|wording|plain text|running text"
-    r"|flowing text|tone|style|structured?",
-    r"details?|explanations?|block of text|report|textbook|step labels?|symbols|one line",
-)
-_SOFT_THINGS = (r"text|words?|voice|layout|print|english|language|results?|lines?|calculation|conversation",)
-_ANSWERS = (r"comments?|answers?|repl(?:y|ies)|responses?",)
-_QUALITIES = (
-    r"short(?:er|ly)?|brief(?:er|ly)?|concise(?:ly)?|long(?:er)?|simpl(?:e|er|y)|plain(?:er|ly)?|natural(?:ly)?"
-    r"|casual(?:ly)?|informal(?:ly)?",
-    r"formal(?:ly)?|friendl(?:y|ier)|warm(?:er|ly)?|kind(?:er|ly)?|patient(?:ly)?|gentl[ey]r?|polite(?:ly|r)?"
-    r"|direct(?:ly)?|specific(?:ally)?",
-    r"detailed|clear(?:er|ly)?|readable|personal|human|conversational(?:ly)?|technical|thorough(?:ly)?|precise"
-    r"|verbose|wordy|compact",
-    r"normal(?:ly)?|ordinary|encouraging|serious|stiff|cold|dry|harsh|rude|bureaucratic|robotic|complicated"
-    r"|hard to read",
-    r"like an? (?:\w+ )?(?:person|human|friend|robot|machine|textbook|chat)\w*|like (?:people|a person|humans"
-    r"|i) (?:talk|write|speak|would)",
-    r"(?:the way|like|as) (?:an? \w+|my \w+|people|you|you'd|i|i'd|humans|(?:a )?normal people)(?: would| might"
-    r"| could)?(?: (?:talk|write|speak|say|do|tell)\w*)?",
-    r"out loud|in your own words|talk to me|unstructured|unformatted|easy to read|to the point",
-)
-FORM = re.compile(_word(*_THINGS, *_SOFT_THINGS, *_ANSWERS, *_QUALITIES).pattern + r"|\*\*|\\boxed")
-TELLING_FORM = re.compile(_word(*_THINGS, *_SOFT_THINGS, *_QUALITIES).pattern + r"|\*\*|\\boxed")
-STRONG_FORM = re.compile(_word(*_THINGS).pattern + r"|\*\*|\\boxed")
-QUALITY = _word(*_QUALITIES)
-
-FILLER = frozenset(
-    [
-        "a",
-        "about",
-        "again",
-        "all",
-        "also",
-        "always",
-        "an",
-        "and",
-        "any",
-        "anything",
-        "as",
-        "at",
-        "be",
-        "bit",
-        "by",
-        "can",
-        "could",
-        "do",
-        "does",
-        "don't",
-        "dont",
-        "each",
-        "either",
-        "else",
-        "even",
-        "ever",
-        "everything",
-        "far",
-        "few",
-        "for",
-        "from",
-        "full",
-        "fully",
-        "give",
-        "go",
-        "good",
-        "have",
-        "here",
-        "how",
-        "i",
-        "i'd",
-        "i'm",
-        "if",
-        "in",
-        "instead",
-        "into",
-        "is",
-        "it",
-        "its",
-        "it's",
-        "just",
-        "keep",
-        "least",
-        "less",
-        "let",
-        "like",
-        "little",
-        "make",
-        "many",
-        "me",
-        "mine",
-        "more",
-        "most",
-        "much",
-        "my",
-        "need",
-        "needs",
-        "never",
-        "next",
-        "no",
-        "none",
-        "nor",
-        "not",
-        "nothing",
-        "now",
-        "of",
-        "ok",
-        "okay",
-        "on",
-        "once",
-        "one",
-        "only",
-        "or",
-        "other",
-        "our",
-        "out",
-        "over",
-        "part",
-        "please",
-        "pls",
-        "plz",
-        "put",
-        "quite",
-        "rather",
-        "really",
-        "same",
-        "say",
-        "should",
-        "so",
-        "some",
-        "something",
-        "stay",
-        "still",
-        "such",
-        "tell",
-        "than",
-        "that",
-        "that's",
-        "the",
-        "them",
-        "then",
-        "these",
-        "stop",
-        "avoid",
-        "drop",
-        "skip",
-        "lose",
-        "cut",
-        "remove",
-        "leave",
-        "quit",
-        "enough",
-        "rid",
-        "hate",
-        "ditch",
-        "format",
-        "thanks",
-        "thank",
-        "thx",
-        "they",
-        "thing",
-        "things",
-        "this",
-        "those",
-        "three",
-        "time",
-        "to",
-        "too",
-        "two",
-        "use",
-        "using",
-        "very",
-        "want",
-        "was",
-        "way",
-        "whole",
-        "with",
-        "without",
-        "would",
-        "write",
-        "writing",
-        "you",
-        "your",
-    ]
-)
-"""Words that say nothing alone: a clause of these and `FORM` words only is a wish ("shorter please", "plain sentences
-instead").
-"""
+from learner.judge.form import any_of
 
 TIME_STAMP = re.compile(r"^\s*\[(?:[A-Za-z]{2,9},? )?\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?[^\]\n]*\]\s*")
 """A leading `[Fri 2026-11-20 09:54 UTC] ` such as agents put before what the user typed."""
@@ -258,10 +54,10 @@ NOTHING_REJECTED = re.compile(
 
 POSITIVE = re.compile(
     "^"
-    + _any(
+    + any_of(
         r"(?:many |big )?thank(?:s| you| u)\b(?! for nothing)(?! in advance)|thx\b|tysm\b|ty\b|cheers\b"
         r"|much appreciated|i (?:really )?appreciate (?:it|that|this|the|your)",
-        rf"{_ABOUT} {_VERY}{_any(*_PRAISE)}{_END}",
+        rf"{_ABOUT} {_VERY}{any_of(*_PRAISE)}{_END}",
         rf"you(?:'re| are|'ve been| have been| were) (?!not\b){_VERY}(?:great|right|helpful|good|the best"
         rf"|awesome|amazing|kind)\b",
         rf"{_VERY}(?:great|perfect|good|nice|excellent|awesome|amazing|wonderful|fantastic|brilliant|lovely"
@@ -290,10 +86,10 @@ ASKS_FOR_CHANGE = re.compile(
 
 NEGATIVE = re.compile(
     "^"
-    + _any(
+    + any_of(
         r"(?:no|nope|nah|naw)(?=[.,!?;:)]|$| (?:that|this|it|not|i|you|the|wait|again|sorry|still|way|way,"
         r"|don't|please|do|try|redo|check|count|wrong|good|it's|its|thats)\b)",
-        rf"(?:still |all |just |plain |completely |totally |simply )*{_any(*_BLAME)}(?: (?:answer|number|result"
+        rf"(?:still |all |just |plain |completely |totally |simply )*{any_of(*_BLAME)}(?: (?:answer|number|result"
         rf"|again|here|i think|one|way))*(?=[.,!;:)]|$| (?:i|the|it|please|try|do|again|that|should)\b)",
         r"(?:please |just |now |and |then |can you |could you |would you )*(?:redo|retry|do over|rewrite|(?:try"
         r"|do|solve|answer|check|count|calculate|write|think|look|start) (?:it |that |this |them )?(?:again|over"
@@ -316,7 +112,7 @@ ONCE_MORE = re.compile(
 """A question that asks for the same again."""
 
 BLAME_ANYWHERE = re.compile(
-    rf"\b{_ABOUT} {_VERY}{_any(*_BLAME)}{_END}"
+    rf"\b{_ABOUT} {_VERY}{any_of(*_BLAME)}{_END}"
     r"|\b(?:it|that|this) (?:still )?(?:doesn't|does not|didn't|did not) (?:work|help|make sense|look right"
     r"|sound right|compile|run)\b"
     r"|\b(?:that|this|it) (?:isn't|wasn't|ain't|can't be|cannot be|can not be) (?:right|correct|true|good"
@@ -329,7 +125,7 @@ TASK = re.compile(
     r"|one more|next one|question|"
     r"here is|can you|could you|would you|will you|can i|could i|i need you to|i want you to|i'd like you to"
     r"|help me|i need help|let's)[,:]? )*"
-    + _any(
+    + any_of(
         r"(?:write|list|give|show|tell|explain|summari[sz]e|translate|draft|create|make|generate|compare"
         r"|describe|find|calculate|compute|solve|"
         r"grade|check|name|suggest|recommend|plan|read|open|search|run|fix|book|send|remind|add|delete|rename"

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from learner.judge import phrases
+from learner.judge import form, phrases
 from learner.judge.tools import tool_failed
 from shared.records import Judgement, NextState, Turn, Vote
 
@@ -92,7 +92,7 @@ def _about_the_answer(found: list[tuple[Meaning, str]]) -> list[tuple[Meaning, s
 
 def _outlasts(words: str, stage: Meaning) -> bool:
     """Whether a wish that comes after a statement or a new request still speaks of the answer before it."""
-    about_form = phrases.STRONG_FORM.search(words) is not None
+    about_form = form.STRONG_FORM.search(words) is not None
     return about_form and (stage == "statement" or phrases.STANDING.search(words) is not None)
 
 
@@ -177,7 +177,7 @@ def _meaning(clause: str, *, asked: bool) -> Meaning:
         return "blame"
     if not question and phrases.BLAME_ANYWHERE.search(words):
         return "blame"
-    if phrases.STRONG_FORM.search(words) and not _is_new_task(words):
+    if form.STRONG_FORM.search(words) and not _is_new_task(words):
         return "nothing"
     if question or phrases.TASK.search(words):
         return "task"
@@ -190,14 +190,14 @@ def _is_wish(words: str) -> bool:
         return False
     if phrases.STANDING_WISH.search(words):
         return True
-    if not phrases.FORM.search(words):
+    if not form.FORM.search(words):
         return False
-    rest = phrases.FORM.sub(" ", words)
-    if all(word in phrases.FILLER or not word.isalpha() for word in re.findall(r"[\w']+", rest)):
-        return (phrases.TELLING_FORM.search(words) is not None and len(words.split()) > 1) or phrases.QUALITY.search(
+    rest = form.FORM.sub(" ", words)
+    if all(word in form.FILLER or not word.isalpha() for word in re.findall(r"[\w']+", rest)):
+        return (form.TELLING_FORM.search(words) is not None and len(words.split()) > 1) or form.QUALITY.search(
             words
         ) is not None
-    if not (phrases.STRONG_FORM.search(words) or phrases.QUALITY.search(words)):
+    if not (form.STRONG_FORM.search(words) or form.QUALITY.search(words)):
         return False
     return any(pattern.search(words) for pattern in phrases.WISHES)
 
@@ -212,8 +212,7 @@ def _is_new_task(words: str) -> bool:
 def _foreign(words: str) -> int:
     """How many words are neither about form nor filler: what a new request is about."""
     return sum(
-        word not in phrases.FILLER and not word.isdigit()
-        for word in re.findall(r"[\w']+", phrases.FORM.sub(" ", words))
+        word not in form.FILLER and not word.isdigit() for word in re.findall(r"[\w']+", form.FORM.sub(" ", words))
     )
 
 

@@ -60,6 +60,31 @@ async def test_a_batch_is_the_oldest_samples_and_the_rest_wait(worlds: Worlds) -
     assert (world.progress.state, world.progress.detail) == ("waiting for samples", "2 of 4")
 
 
+async def test_tool_results_go_along_and_make_no_batch_by_themselves(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, ["exit code 0"] * 4, role="tool")
+    await tell(world, 11, [COMPLAINTS[0], "thanks", "thanks"])
+    assert not await world.learner.once()
+    assert world.progress.detail.startswith("3 of 4")
+    await tell(world, 21, ["thanks"])
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and len(version.sample_ids) == 8
+    assert (version.metrics["samples/distill"], version.metrics["samples/anchor"]) == (1 + 3, 2)
+
+
+async def test_feedback_that_replaces_a_waiting_sample_is_noticed(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, ["thanks"] * 4)
+    assert not await world.learner.once()
+    told = Feedback(turn_id="turn_" + f"{2:032x}", session_id="session-1", score=-1.0, text="too long")
+    await world.journal.add_feedback(told)
+    await world.judge.once()
+    assert await world.learner.once()
+
+
 async def test_a_new_version_serves_right_after_its_step(worlds: Worlds) -> None:
     world = worlds()
     await world.versions.start()
