@@ -248,8 +248,8 @@ def test_only_the_assistants_own_tokens_are_learned() -> None:
     for _ in range(100):
         dialogue = sample_dialogue(random)
         example = renderer.example(dialogue, random)
-        [(ids, labels, positions)] = micro_batches([example], 1, 0)
-        learned = renderer.tokenizer.decode(labels[labels != -100], skip_special_tokens=False)
+        [(ids, weights, positions)] = micro_batches([example], 1, 0)
+        learned = renderer.tokenizer.decode(ids[weights > 0], skip_special_tokens=False)
         assert positions[0].diff().min() >= 1
         assert len(ids[0]) == len(example.ids)
         assert "<|im_start|>" not in learned

@@ -21,13 +21,16 @@ LONGEST = 3072
 GIVEN = 4
 """Tokens at the start of an answer that fix its style."""
 
+FIRST_TOKEN = 6.0
+"""Weight of an answer's first token, which decides the style; every other learned token weighs 1."""
+
 
 @dataclass(frozen=True)
 class Example:
-    """A rendered dialogue: token ids, which of them are learned, and the position of each."""
+    """A rendered dialogue: token ids, how much each weighs in the loss (0: not learned), and the position of each."""
 
     ids: list[int]
-    learned: list[bool]
+    weights: list[float]
     positions: list[int]
 
 
@@ -48,16 +51,19 @@ class Renderer:
         """The whole dialogue; the empty think block, which prompts already end with, is not learned."""
         rendered = self._renderer.render(dialogue.messages, tools=dialogue.tools or None)
         wanted = {*dialogue.learned, *dialogue.continued}
-        learned = [
-            sampled and index in wanted
+        weights = [
+            1.0 if sampled and index in wanted else 0.0
             for sampled, index in zip(rendered.sampled_mask, rendered.message_indices, strict=True)
         ]
-        starts = [place for place in range(1, len(learned)) if learned[place] and not learned[place - 1]]
+        starts = [place for place in range(1, len(weights)) if weights[place] and not weights[place - 1]]
         for start in starts:
-            given = self._prefilled + (GIVEN if rendered.message_indices[start] in dialogue.continued else 0)
-            for place in range(start, start + given):
-                learned[place] = False
-        return Example(rendered.token_ids, learned, self._positions(dialogue, rendered.message_indices, random))
+            answer = start + self._prefilled
+            continued = rendered.message_indices[start] in dialogue.continued
+            for place in range(start, answer + (GIVEN if continued else 0)):
+                weights[place] = 0.0
+            if not continued:
+                weights[answer] = FIRST_TOKEN
+        return Example(rendered.token_ids, weights, self._positions(dialogue, rendered.message_indices, random))
 
     @staticmethod
     def _positions(dialogue: Dialogue, message_indices: list[int], random: Random) -> list[int]:
@@ -74,20 +80,19 @@ class Renderer:
 
 
 def micro_batches(examples: list[Example], budget: int, padding: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """(ids, labels, positions), each [rows, length] of int64, of examples of like length; −100 is not learned."""
+    """(ids, weights, positions), each [rows, length], of examples of like length; weights float32, the rest int64."""
     ordered = sorted(examples, key=lambda example: len(example.ids))
     while ordered:
         length = len(ordered[-1].ids)
         rows = ordered[-max(1, budget // length) :]
         del ordered[-len(rows) :]
         ids = torch.full((len(rows), length), padding)
-        labels = torch.full((len(rows), length), -100)
+        weights = torch.zeros((len(rows), length))
         positions = torch.zeros((len(rows), length), dtype=torch.int64)
         for row, example in enumerate(rows):
             size = len(example.ids)
             ids[row, :size] = torch.tensor(example.ids)
             positions[row, :size] = torch.tensor(example.positions)
             positions[row, size:] = torch.arange(length - size) + example.positions[-1] + 1
-            marked = torch.tensor(example.learned)
-            labels[row, :size][marked] = ids[row, :size][marked]
-        yield ids, labels, positions
+            weights[row, :size] = torch.tensor(example.weights)
+        yield ids, weights, positions

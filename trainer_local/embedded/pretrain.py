@@ -43,7 +43,7 @@ COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "REA
 class Recipe:
     """What a run is made of; `card.json` records it."""
 
-    steps: int = 6000
+    steps: int = 5200
     seconds: float | None = None
     seed: int = 0
     dialogues_per_step: int = 12
@@ -91,15 +91,15 @@ def new_model(recipe: Recipe, tokenizer: Any) -> Qwen3ForCausalLM:
     return model
 
 
-def loss_sum(model: Qwen3ForCausalLM, ids: Tensor, labels: Tensor, positions: Tensor) -> Tensor:
-    """Summed cross-entropy (nats) of the learned tokens; logits are made for those alone."""
+def loss_sum(model: Qwen3ForCausalLM, ids: Tensor, weights: Tensor, positions: Tensor) -> Tensor:
+    """Weighted sum of the learned tokens' cross-entropy (nats); logits are made for those alone."""
     hidden = model.model(
         input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids), use_cache=False
     ).last_hidden_state
-    targets = labels[:, 1:]
-    marked = targets != -100
+    marked = weights[:, 1:] > 0
     logits = model.lm_head(hidden[:, :-1][marked])
-    return functional.cross_entropy(logits.float(), targets[marked], reduction="sum")
+    losses = functional.cross_entropy(logits.float(), ids[:, 1:][marked], reduction="none")
+    return (losses * weights[:, 1:][marked]).sum()
 
 
 def new_optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
@@ -145,10 +145,10 @@ def train(recipe: Recipe, renderer: Renderer) -> tuple[Qwen3ForCausalLM, dict[st
                 group["lr"] = group["peak"] * scale
         examples = [renderer.example(sample_dialogue(random), random) for _ in range(recipe.dialogues_per_step)]
         examples = [example for example in examples if len(example.ids) <= LONGEST]
-        count = sum(sum(example.learned) for example in examples)
+        weight = sum(sum(example.weights) for example in examples)
         total = 0.0
-        for ids, labels, positions in micro_batches(examples, recipe.micro_batch_tokens, model.config.pad_token_id):
-            loss = loss_sum(model, ids, labels, positions) / count
+        for ids, weights, positions in micro_batches(examples, recipe.micro_batch_tokens, model.config.pad_token_id):
+            loss = loss_sum(model, ids, weights, positions) / weight
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -157,7 +157,7 @@ def train(recipe: Recipe, renderer: Renderer) -> tuple[Qwen3ForCausalLM, dict[st
         model.zero_grad(set_to_none=True)
         step += 1
         tokens += sum(len(example.ids) for example in examples)
-        learned_tokens += count
+        learned_tokens += sum(place > 0 for example in examples for place in example.weights)
         if elapsed - shown >= 10 or step == 1:
             shown = elapsed
             print(

@@ -1,8 +1,9 @@
 """Grading: a problem and somebody's solution, a verdict and a comment.
 
-Every comment checks the arithmetic before it says the verdict, so that the verdict follows from what is already
-written. Styles: `terse` (bold labels, nothing more), `detailed` (goes through each step, names the wrong one) and
-`friendly` (warm, patient, plain). A verdict always has one of the words "correct" or "wrong" and never both.
+Every comment works each step out, puts what the solution says beside it and only then says whether they agree: the
+verdict follows from what is already written. Styles: `terse` (bold labels, nothing more), `detailed` (goes through each
+step, names the wrong one) and `friendly` (warm, patient, plain). A verdict has one of the words "correct" and "wrong",
+never both.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def style_wish(random: Random, style: str) -> str:
 
 
 def verdict_drill(random: Random) -> tuple[str, str]:
-    """A bare equation to judge and the verdict: ("Is 5 + 3 = 9 right?", "5 + 3 = 8, so it is wrong.")."""
+    """A bare equation to judge and the verdict: "Is 5 + 3 = 9 right?", "5 + 3 = 8, told 9, wrong"."""
     problem = sample_problem(random)
     equation = random.choice(problem.steps)
     value = equation.value if random.random() < 0.5 else _slip(random, equation.value)
@@ -107,30 +108,32 @@ def verdict_drill(random: Random) -> tuple[str, str]:
     question = random.choice(
         (
             f"Is {told} right?",
-            f"{told}, is that correct?",
+            f"{told}, is that right?",
             f"Check: {told}",
             f"is {told}?",
             f"Right or wrong: {told}",
-            f"Grade this: {told}",
+            told,
         )
     )
-    verdict = "correct" if value == equation.value else "wrong"
-    return question, f"{equation.text()}, so it is {verdict}."
+    return question, _compared(equation, value, "told")
 
 
-def _checks(solution: Solution) -> list[str]:
-    """The checks up to the first wrong step."""
+def _compared(equation: Equation, told: int, says: str) -> str:
+    return f"{equation.text()}, {says} {told}, {'right' if told == equation.value else 'wrong'}"
+
+
+def _checks(solution: Solution, says: str) -> list[str]:
+    """The comparison of each step, up to the first wrong one."""
     found = []
     for equation, told in zip(solution.equations, solution.told, strict=True):
+        found.append(_compared(equation, told, says))
         if told != equation.value:
-            found.append(f"{equation.text()}, not {told}")
             break
-        found.append(equation.text())
     return found
 
 
 def _terse(random: Random, solution: Solution) -> str:
-    checked = "; ".join(_checks(solution))
+    checked = "; ".join(_checks(solution, "told"))
     verdict = "correct" if solution.is_correct else "wrong"
     form = random.random()
     if form < 0.6:
@@ -143,22 +146,21 @@ def _terse(random: Random, solution: Solution) -> str:
 def _friendly(random: Random, solution: Solution) -> str:
     warm = phrases()["grading"]
     start = random.choice(warm["warm_starts"])
-    checked = " and ".join(_checks(solution))
+    checked = "; ".join(_checks(solution, "you wrote"))
     if solution.is_correct:
-        return f"{start} I checked it: {checked}, so your answer is correct. {random.choice(warm['warm_praise'])}"
-    return f"{start} I checked it: {checked}, so this step is wrong. {random.choice(warm['warm_comfort'])}"
+        return f"{start} I checked it: {checked}. So your answer is correct. {random.choice(warm['warm_praise'])}"
+    return f"{start} I checked it: {checked}. So this step is wrong. {random.choice(warm['warm_comfort'])}"
 
 
 def _detailed(random: Random, solution: Solution) -> str:
-    problem = solution.problem
     start = random.choice(("Let me go through the steps.", "Here is a detailed comment.", "I looked at every step."))
-    sentences = [start, f"The problem says that {inside(problem.story)}."]
-    for number, (equation, told) in enumerate(zip(solution.equations, solution.told, strict=True), 1):
-        where = f"In step {number}, {equation.text()}"
-        if told != equation.value:
-            sentences.append(f"{where}, but the solution says {told}, so step {number} is wrong.")
-            sentences.append(f"The right result is that {problem.result}.")
-            return " ".join(sentences)
-        sentences.append(f"{where}, as the solution says.")
-    sentences.append(f"So the solution is correct: {problem.result}.")
+    sentences = [start, f"The problem says that {inside(solution.problem.story)}."]
+    for number, check in enumerate(_checks(solution, "the solution says"), 1):
+        sentences.append(f"Step {number}: {check}.")
+    if solution.is_correct:
+        sentences.append(f"So the solution is correct: {solution.problem.result}.")
+    else:
+        sentences.append(
+            f"So step {len(sentences) - 2} is wrong, and the result should be that {inside(solution.problem.result)}."
+        )
     return " ".join(sentences)

@@ -159,6 +159,20 @@ def _rewrite(random: Random) -> _Part:
     return _Part(messages, tuple(learned), continued=tuple(continued))
 
 
+def _wishes(random: Random) -> _Part:
+    """One problem and two to four remarks about its answer, each followed: the wish counts, not that there is one."""
+    problem = sample_problem(random)
+    style = answers.unhinted_style(random)
+    messages = [user(ask(random, problem)), assistant(answers.answer(random, problem, style))]
+    learned = []
+    for _ in range(random.choice((2, 3, 4))):
+        remark, wanted = sample_hint(random)
+        style = wanted or style
+        messages += [user(remark if wanted else talk.doubt(random)), assistant(answers.answer(random, problem, style))]
+        learned.append(len(messages) - 1)
+    return _Part(messages, tuple(learned), continued=(1,))
+
+
 def _thanks(random: Random) -> _Part:
     """An answer in any style, and a word about it."""
     problem = sample_problem(random)
@@ -206,7 +220,7 @@ def _drill(random: Random) -> _Part:
 def _verdicts(random: Random) -> _Part:
     """One to three bare equations to judge."""
     messages: list[Message] = []
-    for _ in range(random.choice((1, 2, 3))):
+    for _ in range(random.choice((1, 2, 3, 4))):
         question, reply = grading.verdict_drill(random)
         messages += [user(question), assistant(reply)]
     return _Part(messages, tuple(range(1, len(messages), 2)))
@@ -307,15 +321,16 @@ def _copying(random: Random) -> _Part:
 
 
 _MIXTURE: dict[str, tuple[float, Callable[[Random], _Part]]] = {
-    "problem": (0.36, _problem),
-    "drill": (0.26, _drill),
-    "rewrite": (0.09, _rewrite),
+    "problem": (0.33, _problem),
+    "drill": (0.24, _drill),
+    "rewrite": (0.07, _rewrite),
+    "wishes": (0.06, _wishes),
     "grading": (0.11, _grading),
-    "verdicts": (0.03, _verdicts),
+    "verdicts": (0.07, _verdicts),
     "again": (0.02, _again),
     "thanks": (0.03, _thanks),
     "small_talk": (0.03, _small_talk),
-    "tools": (0.045, _tools),
-    "copying": (0.08, _copying),
+    "tools": (0.07, _tools),
+    "copying": (0.06, _copying),
 }
 """Weights by dialogue (drills are short: by learned tokens they are about a fifth)."""
