@@ -1,0 +1,125 @@
+"""How long does one update take? The shipped policy at default settings, on samples like those of a chat: 8 turns, 16
+rehearsals, 8 anchors, 6 remembered hints.
+
+    python -m bench.updates [--updates 3] [--prompt-tokens 0] [--json] [--save FILE]
+
+`--prompt-tokens` puts a system prompt of about that length before every turn (9000 is an OpenClaw request's); its
+part of the work is done once a pass, whatever the number of turns. Only the trainer runs: rollouts are the engine's
+work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from statistics import median
+
+from bench.service import log, report, run
+from evaluation.problems import take
+from evaluation.student import Student
+from shared.errors import TrainerError
+from shared.normalize import ChatInput
+from shared.records import Message, Sample, VersionSpan
+from shared.registry import create_trainer
+from shared.rendering import Prompter
+from shared.settings import Settings
+
+ANSWER = "**Step 1:** Tom has 7 apples.\n**Step 2:** Tom buys 5 more.\n**Step 3:** 7 + 5 = 12\n\n**Tom has 12 apples.**"
+DRILL_ANSWER = "7 + 5 = 12"
+HINTS = (
+    "no bold please",
+    "don't use numbered steps",
+    "just say it in one sentence",
+    "write like a person would",
+    "no lists",
+    "plain text instead",
+)
+FILLER = ("Read a file before you edit it. ", "Tools: read, write, exec. ", "The workspace is kept tidy. ")
+
+
+def samples(prompter: Prompter, settings: Settings, prompt_tokens: int) -> list[Sample]:
+    """A batch as the learner makes it."""
+    random = Random(0)
+    student = Student(0)
+    system = "".join(random.choice(FILLER) for _ in range(prompt_tokens // 7))
+    start: list[Message] = [{"role": "system", "content": system}] if system else []
+
+    def prompt(messages: list[Message], hint: str | None = None) -> list[int]:
+        return prompter.render(ChatInput(messages=messages, tools=[], tools_json=b""), hint=hint).ids()
+
+    def sample(number: int, origin: str, messages: list[Message], answer: str, hints: tuple[str, ...]) -> Sample:
+        ids = prompter.tokenizer.encode(answer)
+        return Sample(
+            sample_id=f"{origin}-{number}",
+            turn_id=None,
+            policy="policy",
+            origin=origin,  # type: ignore[arg-type]
+            prompt_ids=prompt(messages),
+            response_ids=ids,
+            logprobs=[-1.0] * len(ids),
+            versions=[VersionSpan(0, 0, len(ids))],
+            hinted_prompts=[prompt(messages, hint) for hint in hints],
+        )
+
+    made = []
+    problems = take("train", 0, settings.batch_size + settings.rehearsals)
+    for number, problem in enumerate(problems):
+        messages = [*start, {"role": "user", "content": student.ask(problem)}]
+        if number % 2:
+            messages += [{"role": "assistant", "content": ANSWER}, {"role": "user", "content": HINTS[number % 6]}]
+        origin = "turn" if number < settings.batch_size else "rehearsal"
+        made.append(sample(number, origin, messages, ANSWER, HINTS[: settings.max_hints]))
+    for number in range(settings.anchors):
+        made.append(sample(number, "anchor", [{"role": "user", "content": f"{number} + 5 ="}], DRILL_ANSWER, ()))
+    return made
+
+
+async def measure(options: argparse.Namespace) -> None:
+    """Make updates and checkpoints, and print what they took."""
+    settings = Settings()
+    batch = samples(Prompter(settings.tokenizer_path), settings, options.prompt_tokens)
+    tokens = sum(len(one.prompt_ids) + len(one.response_ids) for one in batch)
+    trainer = await asyncio.to_thread(create_trainer, settings)
+    walls, works, teachers, saves = [], [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(options.updates):
+            work = time.process_time()
+            step = await trainer.step(batch, settings.recipe())
+            works.append(time.process_time() - work)
+            walls.append(step.metrics["seconds"])
+            teachers.append(step.metrics["seconds/teacher"])
+            started = time.perf_counter()
+            await trainer.save(str(Path(folder) / "checkpoint"))
+            saves.append(time.perf_counter() - started)
+            log.print(f"update {number + 1}: {walls[-1]:.2f} s, {works[-1]:.2f} CPU-seconds, saved in {saves[-1]:.2f} s")
+    await trainer.close()
+    if not walls:
+        raise TrainerError("--updates must be at least 1")
+    result = {
+        "samples": len(batch),
+        "tokens": tokens,
+        "seconds": round(median(walls), 3),
+        "cpu_seconds": round(median(works), 3),
+        "teacher_seconds": round(median(teachers), 3),
+        "save_seconds": round(median(saves), 3),
+    }
+    rows = [[name.replace("_", " "), f"{value:g}"] for name, value in result.items()]
+    report(options, "One update (medians)", ["figure", "value"], rows, result)
+
+
+def main() -> int:
+    """Entry point; the exit code."""
+    options = argparse.ArgumentParser(description="How long does one update take?")
+    options.add_argument("--updates", type=int, default=3)
+    options.add_argument("--prompt-tokens", type=int, default=0, help="tokens of a system prompt before every turn")
+    options.add_argument("--json", action="store_true", help="print one JSON line on stdout, all else on stderr")
+    options.add_argument("--save", type=Path, metavar="FILE", help="also write the result there")
+    return run(measure(options.parse_args()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
