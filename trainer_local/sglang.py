@@ -4,6 +4,17 @@ Our extensions (a version to sample from, priorities, a weight update that need 
 engine whose `/model_info` says `openclaw_rl`; another engine has one version, the live one. Requests that meet an
 engine that is restarting are sent again for a while, as long as they have not brought a token; an answer that breaks
 off in the middle raises `EngineError`.
+
+What a plain SGLang (0.5.23, `tests/real/test_sglang.py`) does differently from the embedded engine:
+
+- Its logprobs are those after penalties and temperature, but before top-k, top-p and min-p. Where one of these is on,
+  the client asks for the logprobs of the distribution sampled from (`return_sampling_mask`), which SGLang gives for
+  top-k up to its `--sampling-mask-max-tokens` (4096): a larger top-k, or none, becomes that one. Top logprobs stay
+  those before the filters.
+- It takes a seed only with `--enable-deterministic-inference`, and ignores it otherwise.
+- A token id outside the vocabulary ends its process: send it what the model's own tokenizer makes.
+- It loads whole models from disk, no adapters, and one at a time: answers in flight go on with the new weights, and
+  their `versions` say from which token on. It does not say how large the vocabulary is (`EngineInfo.vocab_size` is 0).
 """
 
 from __future__ import annotations
@@ -60,6 +71,7 @@ class SglangEngine:
         self._session: aiohttp.ClientSession | None = None
         self._info: EngineInfo | None = None
         self._ours = False
+        self._most_support = 0  # tokens that may be left after the filters when their logprobs are asked for
 
     async def generate(
         self,
@@ -83,6 +95,15 @@ class SglangEngine:
             "top_logprobs_num": top_logprobs,
         }
         await self._address(request, version, priority)
+        if not self._ours and wire.filters(sampling):
+            if not self._most_support:
+                raise EngineError(
+                    f"the engine at {self.url} cannot tell the logprobs behind top_k, top_p and min_p: leave them off, "
+                    "or use SGLang 0.5.23 or newer",
+                    status=400,
+                )
+            request["return_sampling_mask"] = True
+            request["sampling_params"]["top_k"] = min(max(sampling.top_k, 0) or self._most_support, self._most_support)
         refusal = self._refusal(wire.count(prompt_ids), sampling.max_tokens)
         stream = _Stream(self, wire.with_ids(request, prompt_ids), time.monotonic() + self._request_timeout, refusal)
         seen = 0
@@ -142,7 +163,16 @@ class SglangEngine:
             raise EngineError(
                 f"the engine at {self.url} holds one version: it cannot load {version} beside it", status=400
             )
-        status, raw = await self._post("/update_weights_from_disk", msgspec.json.encode(request), _LOAD_SECONDS)
+        body = msgspec.json.encode(request)
+        if self._ours:
+            status, raw = await self._post("/update_weights_from_disk", body, _LOAD_SECONDS)
+        else:
+            # The cache can only be emptied of what the old weights computed while nothing runs.
+            await self._command("/pause_generation", b'{"mode":"retract"}')
+            try:
+                status, raw = await self._post("/update_weights_from_disk", body, _LOAD_SECONDS)
+            finally:
+                await self._command("/continue_generation", b"{}")
         result = wire.decoded(raw, wire.UpdateResult)
         if status != 200 or result is None or not result.success:
             reason = result.message if result is not None and result.message else wire.message(raw)
@@ -155,14 +185,17 @@ class SglangEngine:
         facts = await self._get("/model_info")
         self._ours = bool(facts.get("openclaw_rl"))
         if not self._ours:
-            facts = {**await self._get("/server_info"), **facts}
+            server = await self._get("/server_info")
+            [served, *_] = (await self._get("/v1/models"))["data"]
+            self._most_support = int(server.get("sampling_mask_max_tokens") or 0)
+            facts["context_length"] = min(int(served["max_model_len"]), int(server["max_total_num_tokens"]))
             facts["live"] = wire.number(facts.get("weight_version", 0))
             facts["versions"] = [facts["live"]]
         self._info = EngineInfo(
             live=int(facts["live"]),
             versions=tuple(facts["versions"]),
             model_path=str(facts.get("model_path", "")),
-            context_length=int(facts.get("context_length") or facts.get("max_total_num_tokens") or 0),
+            context_length=int(facts.get("context_length") or 0),
             vocab_size=int(facts.get("vocab_size") or 0),
         )
         return self._info
@@ -226,6 +259,11 @@ class SglangEngine:
                     raise
                 await asyncio.sleep(0.2)
         return self._ours
+
+    async def _command(self, path: str, body: bytes) -> None:
+        status, raw = await self._post(path, body, _INFO_SECONDS)
+        if status != 200:
+            raise EngineError(f"the engine at {self.url} refused {path}: {wire.message(raw)}", status=status)
 
     async def _post(self, path: str, body: bytes, seconds: float) -> tuple[int, bytes]:
         """Status and body of an answer; sent again if it breaks off, which is harmless for the routes that come

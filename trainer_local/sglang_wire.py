@@ -32,7 +32,8 @@ class Finish(msgspec.Struct):
 
 
 class Meta(msgspec.Struct):
-    """`meta_info`; logprob entries are `[logprob, id, text]`."""
+    """`meta_info`; logprob entries are `[logprob, id, text]`. `output_token_sampling_logprobs` are those after top-k,
+    top-p and min-p, where they were asked for."""
 
     finish_reason: Finish | None = None
     prompt_tokens: int = 0
@@ -41,6 +42,7 @@ class Meta(msgspec.Struct):
     weight_version: str | int = 0
     weight_versions: list[Span] | None = None
     output_token_logprobs: list[tuple[float, int, Any]] | None = None
+    output_token_sampling_logprobs: list[float] | None = None
     output_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
     input_token_logprobs: list[tuple[float | None, int, Any]] | None = None
     input_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
@@ -88,10 +90,12 @@ def news(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> Ne
         new = meta.completion_tokens - seen
         if new > 0:
             entries = (meta.output_token_logprobs or [])[-new:]
-            if len(entries) != new:
-                raise EngineError(f"the engine sent {len(entries)} logprobs for {new} tokens")
+            filtered = meta.output_token_sampling_logprobs
+            logprobs = [entry[0] for entry in entries] if filtered is None else filtered[-new:]
+            if len(entries) != new or len(logprobs) != new:
+                raise EngineError(f"the engine sent {min(len(entries), len(logprobs))} logprobs for {new} tokens")
             found.ids.extend(entry[1] for entry in entries)
-            found.logprobs.extend(entry[0] for entry in entries)
+            found.logprobs.extend(logprobs)
             if tops:
                 found.tops.extend(pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
             seen = meta.completion_tokens
@@ -163,6 +167,11 @@ def params(sampling: Sampling) -> dict[str, Any]:
     if sampling.seed is not None:
         fields["sampling_seed"] = sampling.seed
     return fields
+
+
+def filters(sampling: Sampling) -> bool:
+    """Whether some tokens are never sampled: top-k, top-p or min-p is on."""
+    return sampling.temperature > 0 and (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
 
 
 def with_ids(request: dict[str, Any], ids: Sequence[int] | bytes) -> bytes:

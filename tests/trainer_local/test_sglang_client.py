@@ -56,7 +56,8 @@ class Script:
             return web.json_response(self._info)
 
         app = web.Application()
-        app.add_routes([web.post("/generate", generate), web.get("/model_info", info), web.get("/server_info", info)])
+        app.add_routes([web.post("/generate", generate), web.get("/model_info", info)])
+        app.add_routes([web.get("/server_info", info), web.get("/v1/models", info)])
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -71,7 +72,13 @@ class Script:
 
 
 OURS = {"openclaw_rl": True, "live": 0, "versions": [0], "context_length": 100, "vocab_size": 50}
-SGLANGS = {"weight_version": "default", "model_path": "m", "max_total_num_tokens": 200}
+SGLANGS = {
+    "weight_version": "default",
+    "model_path": "m",
+    "max_total_num_tokens": 200,
+    "data": [{"max_model_len": 300}],
+    "sampling_mask_max_tokens": 50,
+}
 
 
 def plays(*pieces: bytes, status: int = 200, cut: bool = False) -> Handler:
@@ -191,6 +198,24 @@ async def test_a_scripted_sglang_is_sent_nothing_that_it_does_not_know() -> None
             await anext(script.engine.generate([1], Sampling(), version=3))
         with pytest.raises(EngineError, match="one version"):
             await script.engine.load(3, "folder", live=False)
+
+
+@pytest.mark.parametrize(("top_k", "sent"), [(-1, 50), (7, 7), (80, 50)])
+async def test_a_scripted_sglang_is_asked_for_the_logprobs_behind_the_filters(top_k: int, sent: int) -> None:
+    handler = plays(event([5, 6], 2, DONE, output_token_sampling_logprobs=[-0.1, -0.2]))
+    async with Script(handler, SGLANGS) as script:
+        asked = Sampling(top_p=0.9, top_k=top_k)
+        assert (await collect(script.engine.generate([1], asked))).logprobs == [-0.1, -0.2]
+        assert script.requests[0]["return_sampling_mask"] and script.requests[0]["sampling_params"]["top_k"] == sent
+        await collect(script.engine.generate([1], Sampling(top_p=0.9, temperature=0)))
+        assert "return_sampling_mask" not in script.requests[1]
+
+
+async def test_a_scripted_sglang_that_cannot_tell_them_samples_nothing() -> None:
+    async with Script(plays(event([5], 1, DONE)), SGLANGS | {"sampling_mask_max_tokens": None}) as script:
+        with pytest.raises(EngineError, match=r"0\.5\.23"):
+            await anext(script.engine.generate([1], Sampling(min_p=0.1)))
+        assert not script.requests
 
 
 async def test_a_scripted_engine_that_is_silent_is_given_up_in_time() -> None:
