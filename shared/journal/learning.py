@@ -23,8 +23,8 @@ class Learning(Signals):
     """The part of the journal that the learner works from."""
 
     def add_sample(self, sample: Sample) -> None:
-        """Make a turn's sample ready; it replaces a ready one of the same turn and lifts its quarantine. Idempotent by
-        `sample_id`.
+        """Make a turn's sample ready; it replaces a ready one of the same turn and lifts its quarantine. Does nothing
+        where a version has learned from the turn: no turn counts twice. Idempotent by `sample_id`.
 
         Ids and logprobs stay with the turn: JournalError if the sample's are not the turn's, or if its origin is not
         `turn`.
@@ -48,6 +48,8 @@ class Learning(Signals):
                     f"sample {sample.sample_id} does not hold the ids, logprobs and versions of turn {sample.turn_id}; "
                     "make it from the turn as the journal gives it"
                 )
+            if connection.execute("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", (row,)).fetchone():
+                return
             connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (row,))
             connection.execute("DELETE FROM quarantines WHERE turn = ?", (row,))
             teacher = sample.teacher_logprobs
@@ -89,8 +91,8 @@ class Learning(Signals):
         """Store a version and consume its samples (ids of journalled ones alone), all or nothing.
 
         Raises JournalError when the number is taken, the parent is unknown, or a sample is unknown (its session may
-        have been forgotten meanwhile) or already in a version. A version committed as `rejected` quarantines its
-        samples.
+        have been forgotten meanwhile), already in a version, or set aside meanwhile. A version committed as `rejected`
+        quarantines its samples.
         """
         with self._writing() as connection:
             if connection.execute("SELECT 1 FROM versions WHERE number = ?", (version.number,)).fetchone():
@@ -184,7 +186,7 @@ class Learning(Signals):
 
 
 def _consume(connection: sqlite3.Connection, number: int, position: int, sample_id: str) -> None:
-    found = connection.execute("SELECT state FROM samples WHERE sample_id = ?", (sample_id,)).fetchone()
+    found = connection.execute("SELECT state, turn FROM samples WHERE sample_id = ?", (sample_id,)).fetchone()
     if found is None:
         raise JournalError(
             f"version {number} holds sample {sample_id}, which is not in the journal (its session may have been "
@@ -195,10 +197,17 @@ def _consume(connection: sqlite3.Connection, number: int, position: int, sample_
         raise JournalError(
             f"version {number} holds sample {sample_id}, which version {holder[0]} already consumed; drop the step"
         )
+    if found[0] == "quarantined":
+        raise JournalError(
+            f"version {number} holds sample {sample_id}, which was set aside meanwhile; drop the step and take the "
+            "ready samples again"
+        )
     connection.execute(
         "INSERT INTO version_samples (sample_id, version, position) VALUES (?,?,?)", (sample_id, number, position)
     )
     connection.execute("UPDATE samples SET state = 'consumed' WHERE sample_id = ?", (sample_id,))
+    # Judged again while the step ran: the step counts, and its turn must not count twice.
+    connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (found[1],))
 
 
 def _change_state(

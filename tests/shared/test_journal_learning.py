@@ -9,7 +9,7 @@ import pytest
 
 from shared.errors import JournalError
 from shared.journal import Journal
-from shared.records import PolicyVersion, Sample, Turn
+from shared.records import PolicyVersion, Quarantine, Sample, Turn
 from tests.shared.journal_records import agent_turns, judged, make_turn, same_turn, sample_of, thumb, user_reply
 
 
@@ -123,6 +123,14 @@ def test_no_sample_is_in_two_versions(journal: Journal) -> None:
     assert journal.ready_count() == 1
 
 
+def test_a_turn_that_is_set_aside_during_a_step_is_not_learned_from(journal: Journal) -> None:
+    (picked,) = ready(journal)
+    journal.add_quarantine(Quarantine(turn_id=picked.turn_id or "", reason="no vote succeeded"))
+    with pytest.raises(JournalError, match="set aside meanwhile"):
+        journal.commit_version(version(1, [picked]))
+    assert journal.version(1) is None
+
+
 def test_versions_need_a_free_number_and_a_known_parent(journal: Journal) -> None:
     with pytest.raises(JournalError, match="already in the journal"):
         journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
@@ -174,12 +182,12 @@ def test_a_second_judgement_replaces_the_sample_that_waits(journal: Journal) -> 
     journal.add_sample(first)
     journal.add_sample(second)
     assert [sample.reward for sample in journal.ready_samples(10)] == [1.0]
-    # A step that had already begun with the first one is not lost.
+    # A step that had already begun with the first one is not lost, and the turn does not count twice.
     journal.commit_version(version(1, [first]))
-    assert journal.ready_count() == 1
+    assert journal.ready_count() == 0
 
 
-def test_feedback_after_training_asks_for_a_correction(journal: Journal) -> None:
+def test_feedback_after_training_is_judged_but_the_turn_does_not_count_twice(journal: Journal) -> None:
     turn = make_turn()
     journal.record_turn(turn)
     journal.settle(user_reply(turn))
@@ -190,7 +198,7 @@ def test_feedback_after_training_asks_for_a_correction(journal: Journal) -> None
     journal.add_feedback(thumb(turn, 1.0))
     assert [waiting.turn_id for waiting in journal.unjudged(10)] == [turn.turn_id]
     journal.add_sample(sample_of(turn, reward=1.0))
-    assert journal.ready_count() == 1
+    assert journal.ready_count() == 0
 
 
 def test_forgetting_a_session_leaves_nothing_of_it_in_the_files(journal: Journal, tmp_path: Path) -> None:
