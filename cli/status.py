@@ -35,6 +35,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
         ("service", url),
         ("serving", serving),
         ("training", str(answer["training"])),
+        ("learner", _learner(answer.get("processes", {}))),
         ("interactions", f"{answer['interactions']} (main turns that somebody answered)"),
         ("turns", f"{turns.get('main', 0)} main, {turns.get('side', 0)} side"),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
@@ -46,6 +47,20 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
     out.print(shown)
     for reason, count in sorted(quarantined.items(), key=lambda item: -item[1]):
         out.print(f"  set aside {count}×: {reason}", markup=False)
+
+
+def _learner(processes: dict[str, Any]) -> str:
+    """What the learner is doing, in its own words, and what last went wrong there."""
+    row = processes.get("learner")
+    if row is None:
+        return "has not been here yet"
+    detail = row.get("detail") or {}
+    told = str(detail.get("state") or "says nothing")
+    if detail.get("detail"):
+        told += f": {detail['detail']}"
+    if not row.get("alive"):
+        told = f"gone; it was {told}"
+    return f"{told} (last error: {detail['last_error']})" if detail.get("last_error") else told
 
 
 def _classes(out: Console, classes: Any) -> None:

@@ -73,6 +73,16 @@ def test_status_tells_version_turns_and_processes(service: Proxy, talk: Talk) ->
     assert answer["turns"]["main"] >= 1
 
 
+def test_status_tells_what_the_learner_is_doing(service: Proxy) -> None:
+    told = {"state": "waiting for samples", "detail": "3 of 8", "last_error": ""}
+    service.journal().heartbeat("learner", service.process.pid, told)
+    assert "learner       waiting for samples: 3 of 8" in run(service, "status")
+    service.journal().heartbeat("learner", service.process.pid, told | {"last_error": "training: no room"})
+    assert "(last error: training: no room)" in run(service, "status")
+    service.journal().heartbeat("learner", 2**22 + 1, told)
+    assert "learner       gone; it was waiting for samples" in run(service, "status")
+
+
 def test_sessions_lists_and_shows_one(service: Proxy, talk: Talk) -> None:
     first = talk.say("What is 2 + 2?")
     talk.say("No bold, please.")
