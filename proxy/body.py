@@ -18,8 +18,16 @@ def read_headers(scope: Scope) -> dict[str, str]:
     """Header names (lower case) and values; of several of one name the first."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
-        headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        headers.setdefault(name.decode("latin-1"), _header_text(value))
     return headers
+
+
+def _header_text(value: bytes) -> str:
+    """A header's value as UTF-8, which is what clients write, or as Latin-1, which is what HTTP says."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:

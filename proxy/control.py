@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proxy.body import read_body
+from proxy.body import read_body, read_headers
 from proxy.failures import VISIBLE, json_response
 from proxy.identity import check_session_id
 from proxy.incoming import decode_object
@@ -160,7 +160,7 @@ async def _train(request: Request, state: str) -> Response:
 
 
 def _session(request: Request, body: Mapping[str, Any]) -> str:
-    value = body.get("session_id") or request.headers.get("x-session-id")
+    value = body.get("session_id") or read_headers(request.scope).get("x-session-id")
     if value is None:
         raise BadRequest("session_id is missing: put it in the body or in the header X-Session-Id.", param="session_id")
     return check_session_id(value, "session_id")

@@ -44,7 +44,8 @@ class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
 
     `tools` are what the prompt offers (none under `tool_choice: "none"`), `tools_json` their JSON (made when it is
     needed if left out), by which a rendered head is found again. `forced_tool` is "" (free), `ANY_TOOL` ("required") or
-    the name of the tool that has to be called. `parallel_calls` is False when the answer may hold one call only.
+    the name of the tool that has to be called (under "required" the only one, if there is but one). `parallel_calls`
+    is False when the answer may hold one call only.
     """
 
     messages: list[Message]
@@ -238,7 +239,8 @@ def _forced_tool(choice: Any, tools: list[dict[str, Any]]) -> str:
     if choice == "required":
         if not tools:
             _refuse("tool_choice is 'required', but the request has no tools.", "tool_choice")
-        return ANY_TOOL
+        only: str = tools[0]["function"]["name"]
+        return only if len(tools) == 1 else ANY_TOOL
     function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):

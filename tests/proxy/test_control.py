@@ -40,6 +40,15 @@ def test_feedback_takes_thumbs_turns_and_headers(service: Proxy) -> None:
     assert [one["score"] for one in (by_turn, by_answer, by_header)] == [-1.0, 0.5, None]
 
 
+def test_a_session_id_in_any_script_is_one_session_in_header_and_body(service: Proxy) -> None:
+    name = "Küche 三"
+    turn = service.chat(HELLO, headers={"x-session-id": name.encode()}).headers["x-openclaw-rl-turn"]
+    with service.client() as client:
+        by_body = client.post("/rl/feedback", json={"session_id": name, "thumb": "up"}).json()
+        by_header = client.post("/rl/feedback", json={"thumb": "up"}, headers={b"x-session-id": name.encode()}).json()
+    assert by_body["turn_id"] == by_header["turn_id"] == turn
+
+
 def test_feedback_after_the_end_belongs_to_the_last_main_turn(service: Proxy) -> None:
     turn = service.chat(HELLO, headers={"x-session-id": "ended"}).headers["x-openclaw-rl-turn"]
     with service.client() as client:

@@ -163,7 +163,7 @@ def test_a_model_that_sees_gets_the_images() -> None:
         (None, "", True),
         ("auto", "", True),
         ("none", "", False),
-        ("required", ANY_TOOL, True),
+        ("required", "read", True),
         ({"type": "function", "function": {"name": "read"}}, "read", True),
     ],
 )
@@ -172,6 +172,12 @@ def test_tool_choice(choice: Any, forced: str, offered: bool) -> None:
     assert (chat.forced_tool, chat.calls) == (forced, offered)
     assert chat.tools == ([TOOL] if offered else [])
     assert bool(chat.tools_json) == offered
+
+
+def test_of_several_tools_the_policy_chooses_which_one_it_must_call() -> None:
+    tools = [TOOL, {"type": "function", "function": {"name": "write"}}]
+    chat = normalize_chat({"messages": [HELLO], "tools": tools, "tool_choice": "required"})
+    assert chat.forced_tool == ANY_TOOL
 
 
 def test_parallel_calls_can_be_turned_off() -> None:

@@ -293,7 +293,8 @@ def test_a_small_cache_gives_the_same_prompts() -> None:
 @pytest.mark.parametrize(("choice", "start"), [("required", '{"name":'), ("read", '{"name": "read", "arguments":')])
 def test_a_required_call_is_begun_in_the_prompt(choice: str, start: str) -> None:
     wanted: Any = choice if choice == "required" else {"type": "function", "function": {"name": choice}}
-    asked = chat(system(), user(), tools=[READ], tool_choice=wanted)
+    write: Any = {"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}
+    asked = chat(system(), user(), tools=[READ, write], tool_choice=wanted)
     prompt = prompter().render(asked)
     assert (
         prompter().decode(prompt.ids()).endswith(f"<|im_start|>assistant\n<think>\n\n</think>\n\n<tool_call>\n{start}")
