@@ -95,7 +95,7 @@ async def measure(options: argparse.Namespace) -> None:
             started = time.perf_counter()
             await trainer.save(str(Path(folder) / "checkpoint"))
             saves.append(time.perf_counter() - started)
-            log.print(f"update {number + 1}: {walls[-1]:.2f} s, {works[-1]:.2f} CPU-seconds, saved in {saves[-1]:.2f} s")
+            log.print(f"update {number + 1}: {walls[-1]:.2f} s, {works[-1]:.2f} CPU-seconds, save {saves[-1]:.2f} s")
     await trainer.close()
     if not walls:
         raise TrainerError("--updates must be at least 1")

@@ -175,9 +175,11 @@ class Learner:
 
 async def keep_engine_in_step(versions: Versions, progress: Progress) -> None:
     """Every second: the engine serves the version that the journal calls live."""
+    asking = "asking the engine which version it serves"
     while True:
         try:
             await versions.reconcile()
+            progress.recovered(asking)
         except (EngineError, JournalError) as error:
-            progress.failed(error, "asking the engine which version it serves")
+            progress.failed(error, asking)
         await asyncio.sleep(_RETRY)

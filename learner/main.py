@@ -6,6 +6,7 @@ Settings come from the environment (`OPENCLAW_RL_*`). The process is niced: chat
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -30,6 +31,7 @@ from shared.settings import Settings, load
 log = logging.getLogger("learner")
 
 NICENESS = 10
+CLOSING_SECONDS = 3.0
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -94,7 +96,9 @@ async def _learn(
             group.create_task(learner.run(), name="learner")
     finally:
         if trainer is not None:
-            await trainer.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSING_SECONDS):
+                    await trainer.close()
 
 
 async def _started(versions: Versions, progress: Progress) -> None:
@@ -139,6 +143,10 @@ async def _until_stopped(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await run(settings, stop)
+    # A thread may be in the middle of a step or of loading the policy. Nothing of that counts before it is committed,
+    # so it is not waited for, as the end of the event loop would.
+    logging.shutdown()
+    os._exit(0)
 
 
 if __name__ == "__main__":

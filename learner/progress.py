@@ -42,6 +42,11 @@ class Progress:
         """Forget the last error."""
         self.last_error = ""
 
+    def recovered(self, doing: str) -> None:
+        """Forget the last error if it came from doing this."""
+        if self.last_error.startswith(f"{doing}:"):
+            self.last_error = ""
+
     def status(self) -> dict[str, Any]:
         """What the journal keeps."""
         return {

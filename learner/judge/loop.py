@@ -50,6 +50,7 @@ class JudgeLoop:
         while True:
             try:
                 worked = await self.once()
+                self._progress.recovered("judging")
             except JournalError as error:
                 log.error("judge loop: %s", error)
                 self._progress.failed(error, "judging")

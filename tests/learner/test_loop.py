@@ -328,6 +328,12 @@ async def test_an_engine_that_came_back_with_old_weights_gets_the_live_version(w
         async with asyncio.timeout(20):
             while world.engine.live != 1:
                 await asyncio.sleep(0.01)
+            world.engine.down = True
+            while "asking the engine" not in world.progress.last_error:
+                await asyncio.sleep(0.01)
+            world.engine.down = False
+            while world.progress.last_error:
+                await asyncio.sleep(0.01)
     finally:
         watch.cancel()
     assert not await world.versions.reconcile()
