@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from cli.child import Child
+from cli.model import local_folder
 from shared import registry
 from shared.errors import ConfigError, JournalError
 from shared.journal import Journal
@@ -112,8 +113,10 @@ class Supervisor:
             lock.release()
 
     def _settle(self, settings: Settings) -> Settings:
-        """Ports that stay the same across restarts, the engine's URL, and the key."""
-        update: dict[str, Any] = {}
+        """The model's folder, ports that stay the same across restarts, the engine's URL, and the key."""
+        update: dict[str, Any] = {"model": local_folder(settings.model, setting="model")}
+        if settings.tokenizer:
+            update["tokenizer"] = local_folder(settings.tokenizer, setting="tokenizer")
         if "engine" in self.roles and settings.engine_url:
             self.roles = tuple(role for role in self.roles if role != "engine")
             self._say(f"using the engine at {settings.engine_url}; none is started here")
