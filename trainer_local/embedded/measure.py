@@ -1,6 +1,6 @@
 """Measures a policy folder: right answers, styles with and without hints, verdicts, tool calls.
 
-    python -m trainer_local.embedded.measure [--policy DIR] [--problems 400] [--seed 0]
+    python -m trainer_local.embedded.measure [--policy DIR] [--problems 400] [--seed 0] [--write]
 
 Problems are fresh (a seed that training never uses); hints are the phrases of `held_out.json`, which training never
 sees. A reply is right when its last number is the answer and it names the people and the object. Intervals are 95 %
@@ -216,8 +216,15 @@ def main() -> None:
     parser.add_argument("--policy", type=Path, default=POLICY)
     parser.add_argument("--problems", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true", help="put the figures into the folder's card.json")
     chosen = parser.parse_args()
-    print(json.dumps(measure(chosen.policy, Renderer(POLICY), chosen.problems, chosen.seed), indent=2))
+    figures = measure(chosen.policy, Renderer(chosen.policy), chosen.problems, chosen.seed)
+    if chosen.write:
+        path = chosen.policy / "card.json"
+        card = json.loads(path.read_text(encoding="utf-8"))
+        card["figures"] = figures
+        path.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
