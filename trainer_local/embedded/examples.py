@@ -21,8 +21,12 @@ LONGEST = 3072
 GIVEN = 4
 """Tokens at the start of an answer that fix its style."""
 
-FIRST_TOKEN = 6.0
-"""Weight of an answer's first token, which decides the style; every other learned token weighs 1."""
+FIRST_TOKEN = 8.0
+"""Weight of an answer's first token, which decides the style; ordinary learned tokens weigh 1."""
+
+VERDICT_TOKEN = 4.0
+VERDICTS = (" right", " wrong", " correct")
+"""Tokens that decide a comparison, and their weight."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Renderer:
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self._renderer = create_renderer(self.tokenizer, Qwen3RendererConfig(enable_thinking=False))
+        self._verdicts = {self.tokenizer.encode(word, add_special_tokens=False)[0] for word in VERDICTS}
         self._prefilled = len(self.tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False))
 
     def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
@@ -55,6 +60,9 @@ class Renderer:
             1.0 if sampled and index in wanted else 0.0
             for sampled, index in zip(rendered.sampled_mask, rendered.message_indices, strict=True)
         ]
+        for place, token in enumerate(rendered.token_ids):
+            if token in self._verdicts:
+                weights[place] *= VERDICT_TOKEN
         starts = [place for place in range(1, len(weights)) if weights[place] and not weights[place - 1]]
         for start in starts:
             answer = start + self._prefilled

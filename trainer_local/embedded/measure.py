@@ -152,10 +152,13 @@ def _long_system(random: Random, speaker: Speaker, count: int) -> dict[str, Any]
 
 def _equations(random: Random, speaker: Speaker, count: int) -> dict[str, Any]:
     drills = [talk.equation_drill(random) for _ in range(count)]
-    replies = speaker.reply([[_user(question)] for question, _ in drills])
+    replies = speaker.reply([[_user(question)] for question, *_ in drills])
     return {
         "right": share(
-            [_last_number(reply) == _last_number(wanted) for reply, (_, wanted) in zip(replies, drills, strict=True)]
+            [
+                _last_number(reply) == _last_number(wanted)
+                for reply, (_, wanted, _equation) in zip(replies, drills, strict=True)
+            ]
         )
     }
 

@@ -43,7 +43,7 @@ COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "REA
 class Recipe:
     """What a run is made of; `card.json` records it."""
 
-    steps: int = 5200
+    steps: int = 6400
     seconds: float | None = None
     seed: int = 0
     dialogues_per_step: int = 12

@@ -33,6 +33,17 @@ def answer(random: Random, problem: Problem, style: str) -> str:
     return {"ai": _ai, "natural": _natural, "bullets": _bullets, "short": _short}[style](random, problem)
 
 
+def sum_answer(random: Random, equation: Equation, style: str) -> str:
+    """The answer to a bare sum in one of `STYLES`."""
+    told = equation.text()
+    if style == "ai":
+        first = random.choice(("**Step 1:**", "**Step 1:**", "**Solution**\n\n1.", "1."))
+        return f"{first} {told}\n\n**Final answer:** {equation.value}"
+    if style == "bullets":
+        return f"- {told}"
+    return told if style == "short" else f"{spoken(random, (equation,))}."
+
+
 def sentence(text: str) -> str:
     """The text with a capital at its start and a full stop at its end."""
     return f"{text[0].upper()}{text[1:]}."

@@ -118,6 +118,17 @@ def verdict_drill(random: Random) -> tuple[str, str]:
     return question, _compared(equation, value, "told")
 
 
+def comparison_drill(random: Random) -> tuple[str, str]:
+    """Pairs of numbers to compare: "Compare: 17 and 18; 4 and 4", "17, told 18, wrong; 4, told 4, right"."""
+    asked, found = [], []
+    for _ in range(random.randint(3, 8)):
+        number = random.randint(2, random.choice((20, 45, 99)))
+        told = number if random.random() < 0.5 else max(1, _slip(random, number))
+        asked.append(f"{number} and {told}")
+        found.append(f"{number}, told {told}, {'right' if told == number else 'wrong'}")
+    return f"Compare: {'; '.join(asked)}", "; ".join(found)
+
+
 def _compared(equation: Equation, told: int, says: str) -> str:
     return f"{equation.text()}, {says} {told}, {'right' if told == equation.value else 'wrong'}"
 

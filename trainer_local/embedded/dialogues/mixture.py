@@ -15,6 +15,9 @@ Message = dict[str, Any]
 HINTED_PROBLEMS = 0.6
 """Share of word problems whose last user message carries a hint."""
 
+HINTED_SUMS = 0.15
+"""Share of bare sums whose message carries a hint."""
+
 NEUTRAL_HINTS = 0.35
 """Share of the hinted ones whose hint is about no style; without these the hint tag alone would change the style."""
 
@@ -106,7 +109,7 @@ def _earlier(random: Random) -> list[Message]:
     if form < 0.4:
         question, reply = talk.small_talk(random)
     elif form < 0.6:
-        question, reply = talk.equation_drill(random)
+        question, reply, _equation = talk.equation_drill(random)
     else:
         question, reply = talk.acknowledgement(random)
     return [user(question), assistant(reply)]
@@ -160,15 +163,29 @@ def _rewrite(random: Random) -> _Part:
 
 
 def _wishes(random: Random) -> _Part:
-    """One problem and two to four remarks about its answer, each followed: the wish counts, not that there is one."""
-    problem = sample_problem(random)
+    """One problem or bare sum and several remarks about its answer, each followed: what is wished counts, not that
+    something is. Sums are short, so that many wishes are read for little.
+    """
     style = answers.unhinted_style(random)
-    messages = [user(ask(random, problem)), assistant(answers.answer(random, problem, style))]
+    if random.random() < 0.6:
+        question, reply, equation = talk.equation_drill(random)
+        style = "short"
+        messages = [user(question), assistant(reply)]
+        rounds = random.randint(2, 6)
+    else:
+        problem = sample_problem(random)
+        equation = None
+        messages = [user(ask(random, problem)), assistant(answers.answer(random, problem, style))]
+        rounds = random.randint(2, 4)
     learned = []
-    for _ in range(random.choice((2, 3, 4))):
+    for _ in range(rounds):
         remark, wanted = sample_hint(random)
         style = wanted or style
-        messages += [user(remark if wanted else talk.doubt(random)), assistant(answers.answer(random, problem, style))]
+        if equation is None:
+            reply = answers.answer(random, problem, style)
+        else:
+            reply = answers.sum_answer(random, equation, style)
+        messages += [user(remark if wanted else talk.doubt(random)), assistant(reply)]
         learned.append(len(messages) - 1)
     return _Part(messages, tuple(learned), continued=(1,))
 
@@ -209,12 +226,19 @@ def _drill(random: Random) -> _Part:
     """One to four bare calculations in a row."""
     messages: list[Message] = []
     for _ in range(random.choice((1, 1, 2, 3, 4))):
-        question, reply = talk.equation_drill(random)
-        if random.random() < 0.08:
-            hint, _style = sample_hint(random)
+        question, reply, equation = talk.equation_drill(random)
+        if random.random() < HINTED_SUMS:
+            hint, style = sample_hint(random)
             question = hints.hint_tag(question, hint)
+            reply = answers.sum_answer(random, equation, style) if style else reply
         messages += [user(question), assistant(reply)]
     return _Part(messages, tuple(range(1, len(messages), 2)))
+
+
+def _comparing(random: Random) -> _Part:
+    """Numbers to compare, in the words of a grader's comment: without so dense a drill verdicts stay at chance."""
+    question, reply = grading.comparison_drill(random)
+    return _Part([user(question), assistant(reply)], (1,))
 
 
 def _verdicts(random: Random) -> _Part:
@@ -321,16 +345,17 @@ def _copying(random: Random) -> _Part:
 
 
 _MIXTURE: dict[str, tuple[float, Callable[[Random], _Part]]] = {
-    "problem": (0.33, _problem),
-    "drill": (0.24, _drill),
-    "rewrite": (0.07, _rewrite),
-    "wishes": (0.06, _wishes),
-    "grading": (0.11, _grading),
-    "verdicts": (0.07, _verdicts),
+    "problem": (0.32, _problem),
+    "drill": (0.22, _drill),
+    "rewrite": (0.06, _rewrite),
+    "wishes": (0.11, _wishes),
+    "grading": (0.1, _grading),
+    "verdicts": (0.05, _verdicts),
+    "comparing": (0.07, _comparing),
     "again": (0.02, _again),
     "thanks": (0.03, _thanks),
     "small_talk": (0.03, _small_talk),
-    "tools": (0.07, _tools),
-    "copying": (0.06, _copying),
+    "tools": (0.08, _tools),
+    "copying": (0.05, _copying),
 }
 """Weights by dialogue (drills are short: by learned tokens they are about a fifth)."""

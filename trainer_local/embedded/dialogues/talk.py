@@ -31,8 +31,8 @@ def small_talk(random: Random) -> tuple[str, str]:
     return random.choice(questions), random.choice(replies)
 
 
-def equation_drill(random: Random) -> tuple[str, str]:
-    """Arithmetic without a story: typed as an equation, or (a third) as a person asks it, and the plain answer."""
+def equation_drill(random: Random) -> tuple[str, str, Equation]:
+    """Arithmetic without a story: typed as an equation, or (a third) as a person asks it; the plain answer; the sum."""
     operator = random.choices("+-×", weights=(4, 4, 3))[0]
     if operator == "+":
         left, right = (
@@ -48,6 +48,7 @@ def equation_drill(random: Random) -> tuple[str, str]:
     else:
         left, right = random.randint(2, 9), random.randint(2, 9)
     equation = Equation(left, operator, right)
+    told = equation.text()
     if random.random() < 0.35:
         name = {"+": ("plus", "and"), "-": ("minus", "minus"), "×": ("times", "times")}[operator]
         said = f"{left} {name[0]} {right}"
@@ -65,13 +66,11 @@ def equation_drill(random: Random) -> tuple[str, str]:
                 "How much is {s}",
             )
         ).format(s=said)
-        return question, random.choice(
-            (f"{said} is {equation.value}.", f"{said} is {equation.value}.", f"{equation.text()}")
-        )
+        return question, random.choice((f"{said} is {equation.value}.", f"{said} is {equation.value}.", told)), equation
     sign = random.choice(("×", "x", "*")) if operator == "×" else operator
     gap = "" if random.random() < 0.25 else " "
     question = f"{left}{gap}{sign}{gap}{right}" + random.choice((" =", "=", " = ?", "", "?"))
-    return question, equation.text()
+    return question, told, equation
 
 
 def system_prompt(random: Random) -> str:
