@@ -6,6 +6,7 @@ What a step takes is in `learner.batch`, what makes a version of it in `learner.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 
@@ -79,11 +80,16 @@ class Learner:
                 pause = min(2 * pause, _LONGEST_RETRY)
                 continue
             if not worked:
-                try:
-                    async with asyncio.timeout(POLL):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                await self._idle()
+
+    async def _idle(self) -> None:
+        """Until there may be work. While paused the news stays set for the first look after it, so it must not wake."""
+        if self._progress.state == "paused":
+            await asyncio.sleep(POLL)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(POLL):
+                await self._wake.wait()
 
     async def once(self) -> bool:
         """One update, if there is enough to learn from; whether there was."""

@@ -19,7 +19,7 @@ import msgspec
 from learner.guard import Verdict
 from learner.progress import Progress
 from shared.engine import Engine
-from shared.errors import EngineError, TrainerError
+from shared.errors import EngineError, JournalError, TrainerError
 from shared.journal import AsyncJournal
 from shared.records import PolicyVersion
 from shared.settings import Settings
@@ -130,8 +130,8 @@ class Versions:
         return version
 
     async def publish(self, version: PolicyVersion) -> None:
-        """Make a committed version live; an engine that is away is waited for. An engine that refuses it gets it
-        rejected.
+        """Make a committed version live; an engine that is away, or a journal that is full, is waited for. An engine
+        that refuses it gets it rejected.
         """
         pause = _RETRY
         while True:
@@ -141,8 +141,9 @@ class Versions:
                     await self._load(version)
                     await self._journal.set_version_state(version.number, "live")
                 return
-            except EngineError as error:
-                if error.status == 400:
+            except (EngineError, JournalError) as error:
+                # It is committed: its samples are consumed, so there is no way but forward.
+                if isinstance(error, EngineError) and error.status == 400:
                     verdict = Verdict(False, f"the engine cannot load it: {error}")
                     await self._journal.set_version_state(version.number, "rejected", verdict.report())
                     log.error("version %d rejected: %s", version.number, verdict.reason)

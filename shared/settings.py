@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     max_sample_tokens: int = Field(16384, ge=16, description="Longer turns (prompt and answer) are quarantined")
     max_version_lag: int = Field(8, ge=0, description="Older samples are quarantined as stale")
     epochs: int = Field(4, ge=1, description="Passes over a batch")
-    learning_rate: float = Field(1e-3, gt=0, description="AdamW learning rate")
+    learning_rate: float = Field(2e-3, gt=0, description="AdamW learning rate")
     beta1: float = Field(0.9, ge=0, lt=1, description="AdamW decay of the mean gradient")
     beta2: float = Field(0.98, ge=0, lt=1, description="AdamW decay of the mean squared gradient")
     weight_decay: float = Field(0.0, ge=0, description="AdamW weight decay")

@@ -22,7 +22,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str = "rehearse"
     epochs: int = 4
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     beta1: float = 0.9
     beta2: float = 0.98
     weight_decay: float = 0.0

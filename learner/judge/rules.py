@@ -20,6 +20,9 @@ VERSION = "rules-v1"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
 
+_POLITE = re.compile(r"^(?:please )?(?:can|could|would|will) you (?:please )?")
+_SUBJECT = re.compile(r" about | (?:lists?|tables?|essays?|paragraphs?|sentences?) (?:of|with|on) ")
+
 Meaning = Literal["wish", "blame", "praise", "task", "statement", "nothing"]
 
 
@@ -30,6 +33,8 @@ class Reading:
     score: float
     hint: str | None
     reason: str
+    thumb: bool = False
+    """Whether the message is a thumb and nothing else: explicit feedback, typed."""
 
 
 class RuleJudge:
@@ -51,6 +56,7 @@ class RuleJudge:
             votes=[Vote(text=reading.reason, score=reading.score, hint=reading.hint)],
             judge=self.name,
             prompt_version=VERSION,
+            signal="feedback" if reading.thumb else "judge",
             reason=reading.reason,
         )
 
@@ -61,6 +67,8 @@ def read_message(text: str, *, answer: str = "") -> Reading:
     if not message:
         return Reading(0.0, None, "the message is empty")
     thumb = _thumb(message)
+    if thumb and not _plain(phrases.PICTURE_PARTS.sub("", message)):
+        return Reading(float(thumb), None, "the user typed a thumb", thumb=True)
     asked = answer.rstrip().endswith("?")
     found: list[tuple[Meaning, str]] = []
     for sentence in _sentences(message):
@@ -204,9 +212,10 @@ def _is_wish(words: str) -> bool:
 
 def _is_new_task(words: str) -> bool:
     """Whether a clause with words of form in it asks for something new ("Write a poem without bold words")."""
-    if not phrases.TASK.search(words) or phrases.BACK.search(words) or phrases.STANDING_WISH.search(words):
+    back = phrases.BACK.search(_POLITE.sub("", words))
+    if not phrases.TASK.search(words) or back or phrases.STANDING_WISH.search(words):
         return False
-    return _foreign(words) >= (1 if " about " in words else 2)
+    return _foreign(words) >= (1 if _SUBJECT.search(words) else 2)
 
 
 def _foreign(words: str) -> int:

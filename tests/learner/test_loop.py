@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from learner.loop import keep_engine_in_step
+from learner.loop import POLL, keep_engine_in_step
 from shared.engine import Priority
 from shared.errors import EngineError, JournalError, TrainerError
 from shared.records import Feedback, PolicyVersion, VersionSpan
@@ -145,6 +146,45 @@ async def test_pausing_stops_updates_and_resuming_catches_up(worlds: Worlds) -> 
     assert world.progress.state == "paused"
     await world.journal.set_control("train", "running")
     assert await world.learner.once()
+
+
+async def test_a_paused_learner_does_not_spin_on_news(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await world.journal.set_control("train", "paused")
+    await tell(world, 1, ["no bold please"])
+    looks = 0
+    get_control = world.journal.get_control
+
+    async def counted(key: str, default: Any = None) -> Any:
+        nonlocal looks
+        looks += 1
+        return await get_control(key, default)
+
+    world.journal.get_control = counted  # type: ignore[method-assign]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(3 * POLL):
+            await world.learner.run()
+    assert 1 <= looks <= 6
+
+
+async def test_a_full_journal_after_the_commit_delays_the_version_and_loses_nothing(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    set_state = world.journal.set_version_state
+    tries = 0
+
+    async def full_once(*arguments: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise JournalError("the disk is full")
+        await set_state(*arguments)
+
+    world.journal.set_version_state = full_once  # type: ignore[method-assign]
+    assert await world.learner.once()
+    assert await states(world) == [(0, None, "retired"), (1, 0, "live")]
 
 
 async def test_a_batch_that_cannot_be_stepped_on_is_rejected_and_learning_goes_on(worlds: Worlds) -> None:

@@ -260,3 +260,20 @@ async def test_a_tool_result_never_gives_a_hint() -> None:
     for text, score in (("Error: please don't use bold", -1.0), ("please don't use bold", 1.0)):
         judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="tool", text=text))
         assert (judgement.score, judgement.hint) == (score, None)
+
+
+@pytest.mark.parametrize(("text", "score"), [("👍", 1.0), ("👎", -1.0), (" 👍🏽 ", 1.0), ("👎👎", -1.0)])
+async def test_a_bare_thumb_is_explicit_feedback(text: str, score: float) -> None:
+    reading = read_message(text)
+    assert (reading.score, reading.hint, reading.thumb) == (score, None, True)
+    judgement = await RuleJudge().judge(turn(1), NextState(turn_id="turn_1", role="user", text=text))
+    assert (judgement.score, judgement.signal) == (score, "feedback")
+
+
+def test_a_thumb_beside_words_is_read_with_them() -> None:
+    assert not read_message("thanks 👍").thumb
+
+
+@pytest.mark.parametrize("text", ["Can you write a numbered list of countries?", "Make a table of prime numbers"])
+def test_a_task_that_names_its_form_is_no_complaint(text: str) -> None:
+    assert (read_message(text).score, read_message(text).hint) == (0.0, None)
