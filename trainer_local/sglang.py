@@ -34,6 +34,7 @@ from shared.records import Sampling, VersionSpan, new_id
 from shared.settings import Settings
 from trainer_local import sglang_wire as wire
 
+_GRACE_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
 _INFO_SECONDS = 10.0
 _LOAD_SECONDS = 600.0
@@ -57,7 +58,8 @@ def connect(settings: Settings) -> SglangEngine:
             )
         host = f"[{settings.engine_host}]" if ":" in settings.engine_host else settings.engine_host
         url = f"http://{host}:{settings.engine_port}"
-    return SglangEngine(url, request_timeout=settings.request_timeout)
+    # The proxy gives an answer up at request_timeout; the client's own limit must not race it.
+    return SglangEngine(url, request_timeout=settings.request_timeout + _GRACE_SECONDS)
 
 
 class SglangEngine:

