@@ -24,9 +24,8 @@ GIVEN = 4
 FIRST_TOKEN = 8.0
 """Weight of an answer's first token, which decides the style; ordinary learned tokens weigh 1."""
 
-VERDICT_TOKEN = 4.0
-VERDICTS = (" right", " wrong", " correct")
-"""Tokens that decide a comparison, and their weight."""
+CALL_TOKEN = 2.0
+"""Weight of the tokens of a tool call, where each counts."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Renderer:
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self._renderer = create_renderer(self.tokenizer, Qwen3RendererConfig(enable_thinking=False))
-        self._verdicts = {self.tokenizer.encode(word, add_special_tokens=False)[0] for word in VERDICTS}
         self._prefilled = len(self.tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False))
 
     def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
@@ -60,9 +58,9 @@ class Renderer:
             1.0 if sampled and index in wanted else 0.0
             for sampled, index in zip(rendered.sampled_mask, rendered.message_indices, strict=True)
         ]
-        for place, token in enumerate(rendered.token_ids):
-            if token in self._verdicts:
-                weights[place] *= VERDICT_TOKEN
+        for place, index in enumerate(rendered.message_indices):
+            if index >= 0 and dialogue.messages[index].get("tool_calls"):
+                weights[place] *= CALL_TOKEN
         starts = [place for place in range(1, len(weights)) if weights[place] and not weights[place - 1]]
         for start in starts:
             answer = start + self._prefilled

@@ -187,12 +187,11 @@ def _grading(random: Random, speaker: Speaker, count: int) -> dict[str, Any]:
 def _tools(random: Random, speaker: Speaker, count: int) -> dict[str, Any]:
     wanted, conversations, offered = [], [], []
     for _ in range(count):
-        kinds = tools.sample_kinds(random)
-        toolset = tools.sample_tools(random, kinds)
-        request, call, *_rest = tools.sample_exchange(random, toolset, kinds)
+        toolset = tools.sample_tools(random)
+        request, call, *_rest = tools.sample_exchange(random, toolset)
         wanted.append(call["tool_calls"][0]["function"])
         conversations.append([request])
-        offered.append(toolset)
+        offered.append([tool.definition for tool in toolset])
     calls = [_call_in(reply) for reply in speaker.reply(conversations, offered=offered)]
     problems = [sample_problem(random) for _ in range(count)]
     asked = [[_user(problem.text)] for problem in problems]

@@ -1,9 +1,10 @@
 """Grading: a problem and somebody's solution, a verdict and a comment.
 
-Every comment works each step out, puts what the solution says beside it and only then says whether they agree: the
-verdict follows from what is already written. Styles: `terse` (bold labels, nothing more), `detailed` (goes through each
-step, names the wrong one) and `friendly` (warm, patient, plain). A verdict has one of the words "correct" and "wrong",
-never both.
+Every comment works each step out, puts what the solution says beside it, subtracts one from the other and only then
+says whether they agree: a model of this size does not learn to see whether two numbers are equal, but it does subtract,
+and the verdict follows from what is already written. Styles: `terse` (bold labels, nothing more), `detailed` (goes
+through each step, names the wrong one) and `friendly` (warm, patient, plain). A verdict has one of the words "correct"
+and "wrong", never both.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def style_wish(random: Random, style: str) -> str:
 
 
 def verdict_drill(random: Random) -> tuple[str, str]:
-    """A bare equation to judge and the verdict: "Is 5 + 3 = 9 right?", "5 + 3 = 8, told 9, wrong"."""
+    """A bare equation to judge and the verdict: "Is 5 + 3 = 9 right?", "5 + 3 = 8, told 9, 9 - 8 = 1, wrong"."""
     problem = sample_problem(random)
     equation = random.choice(problem.steps)
     value = equation.value if random.random() < 0.5 else _slip(random, equation.value)
@@ -119,18 +120,23 @@ def verdict_drill(random: Random) -> tuple[str, str]:
 
 
 def comparison_drill(random: Random) -> tuple[str, str]:
-    """Pairs of numbers to compare: "Compare: 17 and 18; 4 and 4", "17, told 18, wrong; 4, told 4, right"."""
+    """Pairs of numbers to compare: "Compare: 17 and 18; 4 and 4", "18 - 17 = 1, wrong; 4 - 4 = 0, right"."""
     asked, found = [], []
-    for _ in range(random.randint(3, 8)):
+    for _ in range(random.randint(3, 6)):
         number = random.randint(2, random.choice((20, 45, 99)))
-        told = number if random.random() < 0.5 else max(1, _slip(random, number))
+        form = random.random()
+        told = number if form < 0.4 else max(1, _slip(random, number)) if form < 0.75 else random.randint(1, 99)
         asked.append(f"{number} and {told}")
-        found.append(f"{number}, told {told}, {'right' if told == number else 'wrong'}")
+        found.append(_difference(number, told))
     return f"Compare: {'; '.join(asked)}", "; ".join(found)
 
 
 def _compared(equation: Equation, told: int, says: str) -> str:
-    return f"{equation.text()}, {says} {told}, {'right' if told == equation.value else 'wrong'}"
+    return f"{equation.text()}, {says} {told}, {_difference(equation.value, told)}"
+
+
+def _difference(value: int, told: int) -> str:
+    return f"{told} - {value} = {told - value}, {'right' if told == value else 'wrong'}"
 
 
 def _checks(solution: Solution, says: str) -> list[str]:

@@ -28,6 +28,8 @@ def complaint(random: Random) -> str:
     style = phrases()["style"]
     if random.random() < 0.3:
         return _typed(random, random.choice(style["complaints"]))
+    if random.random() < 0.2:
+        return _typed(random, _contrast(random, style["things"], style["plain_nouns"]))
     reason = random.choice(style["plain_reasons"])
     return _typed(random, _compose(random, _bans(random), random.choice(style["plain"]), reason))
 
@@ -37,6 +39,8 @@ def opposite(random: Random) -> str:
     style = phrases()["style"]
     if random.random() < 0.3:
         return _typed(random, random.choice(style["wishes"]))
+    if random.random() < 0.2:
+        return _typed(random, _contrast(random, style["plain_nouns"], style["wanted"]))
     wanted = random.choice(style["wanted"])
     if random.random() < 0.35:
         wanted = f"{wanted} and {random.choice(style['wanted'])}"
@@ -87,6 +91,12 @@ def _bans(random: Random) -> str:
     return str(random.choice(style["bans"])).format(x=thing)
 
 
+def _contrast(random: Random, disliked: list[str], liked: list[str]) -> str:
+    """The same words for either wish: only which stands where tells them apart."""
+    form = str(random.choice(phrases()["style"]["contrasts"]))
+    return form.format(x=random.choice(disliked), y=random.choice(liked))
+
+
 def _compose(random: Random, against: str, wish: str, reason: str) -> str:
     """What one does not want, what one wants, or both, sometimes with a reason."""
     joint = random.choice((", ", ". ", ", ", " and ", "; ", " - ", " "))
@@ -115,12 +125,12 @@ def _typed(random: Random, text: str) -> str:
         text = text.lower()
     elif form < 0.65:
         text = text[0].upper() + text[1:]
-    elif form < 0.69:
+    elif form < 0.7:
         text = text.upper()
     if random.random() < 0.06:
         place = random.randrange(len(text))
         text = text[:place] + text[place + 1 :]
-    if random.random() < 0.1 and "'" in text:
+    if random.random() < 0.2 and "'" in text:
         text = text.replace("'", "")
     ending = random.choice(("", "", "", ".", ".", "!", "!!", " please", " pls", ", thanks", ". Thanks", " :)", "..."))
     return text if text.endswith(("?", "!")) else text + ending

@@ -51,7 +51,7 @@ def sample_dialogue(random: Random) -> Dialogue:
     part = _MIXTURE[kind][1](random)
     messages, learned, offered, continued = part.messages, part.learned, part.tools, part.continued
     if kind != "tools" and random.random() < 0.02:
-        offered = tools.sample_tools(random, tools.sample_kinds(random))
+        offered = [tool.definition for tool in tools.sample_tools(random)]
     messages, learned = _wrapped(random, messages, learned)
     system = _system(random)
     if system is None:
@@ -236,7 +236,7 @@ def _drill(random: Random) -> _Part:
 
 
 def _comparing(random: Random) -> _Part:
-    """Numbers to compare, in the words of a grader's comment: without so dense a drill verdicts stay at chance."""
+    """Numbers to compare, in the words of a grader's comment."""
     question, reply = grading.comparison_drill(random)
     return _Part([user(question), assistant(reply)], (1,))
 
@@ -290,9 +290,9 @@ def _small_talk(random: Random) -> _Part:
 
 def _tools(random: Random) -> _Part:
     """Tools on offer: a request that needs one, with the call, the result and the reply."""
-    kinds = tools.sample_kinds(random)
-    offered = tools.sample_tools(random, kinds)
-    messages = tools.sample_exchange(random, offered, kinds)
+    sampled = tools.sample_tools(random)
+    offered = [tool.definition for tool in sampled]
+    messages = tools.sample_exchange(random, sampled)
     if random.random() < 0.35:
         return _Part(messages[:2], (1,), offered)
     if random.random() < 0.15:
@@ -329,7 +329,10 @@ def _system(random: Random) -> str | None:
 def _copying(random: Random) -> _Part:
     """Something to repeat word for word: the quickest way to learn to carry names, objects and numbers over."""
     form = random.random()
-    if form < 0.6:
+    if form < 0.3:
+        question, reply = tools.quoting_drill(random)
+        return _Part([user(question), assistant(reply)], (1,))
+    if form < 0.65:
         problem = sample_problem(random)
         text = " ".join(
             answers.sentence(clause) for clause in random.choice((problem.facts, (problem.result,), (problem.story,)))
@@ -350,12 +353,12 @@ _MIXTURE: dict[str, tuple[float, Callable[[Random], _Part]]] = {
     "rewrite": (0.06, _rewrite),
     "wishes": (0.11, _wishes),
     "grading": (0.1, _grading),
-    "verdicts": (0.05, _verdicts),
-    "comparing": (0.07, _comparing),
+    "verdicts": (0.04, _verdicts),
+    "comparing": (0.04, _comparing),
     "again": (0.02, _again),
     "thanks": (0.03, _thanks),
     "small_talk": (0.03, _small_talk),
-    "tools": (0.08, _tools),
-    "copying": (0.05, _copying),
+    "tools": (0.11, _tools),
+    "copying": (0.06, _copying),
 }
 """Weights by dialogue (drills are short: by learned tokens they are about a fifth)."""
