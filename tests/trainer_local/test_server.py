@@ -1,15 +1,13 @@
-"""The embedded engine over its wire: shapes, errors, priorities, versions, and work that nobody waits for any more."""
+"""The embedded engine over its wire: shapes, errors, priorities, and work that nobody waits for any more."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,6 @@ import aiohttp
 import httpx
 import msgspec
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from shared.engine import Priority
 from shared.errors import EngineError
@@ -36,45 +31,9 @@ from tests.trainer_local.serving import (
     prompt,
     serving,
     wait_for,
-    write_adapter,
-    write_model,
 )
-from trainer_local.checkpoint import load_version
-from trainer_local.embedded.engine import EmbeddedEngine
 from trainer_local.embedded.launch import command
 from trainer_local.sglang import SglangEngine
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def checkpoints(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Versions 1 to 6 as a trainer leaves them."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    for number in range(1, 7):
-        write_adapter(model, folder / str(number) / "served", seed=number)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def served(model: Path, checkpoints: Path) -> Iterator[tuple[str, EmbeddedEngine]]:
-    with serving(model, checkpoints=str(checkpoints), max_versions=3, max_batch=8) as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def url(served: tuple[str, EmbeddedEngine]) -> str:
-    return served[0]
-
-
-@pytest.fixture
-async def client(url: str) -> AsyncIterator[SglangEngine]:
-    engine = SglangEngine(url)
-    yield engine
-    await engine.close()
 
 
 def post(url: str, **body: Any) -> httpx.Response:
@@ -309,150 +268,6 @@ async def test_a_full_queue_is_a_503(model: Path) -> None:
         assert (await waiting).ids
         await streams[1].aclose()
         await client.close()
-
-
-async def test_versions_on_disk_are_loaded_when_asked_for_and_the_oldest_makes_room(
-    client: SglangEngine, served: tuple[str, EmbeddedEngine], model: Path, checkpoints: Path
-) -> None:
-    asked = Sampling(max_tokens=10, ignore_eos=True)
-    await client.load(1, str(checkpoints / "1" / "served"), live=True)
-    for number in (2, 3, 4, 2):
-        answer = await collect(client.generate(prompt(6), asked, version=number))
-        right = Reference(model, checkpoints / str(number) / "served").score(prompt(6), answer.ids)
-        assert answer.version_numbers == {number} and close_to(answer.logprobs, right)
-    info = await client.info()
-    assert info.live == 1 and len(info.versions) <= 3 and {0, 1} <= set(info.versions)
-    await client.load(0, str(model), live=True)
-
-
-async def test_a_version_in_use_is_never_dropped(client: SglangEngine, model: Path, checkpoints: Path) -> None:
-    asked = Sampling(max_tokens=600, ignore_eos=True)
-    stream = client.generate(prompt(6), asked, version=5)
-    first = await anext(stream)
-    others = [collect(client.generate(prompt(6), Sampling(max_tokens=3), version=n)) for n in (1, 2, 3, 4, 6)]
-    await asyncio.gather(*others)
-    rest = await collect(stream)
-    assert rest.version_numbers == {5} and len(first.ids) + len(rest.ids) == 600
-    ids = [*first.ids, *rest.ids]
-    right = Reference(model, checkpoints / "5" / "served").score(prompt(6), ids)
-    assert close_to([*first.logprobs, *rest.logprobs], right)
-
-
-async def test_a_checkpoint_written_anew_is_loaded_anew(client: SglangEngine, model: Path, tmp_path: Path) -> None:
-    folder = write_adapter(model, tmp_path / "served", seed=50)
-    await client.load(7, str(folder), live=False)
-    before = await client.score(prompt(5), [3, 4], version=7)
-    shutil.rmtree(folder)
-    write_adapter(model, folder, seed=51)
-    await client.load(7, str(folder), live=False)
-    after = await client.score(prompt(5), [3, 4], version=7)
-    assert not close_to(before.logprobs, after.logprobs)
-    assert close_to(after.logprobs, Reference(model, folder).score(prompt(5), [3, 4]))
-
-
-async def test_a_whole_model_folder_is_a_version_too(client: SglangEngine, tmp_path: Path) -> None:
-    other = write_model(tmp_path / "other", seed=9)
-    await client.load(8, str(other), live=False)
-    answer = await collect(client.generate(prompt(6), Sampling(max_tokens=10), version=8))
-    assert close_to(answer.logprobs, Reference(other).score(prompt(6), answer.ids))
-
-
-def _nan(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    name = next(iter(weights))
-    return weights | {name: torch.full_like(weights[name], float("nan"))}
-
-
-async def test_broken_checkpoints_are_refused_with_a_reason_and_nothing_changes(
-    client: SglangEngine, model: Path, tmp_path: Path
-) -> None:
-    adapter = write_adapter(model, tmp_path / "adapter")
-    weights = load_file(adapter / "adapter_model.safetensors")
-
-    def variant(name: str, changed: dict[str, torch.Tensor] | bytes) -> Path:
-        folder = tmp_path / name
-        shutil.copytree(adapter, folder)
-        file = folder / "adapter_model.safetensors"
-        file.write_bytes(changed) if isinstance(changed, bytes) else save_file(changed, file)
-        return folder
-
-    first = next(iter(weights))
-    whole_nan = write_model(tmp_path / "nan")
-    broken = AutoModelForCausalLM.from_pretrained(whole_nan)
-    broken.model.norm.weight.data.fill_(float("nan"))
-    broken.save_pretrained(whole_nan)
-    cases = {
-        variant("nan adapter", _nan(weights)): "not finite",
-        variant("truncated", (adapter / "adapter_model.safetensors").read_bytes()[:1000]): "cannot be read",
-        variant("half", {name: w for name, w in weights.items() if "lora_A" in name}): "pairs",
-        variant("misnamed", {name.replace("layers.0", "layers.9"): w for name, w in weights.items()}): "layers.9",
-        variant("misshapen", weights | {first: torch.zeros(4, 7)}): "do not fit",
-        write_model(tmp_path / "wider", hidden_size=64): "architecture",
-        whole_nan: "not finite",
-        tmp_path / "nothing": "not a folder",
-    }
-    before = await client.info()
-    for path, reason in cases.items():
-        with pytest.raises(EngineError, match=reason) as caught:
-            await client.load(9, str(path), live=True)
-        assert caught.value.status == 400
-    assert await client.info() == before
-    with pytest.raises(EngineError, match="version 0 is the base"):
-        await client.load(0, str(adapter), live=True)
-
-
-async def test_a_new_live_version_has_read_the_long_prompts_of_the_old_one(
-    client: SglangEngine, model: Path, tmp_path: Path
-) -> None:
-    shared = prompt(1500, seed=31)
-    adapter = write_adapter(model, tmp_path / "served", seed=31)
-    await collect(client.generate([*shared, 4, 5], Sampling(max_tokens=4, ignore_eos=True)))
-    await client.load(90, str(adapter), live=True)
-    answer = await collect(client.generate([*shared, 6, 7], Sampling(max_tokens=8, ignore_eos=True)))
-    assert answer.version_numbers == {90} and answer.last.cached_tokens == 1500
-    assert close_to(answer.logprobs, Reference(model, adapter).score([*shared, 6, 7], answer.ids))
-    await client.load(0, "", live=True)
-
-
-async def test_answers_go_on_while_a_version_is_slow_to_load(
-    client: SglangEngine, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(path: str, base: Any) -> Any:
-        begun.set()
-        assert go_on.wait(60)
-        return load_version(path, base)
-
-    monkeypatch.setattr("trainer_local.embedded.weights.load_version", slow)
-    load = asyncio.create_task(client.load(70, str(checkpoints / "1" / "served"), live=False))
-    assert await asyncio.to_thread(begun.wait, 30)
-    answer = await collect(client.generate(prompt(6), Sampling(max_tokens=100, ignore_eos=True)))
-    assert len(answer.ids) == 100 and not load.done()
-    go_on.set()
-    await load
-    assert 70 in (await client.info()).versions
-
-
-async def test_a_model_that_yields_nan_fails_its_requests_and_no_others(
-    client: SglangEngine, served: tuple[str, EmbeddedEngine], checkpoints: Path
-) -> None:
-    await client.load(6, str(checkpoints / "6" / "served"), live=False)
-    version = served[1].versions.acquire(6)
-    assert version is not None
-    weight: Any = version.model.model.norm.weight
-    version.model.model.norm.weight = torch.nn.Parameter(weight * float("nan"), requires_grad=False)
-    good = asyncio.create_task(collect(client.generate(prompt(6), Sampling(max_tokens=50, ignore_eos=True))))
-    with pytest.raises(EngineError, match="not finite") as caught:
-        await collect(client.generate(prompt(6), Sampling(max_tokens=5), version=6))
-    assert caught.value.status == 500
-    assert len((await good).ids) == 50
-    served[1].versions.release(version)
-
-
-async def test_the_base_is_made_live_again_by_its_number_alone(client: SglangEngine, checkpoints: Path) -> None:
-    await client.load(1, str(checkpoints / "1" / "served"), live=True)
-    await client.load(0, "", live=True)
-    assert (await client.info()).live == 0
 
 
 def test_an_engine_whose_scheduler_fails_answers_and_asks_to_be_ended(
