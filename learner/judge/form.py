@@ -20,11 +20,14 @@ def _word(*alternatives: str) -> re.Pattern[str]:
 
 
 _THINGS = (
-    r"bold\w*|numbered|numbering|number(?:s|ing)? (?:in front|before|the|everything|things|all)|bullet\w*|lists?"
+    r"bold\w*|numbered|numbering|number(?:s|ing)? (?:in front|before|the|everything|things|all|stuff|your|each)"
+    r"|bullet\w*|lists?"
     r"|listing|steps?|headings?",
     r"headers?|titles?|markdown|emojis?|smileys?|(?:re)?format\w*|asterisks?|stars?|hashtags?|boxed|box|boxes"
     r"|final answer|latex|tables?",
-    r"jargon|filler|fluff|preambles?|introductions?|intro|conclusions?|apolog\w+|disclaimers?|repetitions?|caps"
+    r"jargon|filler|fluff|yapping|waffl(?:e|ing)|rambling|chit-?chat|small talk|buzzwords|lectur(?:e|es|ing)|emphasis"
+    r"|(?:follow-?up |closing )?questions? at the end|preambles?|introductions?|intro|conclusions?|apolog\w+"
+    r"|disclaimers?|repetitions?|caps"
     r"|capitals|italics?|signs",
     r"dashes|exclamation marks?|essays?|paragraphs?|prose|sentences?|wording|plain text|running text"
     r"|flowing text|tone|style|structured?",
@@ -212,3 +215,14 @@ FILLER = frozenset(
 """Words that say nothing alone: a clause of these and `FORM` words only is a wish ("shorter please", "plain sentences
 instead").
 """
+
+_OTHER_LISTS = re.compile(
+    r"\b(?:shopping|shop|grocery|to-?do|wish|mailing|guest|packing|price|play|task|waiting|shelf|contact|bucket)"
+    r" ?lists?\b"
+    r"|\b(?:on|to|from|off) (?:the|my|our|his|her) (?:\w+ )?list\b"
+)
+
+
+def without_other_lists(words: str) -> str:
+    """The words with "thing" for lists that are things in the world and no form of an answer ("the shopping list")."""
+    return _OTHER_LISTS.sub("thing", words)

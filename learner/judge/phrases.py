@@ -16,12 +16,14 @@ THUMB_DOWN = re.compile(r"[👎😠😡🤬😤😞🙁☹❌]|(?<!\S)(?::-?\(|-
 PICTURE_PARTS = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f\u200d]")
 
 INTERJECTIONS = re.compile(
-    r"^(?:(?:by the way|btw|got it|i see|understood|fine|no offense|ok|okay|oh|ah|aha|wow|yes|yep|yeah|yay|hey"
+    r"^(?:(?:by the way|btw|lol|omf?g|bruh|bro|dude|jeez|geez|now|finally|honestly|got it|i see|understood|fine|no"
+    r" offense|ok|okay|oh|ah|aha|wow|yes|yep|yeah|yay|hey"
     r"|hi|alright|and|well(?! done)|haha|man|hmm+|hm|ugh|sorry|um|uh|err|eh|but|actually|wait|so)[ ,!.]+)+"
 )
 """What may stand before what is meant."""
 _VERY = (
-    r"(?:(?:so|very|really|much|just|exactly|absolutely|totally|pretty|even|far|way|quite|all|now|already|actually|a|an"
+    r"(?:(?:so|very|really|much|just|exactly|absolutely|totally|pretty|even|far|way|quite|all|now|already|actually"
+    r"|a|an"
     r"|the|still|simply|completely|plain) )*"
 )
 _PRAISE = (
@@ -31,7 +33,8 @@ _PRAISE = (
     r"|like (?:that|it|this)|it",
     r"clear|natural|readable|friendly|concise|polite|kind|short and \w+|nice and \w+|easy to (?:read|follow"
     r"|understand)",
-    r"(?:exactly )?(?:what|how|the way) i (?:wanted|needed|meant|like|asked|was looking)\b.*",
+    r"(?:exactly )?(?:what|how|the way) i (?:wanted|needed|need|want|meant|like|asked|was looking|was after|had in"
+    r" mind|hoped)\b.*",
 )
 _BLAME = (
     r"wrong|incorrect|false|bad|terrible|awful|horrible|useless|rubbish|garbage|nonsense|broken|disappointing"
@@ -48,7 +51,7 @@ _END = r"(?=[\s.,!;:)]|$)"
 NOTHING_REJECTED = re.compile(
     r"^(?:no|nope|nah),? (?:problem|worries|need|rush|hurry|doubt|stress|thanks?|thank you|thx|(?:more |further "
     r"|other )?questions?|idea|clue|"
-    r"wonder|matter|way|longer|one)\b"
+    r"wonder|matter|way|longer|one|i'm (?:good|fine|ok|okay|all set|done))\b"
 )
 """A "no" that rejects nothing of the answer."""
 
@@ -67,13 +70,33 @@ POSITIVE = re.compile(
         r"(?=[.,!;:)]|$| thanks?\b| thx\b| so far| and thank)",
         rf"{_VERY}(?:clear|helpful|useful|concise|natural|thoughtful) (?:explanation|answer|reply|response"
         rf"|solution|comments?)\b(?= |[.,!]|$)",
+        r"(?:the )?(?:good|great|best|nice|smart|clever|lovely|awesome|amazing) (?:bot|robot|ai|assistant|boy|girl"
+        r"|computer)\b"
+        r"|you(?:'re|r| are)? (?:an? |the |my |such an? |absolute |real )*(?:genius|star|legend|life ?saver|gem"
+        r"|hero|wizard|rock\b"
+        r"|best|goat)|you(?:'ve)? (?:totally |really )?(?:nailed it|got it(?: right)?(?=[.,!]|$)|did it(?=[.,!]|$)"
+        r"|saved)",
+        r"nailed it|life ?saver|chef's kiss|a\+|lgtm|kudos|hats off|(?:10|9) ?(?:/|out of) ?10(?=[.,!]|$)|(?:five"
+        r"|5) stars|saved (?:me"
+        r"|my)\b|(?:danke|merci|gracias|grazie|obrigad[oa]|arigato|спасибо|谢谢|ありがとう)",
+        r"(?:that|this|it|which) (?:really |totally )?(?:did the trick|hit the spot|does it|nailed it|saved (?:me"
+        r"|my|the))|(?:that|this"
+        r"|it)(?:'s| is) (?:the (?:one|spirit|ticket|stuff)|it)(?=[.,!]|$)",
+        r"(?:(?:that|this|it)(?: one)? )?(?:works|worked) (?:like a charm|perfectly|great|fine|well|now)|(?:that"
+        r"|this|it) one works",
+        r"(?:that|this|it)(?:'s| is| was) (?:(?:so|really|very|super|pretty) )*(?:fast|quick|clever|smart"
+        r"|informative|thoughtful|clean"
+        r"|crisp|insightful|a life ?saver|fun|interesting|genius)\b",
+        r"(?:so much|much|way|far|a lot|this is (?:so much|much|way|far|a lot)|this reads (?:so much|much|way|a"
+        r" lot)) (?:clearer|nicer"
+        r"|better|easier to (?:read|follow|understand))(?=[.,!]|$| now| than| thanks)",
         r"well done|good (?:job|work|answer)|not bad\b|nothing wrong\b|no complaints|can't complain|keep it up"
         r"|more like it|right on",
         r"(?:that|this|it|which) (?:really |totally |now |already )?(?:works|worked|helps|helped|makes sense"
         r"|did it)\b(?!.*\bnot\b)",
         r"(?:looks|sounds|reads) (?:great|good|nice|perfect|right|much better)\b",
         r"(?:i )?(?:really )?(?:love|like) (?:it|this|that|how|the way|your (?:answer|reply|style))\b(?!.*\bbut\b)",
-        rf"(?:no|nope|nah),? (?:no,? )?(?:{_ABOUT}|all|everything|i'm|you're) ?(?:all\b|fine|good|great|perfect"
+        rf"(?:no|nope|nah),? (?:no,? )?(?:{_ABOUT}|all|everything|you're) ?(?:all\b|fine|good|great|perfect"
         rf"|okay?|it\b|right|correct|happy|done|set|enough)",
         rf"(?:exactly|just) like (?:that|this|i)|{_VERY}how i (?:like|want) it",
     )
@@ -93,7 +116,10 @@ NEGATIVE = re.compile(
         rf"|again|here|i think|one|way))*(?=[.,!;:)]|$| (?:i|the|it|please|try|do|again|that|should)\b)",
         r"(?:please |just |now |and |then |can you |could you |would you )*(?:redo|retry|do over|rewrite|(?:try"
         r"|do|solve|answer|check|count|calculate|write|think|look|start) (?:it |that |this |them )?(?:again|over"
-        r"|once more))\b",
+        r"|once more))(?=[.,!?;:)]|$| (?:please|from|with|without|and|but|more|this time|now|properly|carefully"
+        r"|slowly"
+        r"|it|that|you|i|until|because|the)\b)(?! the (?!answer|result|number|total|sum|question|same|last|first"
+        r"|right)\w)",
         r"(?:please )?(?:once more|one more time|again|double[- ]check (?:it|that|this))(?: please"
         r"| pls)?(?=[.,!]|$)|stop(?: it| that| this)?(?=[.,!]|$)|boo+\b|meh\b|yuck\b|fail(?:ed)?\b",
         r"you (?:made|make|have made|'ve made) (?:a|an|some|the same|another) (?:\w+ )?(?:mistake|error)"
@@ -180,7 +206,7 @@ WISHES = tuple(
         r"\b(?:i'd|i would|i|we'd|i'm) (?:much |really |rather |just |only )*(?:prefer|rather|like|want|wanted"
         r"|need|love|appreciate|wish|asked for|find|expect|fan)\b",
         r"\b(?:re)?(?:write|phrase|word|do|say|put|explain|make|keep|format|state|answer|tell|give|respond|reply"
-        r"|show|talk|sound|speak|read|comment|add|use|using|try|bring|go)\b",
+        r"|show|talk|sound|speak|read|comment|add|use|using|try|bring|go(?! back\b))\b",
         r"\binstead\b|\bplease\b|\bpls\b|\bnext time\b|\bfrom now on\b|\bin (?:the )?future\b"
         r"|\bwould be (?:better|nicer|enough)\b|\b(?:is|are|will) (?:enough|fine|do|better)\b",
         r"^(?:just|only|in|with|like|as|be|more|simply|maybe)\b|\byou(?:r \w+)? (?:should|could|must|need to"
@@ -194,7 +220,10 @@ WISHES = tuple(
 STANDING_WISH = re.compile(
     r"\b(?:from now on|going forward|in (?:the )?future|next time)\b,? (?!i\b)\w+|^(?:(?:and|please|so|just"
     r"|but) )*stop \w+ing\b|"
-    r"^(?:(?:and|please|so|just|but|can you|could you) )*(?:don't|dont|do not|never|always) (?:call|use|write"
+    r"^(?:(?:and|please|so|just|but|can you|could you) )*(?:don't|dont|do not|never|always) (?:call (?:me|us"
+    r"|yourself) "
+    r"(?!at\b|after|before|today|tomorrow|tonight|back|until|when|on\b|again|now|if|by\b|during|or\b|and\b)\w+|use"
+    r"|write"
     r"|say|start|end|begin|repeat|apologi[sz]e|lecture|explain|answer|include|mention|"
     r"add)\b|\b(?:say|name|tell me|point out|mention|show me) (?:me )?(?:exactly |clearly )?(?:which|what"
     r"|where) (?:the )?(?:\w+ )?(?:step|mistake|line|error)|"

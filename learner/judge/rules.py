@@ -1,29 +1,58 @@
 """The rule judge: what a person's next message says about the answer before it. It reads text and nothing else.
 
 Per clause, in order: is it a wish about the form of answers (−1, and the wish becomes the hint), blame (−1), praise
-(+1), or something new? Blame and praise count until the first sentence that asks for something new: "Thanks! Next
-one: …" praises, "How many are there? Thanks!" is only polite. A wish outranks blame, blame outranks praise, and
-nothing of these is 0.
+(+1), doubt (which makes a claim behind it blame), or something new? Blame and praise count until the first sentence
+that asks for something new: "Thanks! Next one: …" praises, "How many are there? Thanks!" is only polite. A wish
+outranks blame, blame outranks praise, and nothing of these is 0.
+
+Vocabulary and patterns are in the files beside this one: `form`, `phrases`, `requested`, `excess`, `complaints`,
+`doubt` and `spelling`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from learner.judge import form, phrases
+import msgspec
+
+from learner.judge import complaints, doubt, excess, form, phrases, requested
+from learner.judge.spelling import spelled_out
 from learner.judge.tools import tool_failed
 from shared.records import Judgement, NextState, Turn, Vote
 
-VERSION = "rules-v1"
+VERSION = "rules-v2"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
+_LONGEST_SENTENCE = 600  # characters; some patterns take the square of a sentence's length
 
+_CHOICE = re.compile(r"\b(?:languages?|formats?|styles?|tone|which|what|how (?:would|should|do|shall)|prefer|or)\b")
+_CUT = re.compile(r"\s*(?:[,!:]+|\s[–—-])\s*(?:but\b,?\s*)?|\s+but\s+")
 _POLITE = re.compile(r"^(?:please )?(?:can|could|would|will) you (?:please )?")
 _SUBJECT = re.compile(r" about | (?:lists?|tables?|essays?|paragraphs?|sentences?) (?:of|with|on) ")
 
-Meaning = Literal["wish", "blame", "praise", "task", "statement", "nothing"]
+Meaning = Literal["wish", "blame", "praise", "doubt", "sigh", "task", "statement", "nothing"]
+
+
+class _Heard(msgspec.Struct, frozen=True):
+    """The answer that is reacted to. `asked`: it ends in a question, so that "no" rejects nothing; `offers_choice`: in
+    one that lets the user choose a language, a format or the like, so that naming one is no wish."""
+
+    answer: str
+    asked: bool
+    offers_choice: bool
+
+    @classmethod
+    def of(cls, answer: str) -> _Heard:
+        last = re.split(r"(?<=[.!?])\s+|\n", answer.rstrip())[-1].lower()
+        asked = last.endswith("?")
+        return cls(answer, asked, asked and _CHOICE.search(last) is not None)
+
+    def after(self, found: Sequence[object]) -> _Heard:
+        """What a clause reacts to behind others."""
+        return msgspec.structs.replace(self, asked=False) if found and self.asked else self
 
 
 @dataclass(frozen=True)
@@ -69,16 +98,16 @@ def read_message(text: str, *, answer: str = "") -> Reading:
     thumb = _thumb(message)
     if thumb and not _plain(phrases.PICTURE_PARTS.sub("", message)):
         return Reading(float(thumb), None, "the user typed a thumb", thumb=True)
-    asked = answer.rstrip().endswith("?")
+    heard = _Heard.of(answer)
     found: list[tuple[Meaning, str]] = []
     for sentence in _sentences(message):
-        found.extend(_read_sentence(sentence, asked=asked and not found))
+        found.extend(_read_sentence(sentence, msgspec.structs.replace(heard, asked=heard.asked and not found), found))
     relevant = _about_the_answer(found)
     meanings = {meaning for meaning, _ in relevant}
     if "wish" in meanings:
         hint = " ".join(_sentence_case(words) for meaning, words in relevant if meaning == "wish")
         return Reading(-1.0, hint[:LONGEST_HINT].strip(), "the user asks for something else")
-    if "blame" in meanings or thumb < 0:
+    if "blame" in meanings or thumb < 0 or {meaning for meaning, _ in found} == {"sigh"}:
         return Reading(-1.0, None, "the user rejects the answer")
     if "praise" in meanings or thumb > 0:
         return Reading(1.0, None, "the user is content")
@@ -100,7 +129,7 @@ def _about_the_answer(found: list[tuple[Meaning, str]]) -> list[tuple[Meaning, s
 
 def _outlasts(words: str, stage: Meaning) -> bool:
     """Whether a wish that comes after a statement or a new request still speaks of the answer before it."""
-    about_form = form.STRONG_FORM.search(words) is not None
+    about_form = form.STRONG_FORM.search(words) is not None or requested.is_requested(_plain(words))
     return about_form and (stage == "statement" or phrases.STANDING.search(words) is not None)
 
 
@@ -123,41 +152,77 @@ def _thumb(message: str) -> int:
 
 def _sentences(message: str) -> list[str]:
     """The first sentences of a message; a reaction stands at its beginning."""
-    parts = re.split(r"(?<=[.!?…])[\"')]*\s+|\n+|[;:]\s+|\s+[–—-]\s+|\.{2,}\s*", message)
-    return [part.strip() for part in parts if re.search(r"\w|[^\x00-\x7f]", part)][:_OPENING_SENTENCES]
+    parts = re.split(r"(?<=[.!?…])[\"')]*\s+|\n+|;\s+|(?<=:)\s+|\s+[–—-]\s+|\.{2,}\s*", message)
+    said = [part for part in parts if re.search(r"\w|[^\x00-\x7f]", part)][:_OPENING_SENTENCES]
+    return [part.strip()[:_LONGEST_SENTENCE] for part in said]
 
 
-def _read_sentence(sentence: str, *, asked: bool) -> list[tuple[Meaning, str]]:
-    """Meanings of a sentence's parts. `asked`: it may be the reply to a question, where "no" rejects nothing."""
+def _read_sentence(sentence: str, heard: _Heard, before: Sequence[tuple[Meaning, str]]) -> list[tuple[Meaning, str]]:
+    """Meanings of a sentence's parts; `before` are those of the sentences before it."""
     whole = _plain(sentence)
     if whole.startswith("no") and phrases.POSITIVE.search(whole) and not _is_wish(whole):
         return [("praise", sentence)]
+    if complaints.CONTRAST.search(whole) and not _is_wish(whole):
+        return [("blame", sentence)]
     found: list[tuple[Meaning, str]] = []
+
+    def doubted() -> bool:
+        return any(meaning == "doubt" for meaning, _ in [*before, *found])
+
     rest = sentence
     while True:
         head, rest_after = _first_clause(rest)
-        meaning = _reaction(head, asked=asked and not found)
-        if meaning == "nothing" or not rest_after:
+        if not rest_after:
+            break
+        meaning = _reaction(head, heard.after(found), doubted=doubted())
+        if meaning == "nothing":
             break
         found.append((meaning, head))
         rest = rest_after
     pieces = [piece for piece in re.split(r",?\s+(?:but|however|though|only|yet)\b,?\s+", rest) if piece.strip()]
     for piece in pieces:
-        found.append((_meaning(piece, asked=asked and not found), piece.strip(" ,")))
-    return found
+        found.append((_meaning(piece, heard.after(found), doubted=doubted()), piece.strip(" ,")))
+    return _joined(found)
+
+
+def _joined(found: Sequence[tuple[Meaning, str]]) -> list[tuple[Meaning, str]]:
+    """The parts of a sentence, with those that belong to one wish ("too harsh, be nice") in one."""
+    joined: list[tuple[Meaning, str]] = []
+    for meaning, words in found:
+        if joined and joined[-1][0] == "wish" and meaning in ("wish", "nothing"):
+            joined[-1] = ("wish", f"{joined[-1][1]}, {words}")
+        else:
+            joined.append((meaning, words))
+    return joined
 
 
 def _first_clause(text: str) -> tuple[str, str]:
     """A sentence cut at its first comma, exclamation mark or "but": the clause and what follows."""
-    match = re.search(r"\s*(?:[,!:]+|\s[–—-])\s*(?:but\b,?\s*)?|\s+but\s+", text)
+    polite = re.match(r"\W*\w+,\s*", text) if phrases.NOTHING_REJECTED.search(_plain(text)) else None
+    match = _CUT.search(text, polite.end() if polite else 0)
     if match is None or match.start() == 0:
         return text, ""
     return text[: match.start()], text[match.end() :].strip()
 
 
-def _reaction(clause: str, *, asked: bool) -> Meaning:
-    """Whether a short clause is blame or praise by itself; `nothing` for everything else."""
+def _shaped(clause: str, words: str, heard: _Heard, *, doubted: bool) -> Meaning | None:
+    """The meaning of a clause whose shape alone tells it."""
+    if doubt.DOUBT.match(words) and ("you" in words or clause.rstrip(" \"')").endswith("?")):
+        return "doubt"
+    if requested.is_requested(words):
+        return "nothing" if heard.offers_choice else "wish"
+    shaped = excess.complaint(words) or complaints.complaint(words, announces=clause.rstrip().endswith(":"))
+    if shaped is None and not heard.asked and doubt.contradicts(words, heard.answer, doubted=doubted):
+        return "blame"
+    return shaped
+
+
+def _reaction(clause: str, heard: _Heard, *, doubted: bool) -> Meaning:
+    """Whether a short clause is a reaction by itself; `nothing` for everything else."""
     words = _plain(clause)
+    shaped = _shaped(clause, words, heard, doubted=doubted)
+    if shaped is not None:
+        return shaped
     if len(words.split()) > 7 or _is_wish(words):
         return "nothing"
     if phrases.NOTHING_REJECTED.search(words):
@@ -165,13 +230,16 @@ def _reaction(clause: str, *, asked: bool) -> Meaning:
     if phrases.POSITIVE.search(words):
         return "praise"
     if phrases.NEGATIVE.search(words) or phrases.BLAME_ANYWHERE.search(words):
-        return "nothing" if asked and words in ("no", "nope", "nah") else "blame"
+        return "nothing" if heard.asked and words in ("no", "nope", "nah") else "blame"
     return "nothing"
 
 
-def _meaning(clause: str, *, asked: bool) -> Meaning:
+def _meaning(clause: str, heard: _Heard, *, doubted: bool) -> Meaning:
     words = _plain(clause)
     question = clause.rstrip(" \"')").endswith("?")
+    shaped = _shaped(clause, words, heard, doubted=doubted)
+    if shaped is not None:
+        return shaped
     if _is_wish(words) and not _is_new_task(words):
         return "wish"
     if phrases.NOTHING_REJECTED.search(words):
@@ -180,7 +248,7 @@ def _meaning(clause: str, *, asked: bool) -> Meaning:
         if phrases.POSITIVE.search(words):
             return "praise"
         if phrases.NEGATIVE.search(words):
-            return "nothing" if asked and words in ("no", "nope", "nah") else "blame"
+            return "nothing" if heard.asked and words in ("no", "nope", "nah") else "blame"
     if phrases.ONCE_MORE.search(words):
         return "blame"
     if not question and phrases.BLAME_ANYWHERE.search(words):
@@ -226,10 +294,10 @@ def _foreign(words: str) -> int:
 
 
 def _plain(clause: str) -> str:
-    """Lower case, single spaces, no pictures, no quotation marks, no "ok, " or "hmm, " in front."""
+    """Lower case, spelled out, single spaces, no pictures, no quotation marks, no "ok, " or "hmm, " in front."""
     bare = phrases.THUMB_DOWN.sub(" ", phrases.THUMB_UP.sub(" ", clause.lower()))
     words = re.sub(r"\s+", " ", bare.replace('"', "")).strip(" ,.!?:;-()")
-    return phrases.INTERJECTIONS.sub("", words)
+    return form.without_other_lists(phrases.INTERJECTIONS.sub("", spelled_out(words)))
 
 
 def _sentence_case(words: str) -> str:

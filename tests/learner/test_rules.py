@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from learner.judge.rules import RuleJudge, read_message
 from learner.judge.tools import tool_failed
 from shared.records import NextState
 
+from . import typed, typed_held_out
 from .things import turn
 
 PRAISE = [
@@ -168,13 +171,13 @@ NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("text", PRAISE)
+@pytest.mark.parametrize("text", PRAISE + typed.PRAISE)
 def test_praise_is_positive_and_no_hint(text: str) -> None:
     reading = read_message(text)
     assert (reading.score, reading.hint) == (1.0, None)
 
 
-@pytest.mark.parametrize("text", BLAME)
+@pytest.mark.parametrize("text", BLAME + typed.REJECTION)
 def test_blame_without_a_wish_is_negative_and_no_hint(text: str) -> None:
     reading = read_message(text)
     assert (reading.score, reading.hint) == (-1.0, None)
@@ -186,7 +189,13 @@ def test_a_change_request_is_negative_and_becomes_the_hint(text: str, hint: str)
     assert (reading.score, reading.hint) == (-1.0, hint)
 
 
-@pytest.mark.parametrize("text", NOTHING)
+@pytest.mark.parametrize("text", typed.WISHES)
+def test_a_wish_in_the_words_that_people_type_becomes_a_hint(text: str) -> None:
+    reading = read_message(text)
+    assert reading.score == -1.0 and reading.hint
+
+
+@pytest.mark.parametrize("text", NOTHING + typed.NEUTRAL)
 def test_a_new_request_or_a_question_says_nothing_about_the_answer(text: str) -> None:
     reading = read_message(text)
     assert (reading.score, reading.hint) == (0.0, None)
@@ -195,6 +204,47 @@ def test_a_new_request_or_a_question_says_nothing_about_the_answer(text: str) ->
 def test_case_does_not_matter() -> None:
     for text in PRAISE + BLAME:
         assert read_message(text.upper()).score == read_message(text.lower()).score, text
+
+
+def test_phrasings_that_no_rule_was_made_for_are_mostly_understood() -> None:
+    wanted = {text: 1.0 for text in typed_held_out.PRAISE}
+    wanted |= dict.fromkeys(typed_held_out.BLAME + typed_held_out.WISHES, -1.0)
+    wanted |= dict.fromkeys(typed_held_out.NEUTRAL, 0.0)
+    read = {text: read_message(text).score for text in wanted}
+    right = sum(score == wanted[text] for text, score in read.items() if score)
+    precision = right / sum(score != 0.0 for score in read.values())
+    recall = right / sum(score != 0.0 for score in wanted.values())
+    assert precision >= 0.95 and recall >= 0.9, (precision, recall)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "score"),
+    [
+        ("are you sure? i think it's 8", "3 + 4 makes **7**.", -1.0),
+        ("are you sure? i get 7 too", "3 + 4 makes **7**.", 0.0),
+        ("i get 7", "3 + 4 makes **7**.", 0.0),
+        ("i get 8", "3 + 4 makes **7**.", -1.0),
+        ("i think it's 8", "How many hats does Ann have?", 0.0),
+    ],
+)
+def test_a_claim_counts_against_an_answer_that_says_something_else(text: str, answer: str, score: float) -> None:
+    assert read_message(text, answer=answer).score == score
+
+
+def test_naming_a_language_is_no_complaint_where_the_answer_offers_a_choice() -> None:
+    assert read_message("in spanish please", answer="Which language would you like?").score == 0.0
+    assert read_message("as a table please", answer="Shall I write it as a list or as a table?").score == 0.0
+    assert read_message("in spanish please", answer="It is 12. Anything else?").hint == "in spanish please."
+
+
+def test_the_hint_keeps_the_spelling_of_the_user() -> None:
+    assert read_message("could u not number ur steps").hint == "could u not number ur steps."
+    assert read_message("that was too stiff, be nice").hint == "that was too stiff, be nice."
+
+
+@pytest.mark.parametrize("text", ["ugh, my bus is late again", "Ugh. The build is red again, look into it", "wtf"])
+def test_a_sigh_is_blame_only_where_it_is_all_that_is_said(text: str) -> None:
+    assert read_message(text).score == (-1.0 if text == "wtf" else 0.0)
 
 
 def test_no_to_a_question_of_the_assistant_rejects_nothing() -> None:
@@ -209,11 +259,18 @@ def test_a_long_message_gives_a_hint_of_bounded_length() -> None:
     assert reading.hint is not None and len(reading.hint) <= 300
 
 
+def test_a_huge_message_is_read_at_once() -> None:
+    started = time.perf_counter()
+    for text in ("please " * 50_000, "in as the same " * 20_000, "no, " * 50_000, "you just " * 20_000):
+        read_message(text)
+    assert time.perf_counter() - started < 5.0
+
+
 async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:
     asked = turn(1, answer="**12**")
     judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="user", text="no bold please"))
     assert (judgement.turn_id, judgement.score, judgement.hint) == (asked.turn_id, -1.0, "no bold please.")
-    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v1")
+    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v2")
     assert judgement.votes[0].score == -1.0 and judgement.reason
 
 
