@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-from pathlib import Path
 
 from learner.judge import base
 from learner.judge.loop import JudgeLoop
@@ -80,7 +79,7 @@ async def _learn(
             if trainer is None:
                 progress.now("training is off")
                 return
-            prompter = await asyncio.to_thread(Prompter, Path(settings.tokenizer_path), thinking=settings.thinking)
+            prompter = await asyncio.to_thread(Prompter.of, settings)
             rollouts = Rollouts(engine, prompter, settings)
             learner = Learner(
                 journal,

@@ -159,7 +159,12 @@ class Rollouts:
         self, prompt_ids: Sequence[int], policy: str, *, version: int | None, origin: str
     ) -> Sample | None:
         """One answer as a sample; `None` where the prompt leaves no room or nothing came."""
-        sampling = Sampling(temperature=1.0, max_tokens=self._settings.rehearsal_max_tokens)
+        sampling = Sampling(
+            temperature=1.0,
+            max_tokens=self._settings.rehearsal_max_tokens,
+            stop=self._prompter.text_stops,
+            stop_ids=self._prompter.own_stop_ids,
+        )
         ids: list[int] = []
         logprobs: list[float] = []
         versions: Sequence[VersionSpan] = ()

@@ -78,7 +78,8 @@ class ChatTurn:
     async def batches(self) -> AsyncIterator[Batch]:
         """Sample the answer. Raises `EngineError`; closing this iterator, or leaving it, aborts the engine's work."""
         parameters = self.incoming.parameters
-        sampling = msgspec.structs.replace(parameters.sampling, stop=())
+        stop_ids = () if parameters.sampling.ignore_eos else self._prompter.own_stop_ids
+        sampling = msgspec.structs.replace(parameters.sampling, stop=(), stop_ids=stop_ids)
         stream = self._engine.generate(
             self.incoming.prompt.json(),
             sampling,

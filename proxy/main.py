@@ -29,7 +29,7 @@ def serve(settings: Settings) -> None:
     """
     check_binding(settings.host, settings.api_key)
     engine = create_engine(settings)
-    prompter = Prompter(settings.tokenizer_path, thinking=settings.thinking)
+    prompter = Prompter.of(settings)
     journal = AsyncJournal.open(settings.journal_path)
     app = create_app(Service(settings, journal, engine, prompter))
     gc.freeze()  # what start-up made stays; looking through it again would only stall streams

@@ -1,13 +1,15 @@
 """Sampled token ids to what a client sees, one id at a time: text, reasoning and tool calls.
 
-`AnswerParser` reads the Qwen3 / Hermes grammar: an optional `<think>…</think>` block first, then text and
-`<tool_call>…</tool_call>` blocks. Only control *tokens* mark; the same characters spelled out by the policy are text.
+`AnswerParser` reads a family's grammar (`shared.families.Grammar`): an optional `<think>…</think>` block first, then
+text and `<tool_call>…</tool_call>` blocks. Only control *tokens* mark; the same characters spelled out by the policy
+are text. A grammar without call markers has calls that are the whole answer, or none; one without reasoning has none.
 What was passed on as a delta is never taken back, so wherever the meaning of a token depends on what follows, it waits:
 
 - white space around text and reasoning is dropped, so trailing white space waits for more;
 - text that could be the beginning of a stop string waits;
 - a call inside reasoning waits: it is reasoning if `</think>` comes, a call if it never does;
-- a call waits until its name is known and its arguments begin; one that cannot be read is given back as text.
+- a call waits until its name is known and its arguments begin; one that cannot be read is given back as text;
+- an answer without markers that begins like a call waits until it is one or cannot be one.
 
 The ids themselves are the caller's: nothing here changes, drops or repeats them.
 """
@@ -15,7 +17,7 @@ The ids themselves are the caller's: nothing here changes, drops or repeats them
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -26,6 +28,7 @@ from shared.families import HERMES, Grammar
 from shared.normalize import assistant_message
 from shared.records import Message
 from shared.vocab import Vocab
+from shared.xml_call_reader import Schemas, XmlCallReader
 
 DeltaKind = Literal["content", "reasoning", "call_start", "call_arguments"]
 
@@ -76,7 +79,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         """Whether another reading of the same ids found the same; white space at the ends does not count."""
         own = [(call.name, parse_arguments(call.arguments)) for call in self.tool_calls]
         other = [(name, parse_arguments(value) if isinstance(value, str) else value or {}) for name, value in calls]
-        return self.content == content.strip() and self.reasoning == reasoning.strip() and own == other
+        return (
+            self.content == content.strip()
+            and self.reasoning == reasoning.strip()
+            and [(name, _stripped(value)) for name, value in own] == [(name, _stripped(value)) for name, value in other]
+        )
 
 
 class AnswerParser:
@@ -84,14 +91,15 @@ class AnswerParser:
 
     `calls=False` makes call markup ordinary text. `parallel_calls=False` ends the answer after one call. `stop` strings
     end it where they occur in content (not in reasoning or arguments). `reasoning_open`: the prompt ends inside
-    reasoning. `forced_text`: the prompt ends inside a call that begins with this text. Once `done`, the engine can be
-    aborted: later ids are ignored.
+    reasoning. `forced_text`: the prompt ends inside a call that begins with this text. `stop_ids`: the ids that end the
+    answer, the grammar's own by default. `schemas` are the parameters of the tools that were offered, by tool. Once
+    `done`, the engine can be aborted: later ids are ignored.
     """
 
     __slots__ = (
-        "_call_id", "_call_open", "_calls", "_content", "_decoder", "_held", "_irregular", "_kinds", "_out",
-        "_parallel", "_partial", "_reader", "_reasoning", "_spoken", "_state", "_stop", "_stop_tail", "_vocab",
-        "_waiting", "_with_calls", "done", "stop_matched",
+        "_bare", "_call_id", "_calls", "_content", "_decoder", "_grammar", "_held", "_irregular", "_kinds", "_out",
+        "_parallel", "_partial", "_reader", "_reasoning", "_schemas", "_spoken", "_state", "_stop", "_stop_tail",
+        "_vocab", "_waiting", "_with_calls", "done", "stop_matched",
     )  # fmt: skip
 
     def __init__(
@@ -104,13 +112,17 @@ class AnswerParser:
         stop: Sequence[str] = (),
         reasoning_open: bool = False,
         forced_text: str | None = None,
+        stop_ids: Collection[int] | None = None,
+        schemas: Schemas | None = None,
     ) -> None:
         self.done = False
         self.stop_matched: str | None = None
         self._vocab = vocab
-        self._kinds = _kinds(vocab, grammar)
-        self._call_open = grammar.call_open
-        self._with_calls = calls
+        self._kinds = _kinds(vocab, grammar, stop_ids)
+        self._grammar = grammar
+        self._schemas = schemas
+        self._bare = grammar.calls == "bare"  # calls are not marked
+        self._with_calls = calls and grammar.calls != ""
         self._parallel = parallel_calls
         self._stop = tuple(filter(None, stop))
         self._decoder = vocab.decoder()
@@ -124,7 +136,7 @@ class AnswerParser:
         self._held = ""  # white space that is dropped unless more text follows
         self._stop_tail = ""  # text that may be the beginning of a stop string
         self._waiting: list[int] = []  # a call inside reasoning
-        self._reader = CallReader()
+        self._reader = self._new_reader()
         self._call_id = ""  # of the call that is being passed on
         self._state = _REASONING if reasoning_open else _START
         if forced_text is not None:
@@ -158,7 +170,7 @@ class AnswerParser:
             self._release_call()
         self._flush_character()
         if self._state == _CALL:
-            self._close_call("")
+            self._close_call("", closed=self._bare and self.done)
         self._flush_stop_tail()
         if self.done:
             reason = "stop"
@@ -206,16 +218,21 @@ class AnswerParser:
         elif kind == _CALL_OPEN and state in (_START, _CONTENT) and self._with_calls:
             self._flush_stop_tail()
             self._state = _CALL
-            self._reader = CallReader()
+            self._reader = self._new_reader()
         elif kind == _CALL_CLOSE and state == _CALL:
-            self._close_call(self._vocab.text_of[token] or "")
+            self._close_call(self._vocab.text_of[token] or "", closed=True)
         else:
             self._irregular = self._irregular or kind == _CALL_OPEN
             self._take_text(self._vocab.text_of[token] or "")
 
     def _take_text(self, text: str) -> None:
+        if self._state == _START and self._bare and self._with_calls and text.lstrip().startswith("{"):
+            self._state = _CALL
         if self._state == _CALL:
             arguments = self._reader.push(text)
+            if self._bare and self._call_id == "" and not self._may_be_call():
+                self._release_text()
+                return
             if self._call_id == "" and self._reader.name is not None:
                 self._start_call(self._reader.name)
             self._pass_arguments(arguments)
@@ -277,21 +294,43 @@ class AnswerParser:
         if arguments:
             self._out.append(Delta("call_arguments", arguments, len(self._calls)))
 
-    def _close_call(self, marker: str) -> None:
-        """The call is over; `marker` is what closed it, "" where the answer ended instead."""
+    def _new_reader(self) -> CallReader | XmlCallReader:
+        return XmlCallReader(self._schemas) if self._grammar.calls == "xml" else CallReader(self._grammar.arguments)
+
+    def _may_be_call(self) -> bool:
+        """Whether an answer that began with a brace is a call of a tool that was offered, or may become one."""
+        reader = self._reader
+        assert isinstance(reader, CallReader)
+        if reader.name is None:
+            return reader.may_begin()
+        self._irregular = self._irregular or not self._offered(reader.name)
+        return self._offered(reader.name)
+
+    def _offered(self, name: str) -> bool:
+        return self._schemas is None or name in self._schemas
+
+    def _release_text(self) -> None:
+        """What began like a call is none."""
+        self._state = _CONTENT
+        self._take_text(self._reader.source())
+
+    def _close_call(self, marker: str, *, closed: bool) -> None:
+        """The call is over: `marker` closed it, or the end of the answer did; else the answer broke off in it."""
         self._state = _CONTENT
         reader = self._reader
         arguments = reader.close()
-        if reader.name is None:
-            self._irregular = True
-            self._take_text(self._call_open + reader.source() + marker)
+        if reader.name is None or (self._bare and not self._offered(reader.name)):
+            self._irregular = self._irregular or not self._bare or reader.name is not None
+            self._take_text(self._grammar.call_open + reader.source() + marker)
             return
+        if self._bare and isinstance(reader, CallReader) and reader.rest.strip() not in ("", "}"):
+            self._irregular = True
         if self._call_id == "":
             self._start_call(reader.name)
         self._pass_arguments(arguments)
         self._calls.append(Call(self._call_id, reader.name, reader.arguments()))
         self._call_id = ""
-        self._irregular = self._irregular or not marker or not self._parallel or reader.broken()
+        self._irregular = self._irregular or not closed or not self._parallel or reader.broken()
         self.done = self.done or not self._parallel
 
     def _leave_reasoning(self) -> None:
@@ -317,15 +356,24 @@ class AnswerParser:
             self._say(tail, "content")
 
 
-def _kinds(vocab: Vocab, grammar: Grammar) -> dict[int, int]:
+def _kinds(vocab: Vocab, grammar: Grammar, stop_ids: Collection[int] | None) -> dict[int, int]:
     names = {
         grammar.think_open: _THINK_OPEN,
         grammar.think_close: _THINK_CLOSE,
         grammar.call_open: _CALL_OPEN,
         grammar.call_close: _CALL_CLOSE,
-        **{stop: _STOP for stop in grammar.stops},
     }
-    return {vocab.added[name]: kind for name, kind in names.items() if name in vocab.added}
+    kinds = {vocab.added[name]: kind for name, kind in names.items() if name in vocab.added}
+    if stop_ids is None:
+        stop_ids = [vocab.added[stop] for stop in grammar.stops if stop in vocab.added]
+    return kinds | dict.fromkeys(stop_ids, _STOP)
+
+
+def _stripped(arguments: Any) -> Any:
+    """Arguments without white space around their texts, which other readers drop."""
+    if isinstance(arguments, dict):
+        return {key: value.strip() if isinstance(value, str) else value for key, value in arguments.items()}
+    return arguments
 
 
 def _overlap(text: str, stop: str) -> int:

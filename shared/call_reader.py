@@ -1,4 +1,4 @@
-"""One tool call of the Hermes grammar, `{"name": ..., "arguments": {...}}`, read while it is being written.
+"""One tool call as a JSON object, `{"name": ..., "arguments": {...}}`, read while it is being written.
 
 As long as a call keeps to the usual order (name, then an object of arguments) its arguments can be passed on as they
 come. Everything else (arguments first, arguments as a JSON string, extra fields) is read as a whole when the call is
@@ -9,24 +9,32 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any
 
 import msgspec
 
-_USUAL_START = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"arguments"\s*:\s*(?=\{)')
+_BEGINNING = '{"name":"'
 _USUAL_START_LENGTH = 400  # characters after which a call that has not begun in the usual order is not going to
 _STRUCTURE = re.compile(r'["{}\[\]]')
 _STRING_END = re.compile(r'["\\]')
 
 
 class CallReader:
-    """Takes the text between the call markers. `name` is None until the call is recognised, `complete` says that its
-    arguments ended."""
+    """Takes the text between the call markers; `key` is what the call's arguments are called in it.
 
-    __slots__ = ("_arguments", "_depth", "_escaped", "_in_string", "_parts", "_start", "complete", "name")
+    `name` is None until the call is recognised, `complete` says that its arguments ended, `rest` is what came after
+    them.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_arguments", "_depth", "_escaped", "_in_string", "_key", "_parts", "_start", "complete", "name", "rest",
+    )  # fmt: skip
+
+    def __init__(self, key: str = "arguments") -> None:
         self.name: str | None = None
+        self.rest = ""
+        self._key = key
         self.complete = False
         self._start = ""
         self._parts: list[str] = []
@@ -39,13 +47,14 @@ class CallReader:
         """Reads on. Returns the arguments that became certain ("" for none); `name` may have become known meanwhile."""
         self._parts.append(text)
         if self.complete:
+            self.rest += text
             return ""
         if self.name is not None:
             return self._scan(text)
         if len(self._start) > _USUAL_START_LENGTH:
             return ""
         self._start += text
-        start = _USUAL_START.match(self._start)
+        start = _usual_start(self._key).match(self._start)
         name = _decode(start[1]) if start else None
         if start is None or not isinstance(name, str):
             return ""
@@ -61,13 +70,18 @@ class CallReader:
         name = call.get("name") if isinstance(call, dict) else None
         if not isinstance(name, str) or not name:
             return ""
-        arguments = call.get("arguments")
+        arguments = call.get(self._key)
         if not isinstance(arguments, str):
             arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
         self.name = name
         self.complete = True
         self._arguments.append(arguments)
         return arguments
+
+    def may_begin(self) -> bool:
+        """Whether the text so far can still become a call in the usual order."""
+        start = "".join(self._start.split())
+        return _BEGINNING.startswith(start) or start.startswith(_BEGINNING)
 
     def source(self) -> str:
         """All the text that was read."""
@@ -105,6 +119,7 @@ class CallReader:
                 self._depth -= 1
                 if self._depth == 0:
                     self.complete = True
+                    self.rest = text[position:]
                     text = text[:position]
                     break
         self._arguments.append(text)
@@ -112,6 +127,11 @@ class CallReader:
 
 
 _NOTHING = object()
+
+
+@cache
+def _usual_start(key: str) -> re.Pattern[str]:
+    return re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"' + re.escape(key) + r'"\s*:\s*(?=\{)')
 
 
 def _decode(text: str) -> Any:

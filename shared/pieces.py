@@ -1,11 +1,11 @@
-"""The tokenizer that `renderers` writes through: a cache of encoded pieces, in which only a template can write control
+"""The tokenizer that prompts are written through: a cache of encoded pieces, in which only a template can write control
 tokens.
 
-A renderer encodes a prompt in pieces (a message with its role tag, a tool's answer, a line break), and consecutive
-prompts of a conversation share nearly all of them. Text that came from outside passes `protect` first, which breaks
-every spelled-out control token (`<|im_end|>`, `<think>`, `<tool_call>`) with a noncharacter; `encode` reads what is
-still whole as a control token, as the Hugging Face template does, and takes the noncharacters out again. So a forged
-marker is encoded as the letters it is made of.
+A prompt is encoded in pieces (a message with its role tag, a tool's answer, a line break), and consecutive prompts of a
+conversation share nearly all of them. Text that came from outside passes `protect` first, which breaks every
+spelled-out control token (`<|im_end|>`, `<think>`, `<tool_call>`) with a noncharacter; `encode` reads what is still
+whole as a control token, as the Hugging Face template does, and takes the noncharacters out again. So a forged marker
+is encoded as the letters it is made of.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from __future__ import annotations
 import re
 import threading
 from array import array
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from shared.vocab import Vocab
 
 _BREAK = "\ufdd0"  # never interchanged as text (Unicode 23.7); one that comes in from outside is doubled and survives
+_AFTER_TOKEN = "\ufdd1"  # stands for the control token before a piece, where the tokenizer cares about that
 _ENTRY_OVERHEAD = 200
 
 
 class PieceTokenizer:
-    """What `renderers.Tokenizer` asks for, over a `tokenizers.Tokenizer`; safe to use from several threads.
+    """What `renderers.Tokenizer` asks for, over a tokenizer from `load_tokenizer`; safe to use from several threads.
 
     The cache holds at most `capacity` bytes and drops the pieces used longest ago. Encoding releases the GIL.
     """
@@ -38,6 +40,7 @@ class PieceTokenizer:
         self.eos_token_id = eos_token_id
         self._tokenizer = tokenizer
         self._vocab = vocab
+        self._control_ids = frozenset(vocab.added.values())
         self._capacity = capacity
         self._size = 0
         self._pieces: dict[str, array[int]] = {}
@@ -45,19 +48,33 @@ class PieceTokenizer:
         markers = sorted((marker for marker in vocab.added if len(marker) > 1), key=len, reverse=True)
         self._initials = {marker[0] for marker in markers}
         self._markers = re.compile("(" + "|".join(map(re.escape, markers)) + ")") if markers else re.compile("(?!)()")
+        tokens = tokenizer.get_added_tokens_decoder().values()
+        self._eats_before = {token.content for token in tokens if token.special and token.lstrip}
+        self._eats_after = {token.content for token in tokens if token.special and token.rstrip}
+        if vocab.spaced:
+            tokenizer.add_tokens([AddedToken(_AFTER_TOKEN, special=False, normalized=False)])
+        self._after_token: int | None = tokenizer.token_to_id(_AFTER_TOKEN) if vocab.spaced else None
 
     def encode(self, text: str, *_: Any, **__: Any) -> list[int]:
         """Ids of one piece of a prompt, without begin or end tokens."""
-        pieces = self._pieces
-        with self._lock:
-            ids = pieces.pop(text, None)
-            if ids is not None:
-                pieces[text] = ids
-        if ids is None:
-            ids = array("I", self._encode(text))
-            with self._lock:
-                self._keep(text, ids)
-        return ids.tolist()
+        return self._cached(text, text).tolist()
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Ids of a whole prompt as a template wrote it; each stretch between two control tokens is a piece."""
+        parts = self._split(text)
+        ids: list[int] = []
+        for index, part in enumerate(parts):
+            if index % 2:
+                ids.append(self._vocab.added[part])
+            elif part:
+                first = index == 0 and self._after_token is not None
+                ids.extend(self._cached(_AFTER_TOKEN + part if first else part, part, first=first))
+        return ids
+
+    def first_control(self, text: str) -> str:
+        """The control token that `text` begins with, white space aside; "" where it begins with something else."""
+        found = self._markers.match(text.lstrip())
+        return found[0] if found else ""
 
     def decode(self, token_ids: int | Iterable[int], *_: Any, skip_special_tokens: bool = False, **__: Any) -> str:
         """Exact text of `token_ids`."""
@@ -79,6 +96,21 @@ class PieceTokenizer:
                 text = self._markers.sub(lambda found: found[0][0] + _BREAK + found[0][1:], text)
         return text
 
+    def protect_all(self, value: Any) -> Any:
+        """`protect` for every string in a JSON value, keys included."""
+        if isinstance(value, str):
+            return self.protect(value)
+        if isinstance(value, Mapping):
+            return {self.protect(key): self.protect_all(one) for key, one in value.items()}
+        if isinstance(value, Sequence):
+            return [self.protect_all(one) for one in value]
+        return value
+
+    @property
+    def controls(self) -> Collection[str]:
+        """The texts of the control tokens."""
+        return self._vocab.added.keys()
+
     def __contains__(self, text: str) -> bool:
         return text in self._pieces
 
@@ -86,19 +118,61 @@ class PieceTokenizer:
         found = self._tokenizer.token_to_id(token)
         return self.unk_token_id if found is None else found
 
-    def _encode(self, text: str) -> list[int]:
+    def _cached(self, key: str, text: str, *, first: bool = False) -> array[int]:
+        pieces = self._pieces
+        with self._lock:
+            ids = pieces.pop(key, None)
+            if ids is not None:
+                pieces[key] = ids
+        if ids is None:
+            ids = array("I", self._encode(text, first=first))
+            with self._lock:
+                self._keep(key, ids)
+        return ids
+
+    def _split(self, text: str) -> list[str]:
+        """The text cut at its control tokens, which stand at the odd positions; white space that a token takes with it
+        is gone."""
+        parts: list[str] = self._markers.split(text)
+        if self._eats_before or self._eats_after:
+            for index in range(1, len(parts), 2):
+                if parts[index] in self._eats_before:
+                    parts[index - 1] = parts[index - 1].rstrip()
+                if parts[index] in self._eats_after:
+                    parts[index + 1] = parts[index + 1].lstrip()
+        return parts
+
+    def _encode(self, text: str, *, first: bool) -> list[int]:
         ids: list[int] = []
-        for index, part in enumerate(self._markers.split(text)):
+        for index, part in enumerate(self._split(text)):
             if index % 2:
                 ids.append(self._vocab.added[part])
             elif part:
-                ids.extend(self._encode_plain(_mend(part) if _BREAK in part else part))
+                ids.extend(self._encode_text(_mend(part) if _BREAK in part else part, first=first and index == 0))
         return ids
 
-    def _encode_plain(self, text: str) -> list[int]:
+    def _encode_text(self, text: str, *, first: bool) -> list[int]:
+        ids = self._encode_plain(text, first=first)
+        if self._control_ids.isdisjoint(ids):
+            return ids
+        # The tokenizer's own merges spell a control token out of plain letters: cut each such marker in two.
+        cuts = [0, *(found.start() + 1 for found in self._markers.finditer(text)), len(text)]
+        halves = [text[start:end] for start, end in pairwise(cuts) if start < end]
+        ids = [number for half in halves for number in self._encode_plain(half, first=False)]
+        if self._control_ids.isdisjoint(ids):
+            return ids
+        letters = [number for letter in text for number in self._encode_plain(letter, first=False)]
+        return [number for number in letters if number not in self._control_ids]
+
+    def _encode_plain(self, text: str, *, first: bool) -> list[int]:
         # Of the library's encoding functions only the batch ones let other threads run meanwhile.
-        encoded: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
-        return encoded
+        if self._after_token is None:
+            encoded: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+            return encoded
+        text = text.replace(_AFTER_TOKEN, "\ufffd")
+        start = "" if first else _AFTER_TOKEN
+        ids: list[int] = self._tokenizer.encode_batch_fast([start + text], add_special_tokens=False)[0].ids
+        return ids if first else ids[1:]
 
     def _keep(self, text: str, ids: array[int]) -> None:
         cost = _cost(text, ids)

@@ -44,7 +44,9 @@ class VersionSpan(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text."""
+    """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
+    `stop_ids` end it like the model's own end tokens.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -55,6 +57,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     repetition_penalty: float = 1.0
     max_tokens: int = 1024
     stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
     seed: int | None = None
     ignore_eos: bool = False
 

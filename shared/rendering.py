@@ -1,5 +1,6 @@
-"""Canonical messages to token ids, through `renderers`, at the speed of a chat.
+"""Canonical messages to token ids, at the speed of a chat.
 
+Who writes a prompt (a family's writer of the `renderers` library, or the model's own chat template) is settled once.
 The start of a prompt (system prompt and tools, easily nine tenths of it) is rendered once and kept as a `Head`: ids,
 their JSON, and a digest. Whether a prompt may be cut there is not assumed: for each head the two parts are compared
 once with the whole, and where they differ the whole is rendered every time.
@@ -19,15 +20,21 @@ from typing import Any
 import msgspec
 
 from shared.answer import Answer, AnswerParser
-from shared.errors import BadRequest, ConfigError
-from shared.families import family_of, model_config
+from shared.chat_template import load_template, plain_template, special_tokens
+from shared.errors import BadRequest
+from shared.families import AUTO, PLAIN, context_length, end_tokens, model_config, vocabulary_size
+from shared.family_choice import choose
 from shared.normalize import ANY_TOOL, ChatInput, is_internal_context
 from shared.pieces import PieceTokenizer
 from shared.records import Message
+from shared.settings import Settings
 from shared.vocab import Vocab, load_tokenizer
+from shared.xml_call_reader import schemas_of
 
 _HINT_HEADING = "\n\n[user's hint / instruction]\n"
 _HEADS = 256
+_LONG_TEXTS = 4096
+_PROMPT_END = 64  # tokens in which the start of an answer is looked for
 _COLD_CHARACTERS = 8000  # more than this to encode holds up the event loop for more than a few milliseconds
 
 
@@ -48,9 +55,10 @@ class Prompt:
 
     `forced` are the last ids of `tail` where the start of a tool call was written for the policy, and `forced_text`
     their text; the answer then begins inside that call. `reasoning_open` says that the prompt ends inside reasoning.
+    `tools` are those that it offers.
     """
 
-    __slots__ = ("forced", "forced_text", "head", "reasoning_open", "tail")
+    __slots__ = ("forced", "forced_text", "head", "reasoning_open", "tail", "tools")
 
     def __init__(
         self,
@@ -60,7 +68,9 @@ class Prompt:
         forced: list[int],
         forced_text: str = "",
         reasoning_open: bool = False,
+        tools: list[dict[str, Any]] | None = None,
     ) -> None:
+        self.tools = tools or []
         self.head = head
         self.tail = tail
         self.forced = forced
@@ -87,51 +97,92 @@ class Prompt:
 class Prompter:
     """Renders prompts for, and parses answers of, the model in `folder`. Safe to use from several threads.
 
-    `thinking` is the default of `render`. `stop_ids` end an answer, `vocab_size` counts the model's logits,
-    `context_length` is what the model was made for, in tokens. Raises `ConfigError` for a model that cannot be served.
+    `tokenizer` is the tokenizer's folder, if not the model's own; `family` is one of `shared.families.CHOICES`;
+    `thinking` is the default of `render`. `stop_ids` end an answer; `own_stop_ids` are those of them that the model's
+    files do not name, so that an engine has to be told; `text_stops` are texts that end one too. `vocab_size` counts
+    the model's logits, `context_length` is what the model was made for, in tokens. Raises `ConfigError` for a model
+    that cannot be served.
     """
 
-    def __init__(self, folder: str | Path, *, thinking: bool = False, cache_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        tokenizer: str | Path = "",
+        family: str = AUTO,
+        thinking: bool = False,
+        cache_bytes: int = 64 << 20,
+    ) -> None:
         folder = Path(folder)
-        self.family = family_of(folder)
+        words = Path(tokenizer) if tokenizer else folder
         self.thinking = thinking
         config = model_config(folder)
-        text_config = config.get("text_config") or config
-        tokenizer = load_tokenizer(folder)
-        self.vocab = Vocab(tokenizer, size=int(text_config.get("vocab_size") or 0), name=str(folder))
+        template = None if family == PLAIN else load_template(words, folder)
+        loaded = load_tokenizer(words, template.source if template else "")
+        self.vocab = Vocab(loaded, size=vocabulary_size(config), name=str(words))
         self.vocab_size = self.vocab.size
-        self.context_length = int(text_config.get("max_position_embeddings") or 0)
-        grammar = self.family.grammar
-        missing = [
-            name for name in (grammar.call_open, grammar.call_close, grammar.stops[0]) if name not in self.vocab.added
-        ]
-        if missing:
-            raise ConfigError(
-                f"The tokenizer in {folder} lacks {', '.join(missing)}, which a {self.family.name} model needs. "
-                "Use the tokenizer that belongs to the model."
-            )
-        self.stop_ids: tuple[int, ...] = tuple(
-            self.vocab.added[name] for name in grammar.stops if name in self.vocab.added
-        )
+        self.context_length = context_length(config)
+        named = special_tokens(words)
+        ends = [number for number in end_tokens(folder, config) if 0 <= number < self.vocab_size]
+        if named.get("eos_token") in self.vocab.added:
+            ends.append(self.vocab.added[named["eos_token"]])
+        if family == PLAIN:
+            first = loaded.encode("a").ids[:1]
+            template = plain_template(words, begin=first == [self.vocab.added.get(named.get("bos_token", ""))])
         self.tokenizer = PieceTokenizer(
-            tokenizer, self.vocab, name=str(folder), eos_token_id=self.stop_ids[0], capacity=cache_bytes
+            loaded, self.vocab, name=str(words), eos_token_id=ends[0] if ends else None, capacity=cache_bytes
         )
-        self._renderers = {mode: self._renderer(mode) for mode in (False, True)}
+        chosen = choose(family, config, template, self.tokenizer, folder=str(folder))
+        self.family, self._writer, self.text_stops = chosen.family, chosen.writer, chosen.text_stops
+        controls = self.vocab.added
+        closing = [controls[stop] for stop in (*self.family.grammar.stops, chosen.closes) if stop in controls]
+        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((*closing, *ends)))
+        self.own_stop_ids: tuple[int, ...] = tuple(stop for stop in self.stop_ids if stop not in ends)
         self._heads: dict[tuple[bool, str, bytes], Head | None] = {}
+        self._long: dict[int, None] = {}  # hashes of the long texts that were encoded before
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Prompter:
+        """The one that the settings name. Raises `ConfigError`."""
+        return cls(settings.model, tokenizer=settings.tokenizer, family=settings.family, thinking=settings.thinking)
 
     def render(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
         """The prompt of a chat request. `hint` is added to the last message the user wrote (`with_hint`). Raises
         `BadRequest`."""
         mode = self.thinking if thinking is None else thinking
+        grammar = self.family.grammar
+        if chat.tools and not self._writer.takes_tools:
+            raise BadRequest(
+                "This model's chat template has no place for tools. Send the request without tools, or serve a model "
+                "that was trained to call them.",
+                param="tools",
+                code="unsupported_value",
+            )
+        if chat.forced_tool and not grammar.calls:
+            raise BadRequest(
+                "tool_choice asks for a tool call, but this model has no grammar for calls that could be begun for it. "
+                "Use tool_choice 'auto' or 'none', or serve a model of a family in docs/models.md that calls tools.",
+                param="tool_choice",
+                code="unsupported_value",
+            )
         messages = with_hint(chat.messages, hint) if hint else chat.messages
         try:
             tools_json = chat.tools_json or msgspec.json.encode(chat.tools)
             head, tail = self._render(messages, chat.tools, tools_json, mode)
         except RecursionError as error:
             raise BadRequest("The request is nested too deeply to be rendered.", param="tools") from error
-        forced, forced_text = self._force(chat.forced_tool) if chat.forced_tool else ([], "")
-        return Prompt(head, tail + forced, forced=forced, forced_text=forced_text)
+        self._remember(messages)
+        reasoning_open = self._reasons(tail)
+        forced, forced_text = self._force(chat.forced_tool, reasoning_open) if chat.forced_tool else ([], "")
+        return Prompt(
+            head,
+            tail + forced,
+            forced=forced,
+            forced_text=forced_text,
+            reasoning_open=reasoning_open and not forced,
+            tools=chat.tools,
+        )
 
     async def render_async(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
         """`render`, in a thread when there is much that was never encoded before, so that the event loop goes on."""
@@ -147,31 +198,32 @@ class Prompter:
             mode = self.thinking if thinking is None else thinking
             if (mode, system, chat.tools_json or msgspec.json.encode(chat.tools)) not in self._heads:
                 return True
-        for message in chat.messages[1 if system else 0 :]:
-            content = message["content"]
-            if len(content) > _COLD_CHARACTERS:
-                piece = f"\n{content}\n" if message["role"] == "tool" else f"{message['role']}\n{content}"
-                if piece not in self.tokenizer:
-                    return True
-        return False
+        return any(
+            hash(message["content"]) not in self._long
+            for message in chat.messages[1 if system else 0 :]
+            if isinstance(message["content"], str) and len(message["content"]) > _COLD_CHARACTERS
+        )
 
     def parser(self, prompt: Prompt, chat: ChatInput, *, stop: Sequence[str] = ()) -> AnswerParser:
         """An incremental parser for the answer to `prompt`. `stop` are the client's stop strings."""
+        grammar = self.family.grammar
         return AnswerParser(
             self.vocab,
-            self.family.grammar,
+            grammar,
             calls=chat.calls,
             parallel_calls=chat.parallel_calls,
-            stop=stop,
+            stop=(*self.text_stops, *stop),
             reasoning_open=prompt.reasoning_open,
             forced_text=prompt.forced_text if prompt.forced else None,
+            stop_ids=self.stop_ids,
+            schemas=schemas_of(chat.tools) if grammar.calls in ("xml", "bare") else None,
         )
 
     def agrees(
         self, prompt: Prompt, response_ids: Sequence[int], answer: Answer, *, thinking: bool | None = None
     ) -> bool:
-        """Whether `renderers` reads the finished answer as our parser did; a False is a bug in one of the two and worth
-        counting.
+        """Whether a second reader, where the family has one, reads the finished answer as our parser did; a False is a
+        bug in one of the two and worth counting.
 
         Answers that the two read differently on purpose are not compared: `Answer.irregular`, in which something
         malformed was given back as text or a stop string was cut off, and requests without tools, where call markup is
@@ -180,21 +232,14 @@ class Prompter:
         if answer.irregular:
             return True
         mode = self.thinking if thinking is None else thinking
-        parsed = self._renderers[mode].parse_response([*prompt.forced, *response_ids])
-        return answer.matches(
-            parsed.content,
-            parsed.reasoning_content or "",
-            [(call.name, call.arguments) for call in parsed.tool_calls if call.status == "ok"],
-        )
+        written = len(prompt.tail) - len(prompt.forced)
+        end = prompt.tail[max(0, written - _PROMPT_END) : written]
+        read = self._writer.read([*prompt.forced, *response_ids], end, prompt.tools, thinking=mode)
+        return read is None or answer.matches(*read)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The exact text of `ids`."""
         return self.vocab.decode(ids, skip_special_tokens=skip_special_tokens)
-
-    def _renderer(self, thinking: bool) -> Any:
-        from renderers import create_renderer  # heavy: importing this module stays cheap
-
-        return create_renderer(self.tokenizer, self.family.config(thinking))
 
     def _render(
         self, messages: list[Message], tools: list[dict[str, Any]], tools_json: bytes, thinking: bool
@@ -209,7 +254,7 @@ class Prompter:
             if known:
                 self._heads[key] = head
         if not known:
-            head = self._prove(messages, tools, thinking)
+            head = self._prove(messages, tools, thinking) if self._writer.cuttable else None
             with self._lock:
                 self._heads[key] = head
                 while len(self._heads) > _HEADS:
@@ -229,46 +274,42 @@ class Prompter:
     def _whole(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], thinking: bool, *, generate: bool = True
     ) -> list[int]:
-        ids: list[int] = self._renderers[thinking].render_ids(
-            [self._protect(message) for message in messages],
-            tools=self._protect_tools(tools) or None,
-            add_generation_prompt=generate,
-        )
-        return ids
+        return self._writer.ids(messages, tools, thinking=thinking, generate=generate)
 
-    def _protect(self, message: Message) -> dict[str, Any]:
-        """The message in the renderer's field names, with every control token that its text spells out made
-        harmless."""
-        protect = self.tokenizer.protect
-        content = message["content"]
-        if not isinstance(content, str):
-            content = [{**part, "text": protect(part["text"])} if part["type"] == "text" else part for part in content]
-        else:
-            content = protect(content)
-        safe: dict[str, Any] = {"role": message["role"], "content": content}
-        if reasoning := message.get("reasoning"):
-            safe["reasoning_content"] = protect(reasoning)
-        if calls := message.get("tool_calls"):
-            safe["tool_calls"] = [
-                {"name": protect(call["name"]), "arguments": protect(_arguments_text(call["arguments"]))}
-                for call in calls
-            ]
-        return safe
+    def _remember(self, messages: Sequence[Message]) -> None:
+        """Long texts that are encoded now are not cold the next time."""
+        for message in messages:
+            content = message["content"]
+            if isinstance(content, str) and len(content) > _COLD_CHARACTERS:
+                with self._lock:
+                    self._long.pop(hash(content), None)
+                    self._long[hash(content)] = None
+                    while len(self._long) > _LONG_TEXTS:
+                        del self._long[next(iter(self._long))]
 
-    def _protect_tools(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        text = json.dumps(tools, ensure_ascii=False)
-        safe = self.tokenizer.protect(text)
-        if safe is text:
-            return tools
-        protected: list[dict[str, Any]] = json.loads(safe)
-        return protected
+    def _reasons(self, tail: Sequence[int]) -> bool:
+        """Whether a prompt ends inside reasoning that the template opened."""
+        grammar, controls = self.family.grammar, self.vocab.added
+        opening, closing = controls.get(grammar.think_open), controls.get(grammar.think_close)
+        if opening is None or closing is None:
+            return False
+        ends = {closing, *self.stop_ids}
+        last = next((number for number in reversed(tail[-_PROMPT_END:]) if number == opening or number in ends), None)
+        return last == opening
 
-    def _force(self, tool: str) -> tuple[list[int], str]:
+    def _force(self, tool: str, reasoning_open: bool) -> tuple[list[int], str]:
         """Ids and text of the start of a call, written up to where the policy has to choose. Ends before a space, as
         tokens do."""
-        text = '\n{"name":' if tool == ANY_TOOL else f'\n{{"name": {json.dumps(tool, ensure_ascii=False)}, "arguments":'
-        opening = self.vocab.added[self.family.grammar.call_open]
-        return [opening, *self.tokenizer.encode(self.tokenizer.protect(text))], text
+        grammar = self.family.grammar
+        if grammar.calls == "xml":
+            text = "\n<function=" if tool == ANY_TOOL else f"\n<function={tool}>\n"
+        else:
+            start = "" if grammar.calls == "bare" else "\n"
+            name = json.dumps(tool, ensure_ascii=False)
+            text = f'{start}{{"name":' if tool == ANY_TOOL else f'{start}{{"name": {name}, "{grammar.arguments}":'
+        before = f"\n{grammar.think_close}\n\n" if reasoning_open else ""
+        opening = before + grammar.call_open
+        return self.tokenizer.encode(opening + self.tokenizer.protect(text)), text
 
 
 def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
@@ -289,7 +330,3 @@ def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
     added = content + suffix if isinstance(content, str) else [*content, {"type": "text", "text": suffix}]
     changed[index] = {**changed[index], "content": added}
     return changed
-
-
-def _arguments_text(arguments: dict[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -70,6 +70,10 @@ class Settings(BaseSettings):
         str(EMBEDDED_POLICY), description="Policy: a Hugging Face folder or hub name; default: the one that ships"
     )
     tokenizer: str = Field("", description="Tokenizer folder, if not the policy's own")
+    family: str = Field(
+        "auto",
+        description="How conversations are written: auto, template, plain or a name of docs/models.md",
+    )
     engine_url: str = Field("", description="URL of the engine; default: the one that `serve` starts")
     engine_host: str = Field("127.0.0.1", description="Address the embedded engine binds")
     engine_port: int = Field(0, ge=0, le=65535, description="Port of the embedded engine; 0 takes a free one")

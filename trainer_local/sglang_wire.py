@@ -164,6 +164,8 @@ def params(sampling: Sampling) -> dict[str, Any]:
     }
     if sampling.stop:
         fields["stop"] = list(sampling.stop)
+    if sampling.stop_ids:
+        fields["stop_token_ids"] = list(sampling.stop_ids)
     if sampling.seed is not None:
         fields["sampling_seed"] = sampling.seed
     return fields

@@ -18,6 +18,7 @@ from shared.canonical import canonical_json
 from shared.errors import BadRequest, ConfigError
 from shared.normalize import ChatInput, normalize_chat
 from shared.rendering import Prompter, with_hint
+from shared.writers import LibraryWriter
 from tests.shared.tiny_model import MARKERS, SPECIAL, tiny_model
 
 TEMPLATE = Path(__file__).parents[2] / "trainer_local" / "embedded" / "policy" / "chat_template.jinja"
@@ -226,7 +227,9 @@ def test_prompts_from_a_cached_head_are_those_of_a_fresh_renderer(
 def text_of_fresh(asked: ChatInput, *, thinking: bool) -> str:
     from renderers import Qwen3RendererConfig, create_renderer
 
-    messages = [prompter()._protect(message) for message in asked.messages]
+    writer = prompter()._writer
+    assert isinstance(writer, LibraryWriter)
+    messages = [writer._protected(message) for message in asked.messages]
     renderer = create_renderer(prompter().tokenizer, Qwen3RendererConfig(enable_thinking=thinking))
     return prompter().decode(renderer.render_ids(messages, tools=asked.tools, add_generation_prompt=True))
 
@@ -391,7 +394,7 @@ def folder_with(folder: Path, *, config: str = '{"model_type": "qwen3"}', tokeni
 def test_models_that_cannot_be_served_are_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config.json cannot be read.*model folder"):
         Prompter(tmp_path)
-    with pytest.raises(ConfigError, match=r"'mamba'.*Serve a model of type qwen3"):
+    with pytest.raises(ConfigError, match=r"'mamba'.*no chat template.*family = plain"):
         Prompter(folder_with(tmp_path, config='{"model_type": "mamba"}'))
     with pytest.raises(ConfigError, match="not a JSON object"):
         Prompter(folder_with(tmp_path, config="[]"))
@@ -405,5 +408,5 @@ def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lacks <tool_call>.*belongs to the model"):
         Prompter(folder_with(tmp_path, tokenizer=json.dumps(spec)))
     model = {"type": "WordLevel", "vocab": {"hello": 0, "▁world": 1}, "unk_token": "hello"}
-    with pytest.raises(ConfigError, match="not a byte-level one"):
+    with pytest.raises(ConfigError, match="neither a byte-level one"):
         Prompter(folder_with(tmp_path, tokenizer=json.dumps({**spec, "model": model, "pre_tokenizer": None})))
