@@ -46,6 +46,8 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
     yield f"It was taken as {turn['kind']}: {describe(turn['kind_reason']) or turn['kind_reason']}."
     if turn["status"] != "complete":
         yield f"The answer is {turn['status']}{': ' + turn['error'] if turn['error'] else ''}, so it is not trained on."
+    elif turn["error"]:
+        yield f"Of the answer: {turn['error']}."
     if turn["untrainable"]:
         yield f"It must not be trained on: {turn['untrainable']}."
     yield from _afterwards(known)

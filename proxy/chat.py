@@ -18,10 +18,12 @@ import msgspec
 
 from proxy.incoming import Incoming
 from proxy.metrics import Metrics
+from proxy.offered import OfferedCalls
 from proxy.recorder import Recorder
 from shared.answer import Answer, Delta
 from shared.engine import Engine, Tokens
 from shared.errors import EngineError, JournalError
+from shared.normalize import ChatInput
 from shared.records import Timings, Turn, TurnStatus, VersionSpan, now
 from shared.rendering import Prompter
 
@@ -52,6 +54,7 @@ class ChatTurn:
         self._recorder = recorder
         self._metrics = metrics
         self._parser = prompter.parser(incoming.prompt, incoming.chat, stop=incoming.parameters.sampling.stop)
+        self._offered = OfferedCalls(_tool_names(incoming.chat), prompter.family.grammar)
         self._versions: list[VersionSpan] = []
         self._engine_reason: str | None = None
         self._first_token: float | None = None
@@ -107,21 +110,24 @@ class ChatTurn:
 
     async def complete(self) -> tuple[Sequence[Delta], Answer]:
         """The last deltas and the whole answer, once the turn is committed. Raises `JournalError`."""
-        deltas, answer = self._parser.finish(self._engine_reason or "stop")
-        self._answer = answer
-        await self._commit("complete", answer)
+        deltas, answer = self._finish(self._engine_reason or "stop")
+        await self._commit("complete", answer, self._offered.note())
         return deltas, answer
 
     async def abandon(self, status: TurnStatus, error: str) -> None:
         """Record what there is of an answer that broke off; of one that never began there is nothing to record."""
         if self._answer is not None:
             return
-        _, self._answer = self._parser.finish("abort")
+        _, answer = self._finish("abort")
         if status == "aborted":
             self._metrics.aborted.inc()
         if status == "aborted" or self.ids:
             with contextlib.suppress(JournalError):  # the recorder remembers it; there is nobody left to tell
-                await self._commit(status, self._answer, error)
+                await self._commit(status, answer, error)
+
+    def _finish(self, reason: str) -> tuple[Sequence[Delta], Answer]:
+        deltas, self._answer = self._parser.finish(reason)
+        return self._offered.finish(deltas, self._answer)
 
     def usage(self) -> dict[str, Any]:
         """OpenAI's usage object."""
@@ -173,7 +179,7 @@ class ChatTurn:
         ids = tokens.ids
         if self.incoming.parameters.sampling.ignore_eos:
             ids = [token for token in ids if token not in self._prompter.stop_ids]
-        return Batch(self._parser.feed_many(ids), start, end)
+        return Batch(self._offered.deltas(self._parser.feed_many(ids)), start, end)
 
     def _span(self, version: int, start: int, end: int) -> None:
         if self._versions and self._versions[-1].version == version:
@@ -186,13 +192,16 @@ class ChatTurn:
         """
         return self._parser.done and self.ids[-1] not in self._prompter.stop_ids
 
-    def _untrainable(self, answer: Answer) -> str:
+    def _untrainable(self) -> str:
+        answer = self._answer  # as it was parsed, before anything in it was told otherwise
+        assert answer is not None
         if len(self.ids) != len(self.logprobs):
             return f"{len(self.logprobs)} logprobs for {len(self.ids)} sampled tokens"
         if not all(map(math.isfinite, self.logprobs)):
             return "a logprob is not a finite number"
         if self.incoming.prompt.forced:
-            return "tool_choice forced the beginning of the answer"
+            forced = self.incoming.forced
+            return "tool_choice forced the beginning of the answer" + (f": {forced}" if forced else "")
         if self.incoming.parameters.sampling.ignore_eos:
             return "ignore_eos sampled past the end of the answer"
         if answer.finish_reason != "abort" and not self._prompter.agrees(
@@ -214,7 +223,7 @@ class ChatTurn:
             return
         assert self._entering is not None
         episode = await asyncio.shield(self._entering)
-        untrainable = self._untrainable(answer)
+        untrainable = self._untrainable()
         if untrainable:
             metrics.untrainable.inc()
         message = answer.message()
@@ -250,6 +259,10 @@ class ChatTurn:
         except asyncio.CancelledError:
             await recording
             raise
+
+
+def _tool_names(chat: ChatInput) -> list[str]:
+    return [tool["function"]["name"] for tool in chat.tools]
 
 
 def _seen(task: asyncio.Task[int]) -> None:

@@ -97,6 +97,11 @@ class Exchange:
         incoming = await service.reader.read(self._headers, data)
         if incoming.parameters.version is not None:
             await service.versions.require(incoming.parameters.version)
+        try:
+            async with asyncio.timeout(service.settings.request_timeout):
+                incoming = await service.tools.settle(incoming)
+        except TimeoutError as error:
+            raise self._too_slow() from error
         turn = service.turn(incoming)
         self._told = {
             "x-openclaw-rl-turn": turn.turn_id,
@@ -118,14 +123,16 @@ class Exchange:
                 await turn.abandon("error", "request_timeout")
                 if not turn.ids and not service.watch.ready:
                     raise EngineError(service.watch.error) from error
-                seconds = service.settings.request_timeout
-                raise TooSlow(f"The answer took longer than {seconds:g} s (request_timeout).") from error
+                raise self._too_slow() from error
             except OSError:
                 await turn.abandon("aborted", "the connection broke")
                 raise
             except OpenClawRLError as error:
                 await turn.abandon("error", str(error))
                 raise
+
+    def _too_slow(self) -> TooSlow:
+        return TooSlow(f"The answer took longer than {self._service.settings.request_timeout:g} s (request_timeout).")
 
     async def _whole(self, turn: ChatTurn) -> None:
         async for _ in turn.batches():

@@ -26,7 +26,7 @@ _NEVER = frozenset(("never", "no", "off", "false", "0"))
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`. `thinking` is `None`
-    for the default.
+    for the default. `forced` says how the tool was chosen that the answer was made to call ("" where it was not).
     """
 
     arrived: float
@@ -40,6 +40,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     thinking: bool | None
     tracked: bool
     ends_session: bool
+    forced: str = ""
 
 
 class Reader:
@@ -67,7 +68,7 @@ class Reader:
         chain = Chain(chat.messages)
         verdict = classify(Evidence.of(headers, chat.messages, bool(body.get("tools")), chain.speeches))
         prompt = await self._prompter.render_async(chat, thinking=thinking)
-        parameters = self._fit(parameters, prompt.length)
+        parameters = self.fit(parameters, prompt.length)
         tracked = self._settings.capture and headers.get("x-rl-train", "").strip().lower() not in _NEVER
         if tracked:
             placement = await self._conversations.place(headers, body, chain, verdict.kind)
@@ -87,8 +88,10 @@ class Reader:
             ends_session=is_true(headers.get("x-session-done", "")),
         )
 
-    def _fit(self, parameters: Parameters, prompt_tokens: int) -> Parameters:
-        """The parameters with as many answer tokens as the context still holds, as OpenAI treats its upper bound."""
+    def fit(self, parameters: Parameters, prompt_tokens: int) -> Parameters:
+        """The parameters with as many answer tokens as the context still holds, as OpenAI treats its upper bound.
+        Raises `ContextLengthExceeded`.
+        """
         limit = self._watch.context_length or self._prompter.context_length
         if not limit:
             return parameters

@@ -15,6 +15,7 @@ from proxy.metrics import Metrics
 from proxy.recorder import Recorder
 from proxy.sessions import SessionKeeper
 from proxy.stream import Pulse
+from proxy.tool_choice import ToolChooser
 from proxy.versions import Versions
 from shared.engine import Engine
 from shared.errors import JournalError
@@ -46,6 +47,7 @@ class Service:
         self.sessions = SessionKeeper(journal, self.conversations, settings.session_idle_seconds)
         self.watch = EngineWatch(engine, settings.context_length)
         self.reader = Reader(settings, prompter, self.conversations, self.watch)
+        self.tools = ToolChooser(engine, prompter, self.reader)
         self.pulse = Pulse(self.watch)
         self.versions = Versions(engine, self.watch, journal, settings.model_name)
         self.journal_error = ""

@@ -1,0 +1,85 @@
+"""The proxy's application in this process, over an engine that says what the test wants: for answers that a real policy
+gives too rarely to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from proxy.app import create_app
+from proxy.service import Service
+from shared.engine import EngineInfo, Priority, Scores, Tokens
+from shared.journal import AsyncJournal
+from shared.records import Sampling
+from shared.rendering import Prompter
+from shared.settings import Settings
+
+
+class ScriptedEngine:
+    """A `shared.engine.Engine` whose every answer is `says`, token by token; what it scores is never likely."""
+
+    def __init__(self, prompter: Prompter, says: str) -> None:
+        self._prompter = prompter
+        self.says = says
+        self.cut = False
+
+    async def generate(
+        self,
+        prompt_ids: Sequence[int] | bytes,
+        sampling: Sampling,
+        *,
+        images: Sequence[Any] = (),
+        version: int | None = None,
+        priority: Priority = Priority.CHAT,
+        request_id: str | None = None,
+        top_logprobs: int = 0,
+    ) -> AsyncIterator[Tokens]:
+        """The tokens of `says` and the one that ends an answer; without that one if `cut`."""
+        ids = self._prompter.tokenizer.encode(self.says)
+        for token in ids if self.cut else [*ids, self._prompter.stop_ids[0]]:
+            yield Tokens([token], [-1.0], 0)
+        yield Tokens([], [], 0, finish_reason="length" if self.cut else "stop")
+
+    async def score(
+        self,
+        prompt_ids: Sequence[int],
+        continuation_ids: Sequence[int],
+        *,
+        version: int | None = None,
+        top_k: int = 0,
+        priority: Priority = Priority.AUDIT,
+    ) -> Scores:
+        """Every token is as unlikely as the next."""
+        return Scores([-5.0] * len(continuation_ids), 0)
+
+    async def load(self, version: int, path: str, *, live: bool) -> None:
+        """Nothing to load."""
+
+    async def info(self) -> EngineInfo:
+        """Version 0 and a small context."""
+        return EngineInfo(0, (0,), "scripted", 4096, self._prompter.vocab_size)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+@asynccontextmanager
+async def scripted_service(
+    policy: Path, data: Path, says: str, **changes: Any
+) -> AsyncIterator[tuple[httpx.AsyncClient, Service, ScriptedEngine]]:
+    """A client of the application, the service behind it and its engine."""
+    settings = Settings(model=str(policy), data=data, api_key="key", **changes)
+    prompter = Prompter(policy)
+    engine = ScriptedEngine(prompter, says)
+    service = Service(settings, AsyncJournal.open(settings.journal_path), engine, prompter)
+    app = create_app(service)
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        headers = {"authorization": "Bearer key"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://proxy", headers=headers) as client:
+            yield client, service, engine
