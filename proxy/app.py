@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -19,11 +19,14 @@ from proxy.auth import OPEN_PATHS, authorize
 from proxy.body import Disconnected, read_headers
 from proxy.chat_route import ChatRoute
 from proxy.control import Control
+from proxy.dialects.count import count_tokens
+from proxy.dialects.errors import dialect_response
+from proxy.dialects.route import ROUTES, DialectRoute
 from proxy.failures import error_response, json_response, to_request_error
 from proxy.parameters import read_model, unknown_model
 from proxy.service import Service
 from proxy.status import readiness
-from shared.errors import NotFound, OpenClawRLError, RequestError, Unauthorized
+from shared.errors import JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -40,7 +43,7 @@ class Guard:
             try:
                 authorize(read_headers(scope), self._key)
             except Unauthorized as error:
-                await error_response(error)(scope, receive, send)
+                await dialect_response(scope["path"], error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -80,7 +83,10 @@ def _routes(service: Service) -> list[BaseRoute]:
         Route("/v1/models", _models),
         Route("/v1/models/{model:path}", _model),
         Route("/v1/chat/completions", ChatRoute(service), methods=["POST"]),
+        Route("/v1/chat/completions/input_tokens", count_tokens, methods=["POST"]),
     ]
+    for path in ROUTES:
+        routes.append(Route(path, DialectRoute(service, path), methods=["POST"]))
     for prefix in ("/rl", "/v1/rl"):
         for path, method, endpoint in (
             ("/feedback", "POST", control.feedback),
@@ -110,6 +116,8 @@ async def _ready(request: Request) -> Response:
 
 async def _metrics(request: Request) -> Response:
     service: Service = request.app.state.service
+    with suppress(JournalError):  # told by /readyz; the other figures need no journal
+        service.metrics.show_audits(await service.journal.audit_figures())
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -150,7 +158,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return error_response(NotFound(f"There is no route {path}.", code="unknown_url"))
     told = RequestError(f"{path}: {error.detail}", status=error.status_code)
-    return error_response(told, dict(error.headers or {}))
+    return dialect_response(request.url.path, told, dict(error.headers or {}))
 
 
 async def _gone(request: Request, error: Exception) -> Response:

@@ -129,6 +129,11 @@ class ChatTurn:
         deltas, self._answer = self._parser.finish(reason)
         return self._offered.finish(deltas, self._answer)
 
+    @property
+    def stop_matched(self) -> str | None:
+        """The stop string that ended the answer."""
+        return self._parser.stop_matched
+
     def usage(self) -> dict[str, Any]:
         """OpenAI's usage object."""
         prompt, answer = self.incoming.prompt.length, len(self.ids)
@@ -236,6 +241,7 @@ class ChatTurn:
             parent_reason=placement.parent_reason,
             kind=verdict.kind,
             kind_reason=verdict.reason,
+            dialect=incoming.dialect,
             policy=self._recorder.policy,
             messages=incoming.chat.messages,
             tools=incoming.chat.tools,

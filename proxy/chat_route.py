@@ -94,7 +94,7 @@ class Exchange:
 
     async def _answer(self, data: bytes) -> None:
         service = self._service
-        incoming = await service.reader.read(self._headers, data)
+        incoming = await service.reader.read(self._headers, data, service.dialects.of(self._headers))
         if incoming.parameters.version is not None:
             await service.versions.require(incoming.parameters.version)
         try:
@@ -108,6 +108,7 @@ class Exchange:
             "x-openclaw-rl-session": quote(incoming.placement.session_id, safe=VISIBLE),
             "x-openclaw-rl-kind": incoming.verdict.kind,
             "x-openclaw-rl-reason": incoming.verdict.reason,
+            "x-openclaw-rl-prompt-tokens": str(incoming.prompt.length),
         }
         turn.begin()
         if service.recorder.trouble:
@@ -168,7 +169,10 @@ class Exchange:
             await stream.write(writer.role())
         last = writer.deltas(deltas) if deltas else b""
         await stream.end(
-            last + writer.finish(answer.finish_reason, turn.usage(), turn.told_logprobs(told, len(turn.ids)))
+            last
+            + writer.finish(
+                answer.finish_reason, turn.usage(), turn.told_logprobs(told, len(turn.ids)), turn.stop_matched
+            )
         )
 
     async def _complete(self, turn: ChatTurn) -> Any:
@@ -216,6 +220,8 @@ def _completion(turn: ChatTurn, answer: Answer) -> dict[str, Any]:
         "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
         "finish_reason": answer.finish_reason,
     }
+    if turn.stop_matched is not None:
+        choice["stop_reason"] = turn.stop_matched
     return {
         "id": completion_id(turn.turn_id),
         "object": "chat.completion",

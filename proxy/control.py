@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proxy.body import read_body, read_headers
+from proxy.dialects.identity import turn_digits
 from proxy.failures import VISIBLE, json_response
 from proxy.identity import check_session_id
 from proxy.incoming import decode_object
@@ -128,10 +129,13 @@ class Control:
 
 
 def turn_id_of(value: Any) -> str:
-    """A turn's id from what a client calls it: `turn_…`, or the `chatcmpl-…` of its answer. Raises `BadRequest`."""
+    """A turn's id from what a client calls it: `turn_…`, or the id of its answer (`chatcmpl-…`, `resp_…`, `msg_…`).
+    Raises `BadRequest`.
+    """
     if not isinstance(value, str) or not value:
         raise BadRequest("turn_id must be a string.", param="turn_id")
-    return "turn_" + value.removeprefix("chatcmpl-") if value.startswith("chatcmpl-") else value
+    digits = turn_digits(value)
+    return value if digits == value else f"turn_{digits}"
 
 
 def _service(request: Request) -> Service:

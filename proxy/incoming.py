@@ -14,7 +14,7 @@ from proxy.conversation import Conversations, Placement
 from proxy.engine_watch import EngineWatch
 from proxy.identity import fresh_session, named_session
 from proxy.openclaw import Reaction, reactions
-from proxy.parameters import Parameters, read_parameters
+from proxy.parameters import Parameters, read_model, read_parameters
 from shared.errors import BadRequest, ContextLengthExceeded
 from shared.normalize import ChatInput, normalize_chat
 from shared.records import new_id, now
@@ -41,6 +41,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     tracked: bool
     ends_session: bool
     forced: str = ""
+    dialect: str = "chat"
 
 
 class Reader:
@@ -54,7 +55,7 @@ class Reader:
         self._conversations = conversations
         self._watch = watch
 
-    async def read(self, headers: Mapping[str, str], data: bytes) -> Incoming:
+    async def read(self, headers: Mapping[str, str], data: bytes, dialect: str = "chat") -> Incoming:
         """Read a chat request. Raises `RequestError`, `ContextLengthExceeded` or `JournalError`; nothing has been
         stored then.
         """
@@ -86,7 +87,15 @@ class Reader:
             thinking=thinking,
             tracked=tracked,
             ends_session=is_true(headers.get("x-session-done", "")),
+            dialect=dialect,
         )
+
+    async def prompt_tokens(self, data: bytes) -> int:
+        """Length of the prompt of a chat request. Raises `BadRequest`."""
+        body = decode_object(data)
+        read_model(body.get("model"), self._settings.model_name)
+        prompt = await self._prompter.render_async(normalize_chat(body), thinking=_thinking(body))
+        return prompt.length
 
     def fit(self, parameters: Parameters, prompt_tokens: int) -> Parameters:
         """The parameters with as many answer tokens as the context still holds, as OpenAI treats its upper bound.

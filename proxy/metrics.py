@@ -20,6 +20,9 @@ class Metrics:
             return Histogram(f"openclaw_rl_{name}_seconds", text, registry=self.registry, buckets=_SECONDS)
 
         self.requests = counter("requests", "Chat requests answered, by HTTP status", "status")
+        self.dialect_requests = counter(
+            "dialect_requests", "Requests in other dialects than chat, by HTTP status", "dialect", "status"
+        )
         self.turns = counter(
             "turns", "Chat turns, by what they were taken for and how they ended", "kind", "reason", "status"
         )

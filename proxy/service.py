@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from proxy.chat import ChatTurn
 from proxy.conversation import Conversations
+from proxy.dialects.route import Dialects
 from proxy.engine_watch import EngineWatch
 from proxy.incoming import Incoming, Reader
 from proxy.metrics import Metrics
@@ -49,6 +50,7 @@ class Service:
         self.reader = Reader(settings, prompter, self.conversations, self.watch)
         self.tools = ToolChooser(engine, prompter, self.reader)
         self.pulse = Pulse(self.watch)
+        self.dialects = Dialects(settings.dialect_concurrency)
         self.versions = Versions(engine, self.watch, journal, settings.model_name)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
@@ -75,6 +77,7 @@ class Service:
         """Let answers in progress be recorded, end the background work, close journal and engine client."""
         if self.answering:
             await asyncio.wait(self.answering, timeout=3.0)
+        await self.dialects.process.stop()
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:

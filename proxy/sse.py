@@ -46,19 +46,32 @@ class ChunkWriter:
         return b"".join(chunks)
 
     def finish(
-        self, reason: str, usage: Mapping[str, Any], logprobs: Sequence[Mapping[str, Any]] | None = None
+        self,
+        reason: str,
+        usage: Mapping[str, Any],
+        logprobs: Sequence[Mapping[str, Any]] | None = None,
+        stop_matched: str | None = None,
     ) -> bytes:
-        """The last events: finish reason, usage if it was asked for, and the mark that nothing follows."""
-        end = self._chunk(b"{}", logprobs, reason)
+        """The last events: finish reason (and the stop string that matched, where there is one), usage if it was asked
+        for, and the mark that nothing follows.
+        """
+        end = self._chunk(b"{}", logprobs, reason, stop_matched)
         if self._with_usage:
             end += self._begin + b'],"usage":' + _encode(usage) + b"}\n\n"
         return end + DONE
 
     def _chunk(
-        self, delta: bytes, logprobs: Sequence[Mapping[str, Any]] | None = None, reason: str | None = None
+        self,
+        delta: bytes,
+        logprobs: Sequence[Mapping[str, Any]] | None = None,
+        reason: str | None = None,
+        stop_matched: str | None = None,
     ) -> bytes:
         told = _encode({"content": logprobs}) if logprobs else b"null"
-        return self._choice + delta + b',"logprobs":' + told + b',"finish_reason":' + _encode(reason) + b"}]}\n\n"
+        stop = b"" if stop_matched is None else b',"stop_reason":' + _encode(stop_matched)
+        return (
+            self._choice + delta + b',"logprobs":' + told + b',"finish_reason":' + _encode(reason) + stop + b"}]}\n\n"
+        )
 
 
 def error_event(error: RequestError) -> bytes:

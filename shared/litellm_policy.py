@@ -142,7 +142,7 @@ def provider() -> Any:
 
         def completion(self, *args: Any, **kwargs: Any) -> Any:
             request = Request.of(args, kwargs)
-            with request.explained(), httpx.Client(verify=_tls(), timeout=request.timeout) as client:
+            with request.explained(), httpx.Client(verify=tls(), timeout=request.timeout) as client:
                 response = client.post(request.url, content=request.body(stream=False), headers=request.headers)
                 return request.answer(response)
 
@@ -150,7 +150,7 @@ def provider() -> Any:
             request = Request.of(args, kwargs)
             with (
                 request.explained(),
-                httpx.Client(verify=_tls(), timeout=request.timeout) as client,
+                httpx.Client(verify=tls(), timeout=request.timeout) as client,
                 client.stream(
                     "POST", request.url, content=request.body(stream=True), headers=request.headers
                 ) as response,
@@ -164,7 +164,7 @@ def provider() -> Any:
         async def acompletion(self, *args: Any, **kwargs: Any) -> Any:
             request = Request.of(args, kwargs)
             with request.explained():
-                async with httpx.AsyncClient(verify=_tls(), timeout=request.timeout) as client:
+                async with httpx.AsyncClient(verify=tls(), timeout=request.timeout) as client:
                     response = await client.post(
                         request.url, content=request.body(stream=False), headers=request.headers
                     )
@@ -174,7 +174,7 @@ def provider() -> Any:
             request = Request.of(args, kwargs)
             with request.explained():
                 async with (
-                    httpx.AsyncClient(verify=_tls(), timeout=request.timeout) as client,
+                    httpx.AsyncClient(verify=tls(), timeout=request.timeout) as client,
                     client.stream(
                         "POST", request.url, content=request.body(stream=True), headers=request.headers
                     ) as response,
@@ -208,7 +208,7 @@ class Request:
         blank: Any,
     ) -> None:
         self.url = url
-        self.headers = headers
+        self.headers = {name.encode(): value.encode() for name, value in headers.items()}
         self.timeout = timeout
         self.call = call
         self._content = content
@@ -234,6 +234,8 @@ class Request:
         path = COUNT_PATH if call is not None and call.counting else CHAT_PATH
         seconds = kwargs.get("timeout")
         timeout = seconds if isinstance(seconds, httpx.Timeout) else httpx.Timeout(seconds or DEFAULT_TIMEOUT)
+        if call is not None:  # how long an answer may take is the proxy's to say
+            timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
         headers["content-type"] = "application/json"
         return cls(url.rstrip("/") + path, headers, content, timeout, call, kwargs.get("model_response"))
 
@@ -397,6 +399,6 @@ def _exception(refusal: Refusal, url: str, model: str) -> Exception:
 
 
 @functools.cache
-def _tls() -> ssl.SSLContext:
+def tls() -> ssl.SSLContext:
     """One for all: making it takes longer than a request."""
     return httpx.create_ssl_context()

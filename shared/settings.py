@@ -58,6 +58,9 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(32 << 20, ge=1024, description="Largest request body")
     max_output_tokens: int = Field(1024, ge=1, description="Answer length when the client names none")
     request_timeout: float = Field(600.0, gt=0, description="Seconds one answer may take")
+    dialect_concurrency: int = Field(
+        64, ge=1, description="Answers under way in dialects other than chat; more are told to come back"
+    )
     session_idle_seconds: float = Field(3600.0, gt=0, description="Idle time after which an episode ends")
     capture: bool = Field(True, description="Record turns; off serves only")
     thinking: bool = Field(False, description="Let the policy think before it answers, where its template can")

@@ -1,0 +1,19 @@
+"""How long a chat request's prompt is, without an answer: what the dialects' counting routes rest on."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proxy.body import read_body, read_headers
+from proxy.failures import json_response
+from proxy.service import Service
+
+
+async def count_tokens(request: Request) -> Response:
+    """`POST /v1/chat/completions/input_tokens`: takes the body of a chat request."""
+    service: Service = request.app.state.service
+    headers = read_headers(request.scope)
+    data = await read_body(request.receive, headers, service.settings.max_body_bytes)
+    length = await service.reader.prompt_tokens(data)
+    return json_response({"object": "response.input_tokens", "input_tokens": length})

@@ -1,0 +1,87 @@
+"""What a dialect is: how its requests are read, asked through LiteLLM, and its answers written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from shared.errors import BadRequest, RequestError
+from shared.litellm_policy import Call
+
+MODEL = "policy/chat"
+"""What LiteLLM is told; the model that the client named goes beside it (LiteLLM stumbles over a model that is called
+like its provider)."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, read. `arguments` are for LiteLLM's adapter, which translates the conversation; `extra` are the fields
+    of the chat body that need no translation; `stream` says how to answer."""
+
+    arguments: dict[str, Any]
+    extra: dict[str, Any]
+    stream: bool
+
+
+class Writer(Protocol):
+    """Writes one answer. `call` knows what the proxy told beside it."""
+
+    def event(self, event: Any) -> bytes:
+        """A stream's event as bytes; may be empty."""
+        ...
+
+    def failure(self, error: RequestError) -> bytes:
+        """The event that ends a stream which failed."""
+        ...
+
+    def whole(self, result: Any) -> dict[str, Any]:
+        """The body of an answer in one piece."""
+        ...
+
+
+class Dialect(Protocol):
+    """One wire format. `name` is what turns are recorded under, `parameters` maps names of the chat body to its own."""
+
+    name: str
+    parameters: Mapping[str, str]
+
+    def read(self, body: Mapping[str, Any]) -> Ask:
+        """Read a request. Raises `BadRequest` for what LiteLLM would drop in silence or stumble over."""
+        ...
+
+    async def ask(self, library: Any, ask: Ask) -> Any:
+        """Have LiteLLM's adapter translate the request, call our provider and translate the answer."""
+        ...
+
+    def writer(self, body: Mapping[str, Any], call: Call) -> Writer:
+        """A writer of the answer to this request."""
+        ...
+
+
+def refuse(message: str, param: str, code: str = "invalid_value") -> BadRequest:
+    """The error for a field that cannot be honoured."""
+    return BadRequest(message, param=param, code=code)
+
+
+def copied(body: Mapping[str, Any], *names: str, **renamed: str) -> dict[str, Any]:
+    """The fields of `body` that the chat route takes as they are, `renamed` under another name."""
+    fields = {name: body[name] for name in names if body.get(name) is not None}
+    return fields | {ours: body[theirs] for theirs, ours in renamed.items() if body.get(theirs) is not None}
+
+
+def listed(value: Any, where: str) -> list[dict[str, Any]]:
+    """A list of objects. Raises `BadRequest`."""
+    if not isinstance(value, list):
+        raise refuse(f"{where} must be an array.", where)
+    for index, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise refuse(f"{where}[{index}] must be an object.", f"{where}[{index}]")
+    return value
+
+
+def plain(value: Any) -> Any:
+    """One of LiteLLM's objects as JSON types, without what is `None`."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", exclude_none=True)
+    return value

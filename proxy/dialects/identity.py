@@ -1,0 +1,23 @@
+"""Names and headers that the proxy, its adapter process and the clients of the dialects share."""
+
+from __future__ import annotations
+
+TURN_HEADER = "x-openclaw-rl-turn"
+PROMPT_HEADER = "x-openclaw-rl-prompt-tokens"
+CHAT_HEADER = "x-openclaw-rl-chat"
+"""Where the adapter process finds the chat route; the proxy sets it, the adapter takes it out."""
+MARK_HEADER = "x-openclaw-rl-dialect"
+"""`SECRET DIALECT`: the proxy sets it, the adapter hands it back; without the proxy's own secret it means nothing."""
+
+READY = b"ready\n"
+"""What the adapter process writes to stdout once it takes requests."""
+
+_PREFIXES = ("turn_", "chatcmpl-", "resp_", "msg_")
+
+
+def turn_digits(identity: str) -> str:
+    """The part that the ids of a turn, and of its answer in every dialect, have in common."""
+    for prefix in _PREFIXES:
+        if identity.startswith(prefix):
+            return identity.removeprefix(prefix)
+    return identity

@@ -1,0 +1,165 @@
+"""The adapter process, seen from the proxy: begun by the first call that needs it, begun again when it dies.
+
+It has a socket in a folder of its own that only this user can enter, so nobody else can send it anything, and it ends
+with the proxy, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import aiohttp
+
+from proxy.dialects.identity import READY
+from shared.errors import Overloaded, RequestError
+from shared.process import PARENT_VARIABLE
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 120.0
+STOP_SECONDS = 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+_NEEDED = ("litellm", "mcp")
+
+
+class AdapterProcess:
+    """One child process and the connections to it. Made outside an event loop; its methods belong to one loop."""
+
+    def __init__(self) -> None:
+        self.restarts = 0
+        self._folder: Path | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[aiohttp.ClientSession] | None = None
+        self._pause = 0.0
+        self._not_before = 0.0
+        self._failure = ""
+        self._stopped = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None else None
+
+    async def session(self) -> aiohttp.ClientSession:
+        """A session whose connections lead to the process, once it takes requests; starts it if need be.
+
+        Raises `RequestError`: 501 where LiteLLM is not installed, 503 while it cannot be started.
+        """
+        if self._session is not None:
+            return self._session
+        if self._starting is None or self._starting.done():
+            if time.monotonic() < self._not_before:
+                raise self._unavailable()
+            self._starting = asyncio.create_task(self._start(), name="start adapter")
+        return await asyncio.shield(self._starting)  # others may wait for it, too
+
+    async def stop(self) -> None:
+        """End the process and remove its socket."""
+        self._stopped = True
+        for task in (self._starting, self._watching):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, RequestError):
+                    await task
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _start(self) -> aiohttp.ClientSession:
+        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        if missing:
+            raise RequestError(
+                f"This dialect needs {' and '.join(missing)}, which is not installed: "
+                "pip install 'openclaw-rl[dialects]'. /v1/chat/completions works without.",
+                status=501,
+                code="not_installed",
+            )
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="openclaw-rl-"))
+        path = self._folder / f"{self.restarts}.sock"
+        path.unlink(missing_ok=True)
+        began = time.monotonic()
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "proxy.dialects.adapter",
+            str(path),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            line = b""
+        if line != READY:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            self._process = None
+            self._failed("it could not be started; the log says why")
+            raise self._unavailable()
+        log.info("the adapter process (pid %d) was ready after %.1f s", process.pid, time.monotonic() - began)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(path), limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+        )
+        self._watching = asyncio.create_task(self._watch(process, began), name="adapter")
+        return self._session
+
+    async def _watch(self, process: asyncio.subprocess.Process, began: float) -> None:
+        """Once the process has ended by itself, begin it anew, so that the next client need not wait for that."""
+        code = await process.wait()
+        session, self._session, self._process = self._session, None, None
+        if session is not None:
+            await session.close()
+        if self._stopped:
+            return
+        log.warning("the adapter process ended with code %d; it is started again", code)
+        self.restarts += 1
+        if time.monotonic() - began > LONGEST_PAUSE:
+            self._pause = 0.0
+        self._failed(f"it ended with code {code}")
+        await asyncio.sleep(self._pause)
+        if not self._stopped and self._session is None:
+            with contextlib.suppress(RequestError):
+                await self.session()
+
+    def _failed(self, reason: str) -> None:
+        self._failure = reason
+        self._not_before = time.monotonic() + self._pause
+        self._pause = min(max(FIRST_PAUSE, self._pause * 2), LONGEST_PAUSE)
+
+    def _unavailable(self) -> Overloaded:
+        wait = max(1.0, self._not_before - time.monotonic())
+        return Overloaded(
+            f"The adapter process, which speaks this dialect, is not up: {self._failure}. "
+            "/v1/chat/completions works without it.",
+            code="adapter_unavailable",
+            retry_after=wait,
+        )
