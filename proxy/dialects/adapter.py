@@ -3,7 +3,7 @@
 It listens on a socket that only its owner can reach, translates a request of a dialect into a chat request, sends that
 to the proxy with the client's own headers, and translates the answer back. It keeps nothing: tokens are captured in the
 proxy, beneath. It has LiteLLM to itself because that takes seconds to load and milliseconds of CPU a request, neither
-of which a chat in progress may feel: loading runs at the lowest priority.
+of which a chat in progress may feel: loading runs at a low priority.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from shared.process import die_with_parent
 
 log = logging.getLogger(__name__)
 
-LEAST_PRIORITY = 19
+LOADING_PRIORITY = 10  # a tenth of what a chat gets, where they compete
 GRACE_SECONDS = 3
 
 DIALECTS: Mapping[str, Dialect] = {"/v1/responses": Responses(), "/v1/messages": Messages()}
@@ -139,6 +139,8 @@ class _Exchange:
         token = CALL.set(call)
         try:
             yield
+            if call.refusal is not None:  # LiteLLM swallows some
+                raise EOFError
         except (RequestError, OSError):
             raise
         except Exception as error:  # LiteLLM raises whatever it stumbles over
@@ -192,7 +194,12 @@ class _Exchange:
             following.cancel()
             with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration, Exception):
                 await following
-        await self._begun(call).end(b"".join(map(writer.event, held)))
+        if call.refusal is not None:
+            return
+        last = b"".join(map(writer.event, held))
+        if not writer.ended:
+            raise EOFError("the stream ended without its last event")
+        await self._begun(call).end(last)
 
     def _begun(self, call: Call) -> EventStream:
         if self._stream is None:
@@ -226,12 +233,12 @@ async def _disconnect(receive: Receive) -> None:
 
 
 def _load() -> Any:
-    """LiteLLM, imported by a thread that gets the CPU only when nobody else wants it."""
+    """LiteLLM, imported by a thread that gets the CPU only when others leave it."""
     found: list[Any] = []
 
     def work() -> None:
         if sys.platform.startswith("linux"):  # elsewhere priorities belong to processes, and cannot be raised again
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LEAST_PRIORITY)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOADING_PRIORITY)
         try:
             found.append(litellm_policy.load())
         except ConfigError as error:
@@ -245,14 +252,14 @@ def _load() -> Any:
     return found[0]
 
 
-def main(path: str) -> int:
+def main(path: str, log_level: str) -> int:
     """Serve on the Unix socket `path` until told to end; writes `READY` to stdout once requests are taken."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the proxy is asked to end, and tells us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     die_with_parent()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for name in ("LiteLLM", "httpx"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.basicConfig(level=log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for name in ("LiteLLM", "LiteLLM Router", "httpx"):  # they tell every refused request as an error of their own
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         library = _load()
     except ConfigError as error:
@@ -279,4 +286,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -25,7 +25,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writer(Protocol):
-    """Writes one answer. `call` knows what the proxy told beside it."""
+    """Writes one answer. `ended` says whether the last event of the stream was written."""
+
+    ended: bool
 
     def event(self, event: Any) -> bytes:
         """A stream's event as bytes; may be empty."""

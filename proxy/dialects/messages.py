@@ -78,6 +78,7 @@ class MessagesWriter:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self.ended = False
 
     def event(self, event: Any) -> bytes:
         """See `Writer.event`; LiteLLM gives bytes, one or more events at once."""
@@ -106,6 +107,7 @@ class MessagesWriter:
             return b""
         content: dict[str, Any] = msgspec.json.decode(data)
         kind = str(content["type"])
+        self.ended = self.ended or kind == "message_stop"
         if kind == "message_start":
             prompt = self._call.told.get(PROMPT_HEADER, "0")
             usage = {"input_tokens": int(prompt), "output_tokens": 0}

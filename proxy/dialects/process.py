@@ -25,7 +25,7 @@ from shared.process import PARENT_VARIABLE
 
 log = logging.getLogger(__name__)
 
-START_SECONDS = 120.0
+START_SECONDS = 180.0
 STOP_SECONDS = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 _NEEDED = ("litellm", "mcp")
@@ -106,6 +106,7 @@ class AdapterProcess:
             "-m",
             "proxy.dialects.adapter",
             str(path),
+            logging.getLevelName(log.getEffectiveLevel()),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, PARENT_VARIABLE: str(os.getpid())},

@@ -76,11 +76,13 @@ class ResponsesWriter:
         self._body = body
         self._call = call
         self._number = 0
+        self.ended = False
 
     def event(self, event: Any) -> bytes:
         """See `Writer.event`."""
         content: dict[str, Any] = plain(event)
         kind = str(content["type"])
+        self.ended = self.ended or kind in _ENDS
         content["sequence_number"] = self._next()
         if "response" in content:
             content["response"] = self._response(content["response"], ended=kind in _ENDS)
