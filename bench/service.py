@@ -93,7 +93,9 @@ def report(
         table.add_row(*row)
     kept = getattr(options, "save", None)  # not every program offers it
     if kept is not None:
-        save(kept, typed(f"python -m bench.{Path(sys.argv[0]).stem}"), result)
+        program = Path(sys.argv[0])
+        name = program.parent.name if program.stem == "__main__" else program.stem
+        save(kept, typed(f"python -m bench.{name}"), result)
     if options.json:
         log.print(table)
         print(json.dumps(result, ensure_ascii=False), flush=True)

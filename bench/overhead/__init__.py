@@ -1,0 +1,1 @@
+"""What does the proxy cost? See `bench.overhead.__main__`."""

@@ -1,0 +1,82 @@
+"""What the proxy needs beside the requests: time to start, memory, and how long its event loop keeps others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from bench.overhead import processes
+from bench.overhead.measure import Bench
+from bench.overhead.plan import Case
+from bench.overhead.processes import Running
+from bench.service import log
+from evaluation.statistics import percentile
+
+_STARTS = 3
+_SESSIONS = 1000
+_SESSION_TURNS = 10
+_STEPS = 10
+_CLIENTS = 16
+_CHATS = 60
+_NEW = 6
+_WRITE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Seconds from the start of a process to ready and MB then (medians), and MB that it grew under load."""
+
+    start_seconds: float
+    memory: float
+    growth: float
+
+
+async def upkeep(bench: Bench, engine: Running, scale: float) -> Upkeep:
+    """Start the proxy some times; let the last one answer 10,000 requests of 1,000 sessions, after a tenth of that to
+    warm up.
+    """
+    seconds, memory = [], []
+    for left in reversed(range(max(1, round(_STARTS * min(1.0, scale))))):
+        async with processes.proxy(engine) as proxy:
+            seconds.append(proxy.seconds)
+            memory.append(proxy.memory())
+            if not left:
+                grown = await _growth(bench, proxy, scale)
+    return Upkeep(round(median(seconds), 2), round(median(memory), 1), round(grown, 1))
+
+
+async def _growth(bench: Bench, proxy: Running, scale: float) -> float:
+    case = Case("openclaw", "burst", 32)
+    step = max(1, round(_SESSIONS * scale / _STEPS))
+    await bench.ask(proxy, case, sessions=step, turns=_SESSION_TURNS)
+    before = proxy.memory()
+    for count in range(1, _STEPS + 1):
+        await bench.ask(proxy, case, sessions=step, turns=_SESSION_TURNS)
+        log.print(f"after {step * count} sessions: {proxy.memory() - before:+.1f} MB")
+    return proxy.memory() - before
+
+
+async def stalls(bench: Bench, engine: Running, scale: float) -> dict[str, float]:
+    """Milliseconds that the event loop was late for a callback, while people chat and some new ones come."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "stalls.json"
+        async with processes.proxy(engine, "bench.overhead.watched_proxy", stalls=target) as proxy:
+            chats = max(1, round(_CHATS * scale))
+            await bench.ask(proxy, Case("openclaw", "3ms", _CLIENTS), sessions=_CLIENTS)
+            os.kill(proxy.pid, signal.SIGUSR1)
+            await bench.ask(proxy, Case("openclaw", "3ms", _CLIENTS), sessions=chats)
+            for prompt in ("openclaw-similar", "openclaw-cold"):
+                await bench.ask(proxy, Case(prompt, "3ms", _CLIENTS), sessions=max(1, round(_NEW * scale)))
+            os.kill(proxy.pid, signal.SIGUSR2)
+            async with asyncio.timeout(_WRITE_SECONDS):
+                while not target.exists():
+                    await asyncio.sleep(0.01)
+            late = msgspec.json.decode(target.read_bytes(), type=list[float])
+    return {f"p{100 * share:g}": round(percentile(late, share), 2) for share in (0.5, 0.99, 0.999, 1.0)}

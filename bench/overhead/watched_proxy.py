@@ -1,0 +1,56 @@
+"""Our proxy with a watch on its event loop: the very process, and one more callback a millisecond.
+
+    BENCH_STALLS=FILE python -m bench.overhead.watched_proxy
+
+The callback asks to be called a millisecond later and notes how much later it was. SIGUSR1 forgets what was noted so
+far; SIGUSR2 writes it to FILE, one JSON array of milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+
+import proxy.main
+from proxy.service import Service
+
+STEP_SECONDS = 0.001
+
+
+class WatchedService(Service):
+    """A service that measures how long its event loop keeps others waiting."""
+
+    async def start(self) -> None:
+        """Begin to measure, too."""
+        await super().start()
+        loop = asyncio.get_running_loop()
+        late: list[float] = []
+        due = perf_counter() + STEP_SECONDS
+
+        def tick() -> None:
+            nonlocal due
+            current = perf_counter()
+            late.append(1000 * max(0.0, current - due))
+            due = current + STEP_SECONDS
+            loop.call_later(STEP_SECONDS, tick)
+
+        def write() -> None:
+            target = Path(os.environ["BENCH_STALLS"])
+            part = target.with_suffix(".part")
+            part.write_bytes(msgspec.json.encode(late))
+            part.rename(target)
+
+        loop.call_later(STEP_SECONDS, tick)
+        loop.add_signal_handler(signal.SIGUSR1, late.clear)
+        loop.add_signal_handler(signal.SIGUSR2, write)
+
+
+if __name__ == "__main__":
+    proxy.main.Service = WatchedService  # type: ignore[misc]
+    sys.exit(proxy.main.main())
