@@ -34,7 +34,9 @@ class Recorder:
         `JournalError`.
         """
         try:
-            episode = await self._journal.open_episode(placement.session_id, self.policy, placement.source)
+            episode = await self._journal.open_episode(
+                placement.session_id, self.policy, placement.source, kind=placement.kind
+            )
             await self._reactions.apply(placement, episode, reactions)
         except JournalError as error:
             self._failed(error)

@@ -14,7 +14,9 @@ log = logging.getLogger(__name__)
 
 
 class SessionKeeper:
-    """What the control routes and the clock do to sessions. `idle_seconds` without a request end an episode."""
+    """What the control routes and the clock do to sessions. `idle_seconds` without a main turn or feedback end an
+    episode: heartbeats and other side calls do not keep it open.
+    """
 
     def __init__(self, journal: AsyncJournal, conversations: Conversations, idle_seconds: float) -> None:
         self._journal = journal

@@ -61,7 +61,7 @@ class Settings(BaseSettings):
     dialect_concurrency: int = Field(
         64, ge=1, description="Answers under way in dialects other than chat; more are told to come back"
     )
-    session_idle_seconds: float = Field(3600.0, gt=0, description="Idle time after which an episode ends")
+    session_idle_seconds: float = Field(3600.0, gt=0, description="Time without a main turn or feedback after which an episode ends")
     capture: bool = Field(True, description="Record turns; off serves only")
     thinking: bool = Field(False, description="Let the policy think before it answers, where its template can")
 

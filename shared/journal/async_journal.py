@@ -12,11 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from shared.journal.journal import Journal
-from shared.journal.rows import ProcessRow, SessionRow, TurnRef
+from shared.journal.rows import AuditFigures, ProcessRow, SessionRow, TurnRef
 from shared.journal.writer import GroupWriter
 from shared.records import (
+    Audit,
     Feedback,
     Judgement,
+    Kind,
     NextState,
     Outcome,
     PolicyVersion,
@@ -76,12 +78,12 @@ class AsyncJournal:
     async def add_outcome(self, outcome: Outcome) -> None:
         return await self._write(self.sync.add_outcome, outcome)
 
-    async def open_episode(self, session_id: str, policy: str, source: str) -> int:
+    async def open_episode(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
         # Every request asks this before it is answered, and most need nothing written.
-        fresh = await self._read(self.sync._fresh_episode, session_id)
-        if fresh is not None:
-            return fresh
-        return await self._write(self.sync.open_episode, session_id, policy, source)
+        known = await self._read(self.sync._known_episode, session_id, kind)
+        if known is not None:
+            return known
+        return await self._write(self.sync.open_episode, session_id, policy, source, kind=kind)
 
     async def end_episode(self, session_id: str, reason: str) -> int | None:
         return await self._write(self.sync.end_episode, session_id, reason)

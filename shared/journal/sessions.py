@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.journal.rows import EpisodeRow, SessionRow, TurnRef, TurnSummary
 from shared.journal.turns import Turns
-from shared.records import now
+from shared.records import Kind, now
 
 FRESH_SECONDS = 30.0
 """How far a session's `last_seen` may lag behind: opening an episode that is open writes nothing within this time."""
@@ -52,14 +52,14 @@ _OF_A_TURN = (
 class Sessions(Turns):
     """The part of the journal that holds sessions."""
 
-    def open_episode(self, session_id: str, policy: str, source: str) -> int:
+    def open_episode(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
         """The number of the session's open episode, made if there is none (and the session with it); the session counts
-        as seen now.
+        as seen now. A side call (a heartbeat) is no sign of life: it joins the latest episode as it is, open or ended.
         """
         time = now()
-        fresh = self._fresh_episode(session_id)
-        if fresh is not None:
-            return fresh
+        known = self._known_episode(session_id, kind)
+        if known is not None:
+            return known
         with self._writing() as connection:
             connection.execute(
                 "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
@@ -76,13 +76,26 @@ class Sessions(Turns):
             )
             return episode
 
+    def _known_episode(self, session_id: str, kind: Kind) -> int | None:
+        """The episode of a request for which nothing has to be written down: a side call's if there is any, a main
+        turn's if it is open and the session was seen a moment ago.
+        """
+        return self._fresh_episode(session_id) if kind == "main" else self._latest_episode(session_id)
+
     def _fresh_episode(self, session_id: str) -> int | None:
-        """The session's open episode if it was seen so recently that it need not be written down again."""
         with self._reading() as connection:
             found = connection.execute(
                 "SELECT max(episode) FROM episodes JOIN sessions ON sessions.id = session "
                 "WHERE session_id = ? AND ended IS NULL AND last_seen > ?",
                 (session_id, now() - FRESH_SECONDS),
+            ).fetchone()
+            return None if found[0] is None else int(found[0])
+
+    def _latest_episode(self, session_id: str) -> int | None:
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT max(episode) FROM episodes JOIN sessions ON sessions.id = session WHERE session_id = ?",
+                (session_id,),
             ).fetchone()
             return None if found[0] is None else int(found[0])
 
@@ -98,7 +111,9 @@ class Sessions(Turns):
             return episode
 
     def idle_sessions(self, before: float) -> list[str]:
-        """Sessions with an open episode that were last seen before a time (Unix seconds), longest idle first."""
+        """Sessions with an open episode that were last seen (in a main turn or feedback) before a time (Unix seconds),
+        longest idle first.
+        """
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT DISTINCT session_id, last_seen FROM episodes JOIN sessions ON sessions.id = session "

@@ -45,6 +45,11 @@ class Signals(Sessions):
             ).rowcount
             if added:
                 _queue(connection, turn)
+                connection.execute(
+                    "UPDATE sessions SET last_seen = max(last_seen, ?) "
+                    "WHERE id = (SELECT session FROM turns WHERE id = ?)",
+                    (feedback.time, turn),
+                )
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Store a session's outcome; with a reward, the unjudged main turns of its latest episode wait for a judge."""

@@ -334,8 +334,8 @@ def _session(connection: sqlite3.Connection, turn: Turn) -> int:
     seen = max(turn.timings.arrived, turn.timings.finished)
     connection.execute(
         "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
-        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
-        (turn.session_id, turn.policy, turn.dialect, turn.timings.arrived, seen),
+        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen) WHERE ? = 'main'",
+        (turn.session_id, turn.policy, turn.dialect, turn.timings.arrived, seen, turn.kind),
     )
     session: int = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (turn.session_id,)).fetchone()[0]
     connection.execute(

@@ -216,3 +216,35 @@ def test_silence_ends_an_episode(start_proxy: Callable[..., Proxy]) -> None:
             return
         time.sleep(0.05)
     pytest.fail("the episode is still open")
+
+
+def test_heartbeats_keep_no_episode_open(start_proxy: Callable[..., Proxy]) -> None:
+    proxy = start_proxy(session_idle_seconds=0.6)
+    person, heartbeat = {"x-session-id": "calm"}, {"x-session-id": "calm", "x-turn-type": "side"}
+    proxy.chat(HELLO, headers=person)
+    deadline = time.monotonic() + 10
+    ended = False
+    while not ended:
+        assert time.monotonic() < deadline, "heartbeats kept the episode open"
+        assert proxy.chat(HELLO, headers=heartbeat).status_code == 200
+        session = proxy.journal().session("calm")
+        assert session is not None
+        ended = session.episodes[0].ended is not None
+    assert session.episodes[0].reason == "idle"
+    proxy.chat(HELLO, headers=heartbeat)  # belongs to what was there before, and begins nothing
+    proxy.chat(HELLO, headers=person)
+    session = proxy.journal().session("calm")
+    assert session is not None
+    assert [turn.episode for turn in session.turns if turn.kind == "main"] == [0, 1]
+    assert {turn.episode for turn in session.turns if turn.kind == "side"} == {0}
+
+
+def test_feedback_keeps_an_episode_open(start_proxy: Callable[..., Proxy]) -> None:
+    proxy = start_proxy(session_idle_seconds=2.0)
+    proxy.chat(HELLO, headers={"x-session-id": "busy"})
+    session = proxy.journal().session("busy")
+    assert session is not None
+    with proxy.client() as client:
+        client.post("/rl/feedback", json={"session_id": "busy", "score": 1})
+    later = proxy.journal().session("busy")
+    assert later is not None and later.last_seen > session.last_seen
