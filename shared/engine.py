@@ -41,13 +41,15 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """Logprobs of a given continuation, one per token; `top` holds per position `(logprob, id)` pairs, best first, when
-    `top_k` > 0.
+    """Logprobs of a given continuation, one per token; `top` holds per position `(logprob, id)` pairs at temperature 1,
+    best first, when `top_k` > 0. `slack`, where not empty, says by how much each logprob may be off because the engine
+    cannot tell it exactly.
     """
 
     logprobs: Sequence[float]
     version: int
     top: Sequence[Sequence[tuple[float, int]]] = ()
+    slack: Sequence[float] = ()
 
 
 class EngineInfo(msgspec.Struct, frozen=True):
@@ -94,8 +96,15 @@ class Engine(Protocol):
         version: int | None = None,
         top_k: int = 0,
         priority: Priority = Priority.AUDIT,
+        temperature: float = 1.0,
+        fresh: bool = False,
     ) -> Scores:
-        """Logprobs (temperature 1) of `continuation_ids` after `prompt_ids`."""
+        """Logprobs of `continuation_ids` after `prompt_ids`, at a temperature above 0. `fresh` computes everything anew
+        instead of from what was kept of earlier requests.
+
+        Raises `EngineError` with status 404 for a version that the engine has not, 501 for a temperature that it cannot
+        score at.
+        """
         ...
 
     async def load(self, version: int, path: str, *, live: bool) -> None:

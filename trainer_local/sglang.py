@@ -11,6 +11,7 @@ What a plain SGLang (0.5.23, `tests/real/test_sglang.py`) does differently from 
   the client asks for the logprobs of the distribution sampled from (`return_sampling_mask`), which SGLang gives for
   top-k up to its `--sampling-mask-max-tokens` (4096): a larger top-k, or none, becomes that one. Top logprobs stay
   those before the filters.
+- It scores at temperature 1 alone: scores at a lower one are worked out from its top logprobs, with their `slack`.
 - It takes a seed only with `--enable-deterministic-inference`, and ignores it otherwise.
 - A token id outside the vocabulary ends its process: send it what the model's own tokenizer makes.
 - It loads whole models from disk, no adapters, and one at a time: answers in flight go on with the new weights, and
@@ -33,6 +34,7 @@ from shared.errors import ConfigError, EngineError
 from shared.records import Sampling, VersionSpan, new_id
 from shared.settings import Settings
 from trainer_local import sglang_wire as wire
+from trainer_local.temperature import cooled
 
 _GRACE_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
@@ -40,6 +42,7 @@ _INFO_SECONDS = 10.0
 _LOAD_SECONDS = 600.0
 _PATIENCE_SECONDS = 30.0  # importing torch takes seconds, on a busy machine many
 _DRAIN_SECONDS = 0.2
+_COOLING_TOPS = 128  # tokens whose probabilities at temperature 1 tell those at a lower one closely enough
 _MOST_TRIES = 5  # of a request that reached the engine and was cut off before its first token
 
 
@@ -130,6 +133,8 @@ class SglangEngine:
         version: int | None = None,
         top_k: int = 0,
         priority: Priority = Priority.AUDIT,
+        temperature: float = 1.0,
+        fresh: bool = False,
     ) -> Scores:
         """See `shared.engine.Engine.score`. The prompt needs at least one token."""
         if not len(prompt_ids):
@@ -145,7 +150,17 @@ class SglangEngine:
             "logprob_start_len": len(prompt_ids) - 1,
             "top_logprobs_num": top_k,
         }
+        if fresh:
+            # What SGLang keeps of a prompt serves the requests with the same key alone.
+            request["extra_key"] = request["rid"]
         await self._address(request, version, priority)
+        cooling = temperature != 1 and not self._ours
+        if cooling:
+            if temperature > 1:
+                raise EngineError(f"the engine at {self.url} scores at temperatures up to 1 only", status=501)
+            request["top_logprobs_num"] = max(top_k, _COOLING_TOPS)
+        elif temperature != 1:
+            request["score_temperature"] = temperature
         ids = [*prompt_ids, *continuation_ids]
         status, raw = await self._post("/generate", wire.with_ids(request, ids), self._request_timeout)
         meta = self._refusal(len(ids), 0).checked(status, raw)
@@ -153,8 +168,15 @@ class SglangEngine:
         logprobs = [logprob for logprob, *_ in entries if logprob is not None]
         if [token for _, token, *_ in entries] != list(continuation_ids) or len(logprobs) != len(entries):
             raise EngineError(f"the engine at {self.url} scored other tokens than it was given")
-        tops = (meta.input_top_logprobs or [])[-len(continuation_ids) :] if top_k else []
-        return Scores(logprobs, wire.number(meta.weight_version), [wire.pairs(top) for top in tops])
+        tops = [wire.pairs(top) for top in (meta.input_top_logprobs or [])[-len(continuation_ids) :]]
+        slack: Sequence[float] = ()
+        if cooling:
+            if len(tops) != len(logprobs) or not all(tops):
+                raise EngineError(f"the engine at {self.url} sent {len(tops)} top logprobs for {len(logprobs)} tokens")
+            pairs = [cooled(one, top, temperature) for one, top in zip(logprobs, tops, strict=True)]
+            logprobs, slack = [value for value, _ in pairs], [width for _, width in pairs]
+        told = [top[:top_k] for top in tops] if top_k else ()
+        return Scores(logprobs, wire.number(meta.weight_version), told, slack)
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """See `shared.engine.Engine.load`."""

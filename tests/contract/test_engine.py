@@ -183,6 +183,33 @@ async def test_scoring_what_was_sampled_gives_the_sampled_logprobs(engine: Engin
     assert close_to(scores.logprobs, answer.logprobs)
 
 
+@pytest.mark.parametrize("temperature", [0.6, 0.9])
+async def test_an_answer_is_scored_at_the_temperature_it_was_sampled_at(
+    engine: Engine, reference: Reference, temperature: float
+) -> None:
+    ids = prompt(30, seed=14)
+    answer = await collect(engine.generate(ids, Sampling(max_tokens=40, temperature=temperature), version=0))
+    scores = await engine.score(ids, answer.ids, version=0, temperature=temperature, top_k=2)
+    slack = scores.slack or [0.0] * len(answer.ids)
+    wanted = reference.score(ids, answer.ids, temperature)
+    assert all(
+        abs(one - other) <= width + 1e-4 for one, other, width in zip(scores.logprobs, wanted, slack, strict=True)
+    )
+    assert max(slack) < 0.1 and not close_to(scores.logprobs, reference.score(ids, answer.ids), tolerance=0.01)
+    rows = reference.logprobs([*ids, *answer.ids])[len(ids) - 1 : -1]
+    assert [[token for _, token in top] for top in scores.top] == rows.topk(2).indices.tolist()
+
+
+async def test_a_fresh_score_uses_nothing_of_earlier_requests_and_leaves_nothing(
+    engine: Engine, reference: Reference
+) -> None:
+    ids = prompt(900, seed=15)
+    scores = await engine.score(ids, [4, 5, 6], version=0, fresh=True)
+    assert close_to(scores.logprobs, reference.score(ids, [4, 5, 6]))
+    answer = await collect(engine.generate(ids, Sampling(max_tokens=2), version=0))
+    assert answer.last.cached_tokens < 100
+
+
 async def test_a_new_version_serves_new_requests_and_those_in_flight_end_on_the_old_one(
     engine: Engine, model: Path, adapter: Path, reference: Reference
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -216,6 +217,48 @@ async def test_a_scripted_sglang_that_cannot_tell_them_samples_nothing() -> None
         with pytest.raises(EngineError, match=r"0\.5\.23"):
             await anext(script.engine.generate([1], Sampling(min_p=0.1)))
         assert not script.requests
+
+
+def scored(*meta: Any) -> Handler:
+    """Answers every score of the tokens 5 and 6 with these fields of `meta_info`."""
+
+    async def handler(_: web.Request) -> web.StreamResponse:
+        entries = [[None, 3, None], [-0.5, 5, None], [-1.5, 6, None]]
+        return web.json_response({"meta_info": {"input_token_logprobs": entries, **dict(meta)}})
+
+    return handler
+
+
+async def test_a_scripted_sglang_is_asked_for_what_tells_a_lower_temperature() -> None:
+    top = [[-0.5, 5, None], [-1.5, 6, None]]
+    async with Script(scored(("input_top_logprobs", [None, top, top])), SGLANGS) as script:
+        scores = await script.engine.score([3], [5, 6], temperature=0.5, fresh=True)
+        sent = script.requests[0]
+        assert sent["top_logprobs_num"] == 128 and sent["sampling_params"]["temperature"] == 1.0
+        assert sent["extra_key"] == sent["rid"] and "score_temperature" not in sent
+        # The squares of the two probabilities, and between 0 and (1 − p − q)·q for all other tokens.
+        p, q = math.exp(-0.5), math.exp(-1.5)
+        for one, width, share in zip(scores.logprobs, scores.slack, (p, q), strict=True):
+            assert one + width == pytest.approx(math.log(share**2 / (p * p + q * q)))
+            assert one - width == pytest.approx(math.log(share**2 / (p * p + q * q + (1 - p - q) * q)))
+        assert not scores.top
+        with pytest.raises(EngineError, match="up to 1") as caught:
+            await script.engine.score([3], [5, 6], temperature=1.5)
+        assert caught.value.status == 501
+        assert (await script.engine.score([3], [5, 6])).logprobs == [-0.5, -1.5]
+        assert "extra_key" not in script.requests[1]
+
+
+async def test_a_scripted_sglang_that_leaves_the_top_logprobs_out_scores_nothing() -> None:
+    async with Script(scored(("input_top_logprobs", [None, None, None])), SGLANGS) as script:
+        with pytest.raises(EngineError, match="top logprobs"):
+            await script.engine.score([3], [5, 6], temperature=0.5)
+
+
+async def test_the_embedded_engine_is_told_the_temperature() -> None:
+    async with Script(scored(), OURS) as script:
+        assert (await script.engine.score([3], [5, 6], temperature=1.5)).logprobs == [-0.5, -1.5]
+        assert script.requests[0]["score_temperature"] == 1.5 and script.requests[0]["top_logprobs_num"] == 0
 
 
 async def test_a_scripted_engine_that_is_silent_is_given_up_in_time() -> None:

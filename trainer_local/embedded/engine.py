@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,8 @@ class EmbeddedEngine:
             raise Refused("sampling_params: stop strings need a tokenizer, and the model has none")
         if request.logprob_start_len is not None and request.logprob_start_len > len(ids):
             raise Refused("logprob_start_len is beyond the prompt")
+        if not (math.isfinite(request.score_temperature) and request.score_temperature > 0):
+            raise Refused("score_temperature must be above 0")
         if not 0 <= request.top_logprobs_num <= min(_MOST_TOPS, self.vocabulary):
             raise Refused(f"top_logprobs_num must be between 0 and {min(_MOST_TOPS, self.vocabulary)}")
         if len(ids) + params.max_new_tokens > self.context_length:

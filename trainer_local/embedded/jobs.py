@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from trainer_local.embedded.rows import Row
 from trainer_local.embedded.sampling import Choice, Sampler, top_logprobs
@@ -76,6 +77,8 @@ class Job:
     @property
     def reusable(self) -> int:
         """How many of the first prompt positions need no logits, so that cached ones will do."""
+        if self.request.extra_key:
+            return 0
         last = len(self.ids) - 1
         return last if self.score_from is None else min(self.score_from, last)
 
@@ -95,10 +98,13 @@ class Job:
         stop = end if self.params.max_new_tokens > 0 else min(end, last)
         return range(max(first - start, 0), max(stop - start, 0)) if stop > first else range(0)
 
-    def score(self, logprobs: Any, position: int) -> None:
-        """Take the logprobs `[n, vocabulary]` of the prompt tokens after `position` and the n − 1 next ones."""
+    def score(self, logits: torch.Tensor, position: int) -> None:
+        """Take the logits `[n, vocabulary]` of the prompt tokens after `position` and the n − 1 next ones."""
+        temperature = self.request.score_temperature
+        logprobs = torch.log_softmax(logits / temperature if temperature != 1 else logits, dim=-1)
         targets = self.ids[position + 1 : position + 1 + len(logprobs)]
         chosen = logprobs[range(len(targets)), targets.tolist()].tolist()
         self.input_logprobs.extend(zip(chosen, targets.tolist(), strict=True))
         if self.request.top_logprobs_num:
-            self.input_tops.extend(top_logprobs(logprobs, self.request.top_logprobs_num))
+            at_one = torch.log_softmax(logits, dim=-1) if temperature != 1 else logprobs
+            self.input_tops.extend(top_logprobs(at_one, self.request.top_logprobs_num))

@@ -206,7 +206,7 @@ class Scheduler:
 
     def _remember(self, job: Job, *, with_output: bool) -> None:
         """Keep the row's keys and values for prompts that begin the same."""
-        if not self.runner.packed or job.row is None:
+        if not self.runner.packed or job.row is None or job.request.extra_key:
             return
         ids = job.ids[: job.row.length]
         if with_output and job.row.length > len(job.ids):
@@ -279,7 +279,7 @@ class Scheduler:
             scored = rows[:-1] if samples else rows
             if job.score_from is not None and len(scored):
                 start = job.row.length - len(part.ids)
-                job.score(torch.log_softmax(scored, dim=-1), start + part.keep[0])
+                job.score(scored, start + part.keep[0])
             if complete:
                 job.prefilled = True
                 self._remember(job, with_output=False)

@@ -1,7 +1,7 @@
 """The HTTP bodies: the part of SGLang's native wire that we speak, field by field, and our extensions to it.
 
-Ours: `weight_version` in a request asks for a version; `live` in a weight update says whether new requests use it
-(default true).
+Ours: `weight_version` in a request asks for a version; `score_temperature` is the temperature of the logprobs of input
+tokens; `live` in a weight update says whether new requests use it (default true).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Refused(Exception):
 
 
 class GenerateRequest(msgspec.Struct, frozen=True):
-    """`POST /generate`."""
+    """`POST /generate`. With an `extra_key` nothing that is kept of other prompts is used, nor anything kept of this
+    one."""
 
     input_ids: list[int]
     rid: str | None = None
@@ -40,6 +41,8 @@ class GenerateRequest(msgspec.Struct, frozen=True):
     top_logprobs_num: int = 0
     priority: int = 0
     weight_version: str | int | None = None
+    score_temperature: float = 1.0
+    extra_key: str | None = None
 
     def version(self) -> int | None:
         """The version asked for; `None` is the live one. Raises `Refused`."""
