@@ -38,6 +38,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
         ("learner", _learner(answer.get("processes", {}))),
         ("interactions", f"{answer['interactions']} (main turns that somebody answered)"),
         ("turns", f"{turns.get('main', 0)} main, {turns.get('side', 0)} side"),
+        ("audit", _audit(answer["audit"])),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
     ]
     shown = table("", "")
@@ -61,6 +62,28 @@ def _learner(processes: dict[str, Any]) -> str:
     if not row.get("alive"):
         told = f"gone; it was {told}"
     return f"{told} (last error: {detail['last_error']})" if detail.get("last_error") else told
+
+
+_SKIPPED = {
+    "incomparable": "not comparable",
+    "gone": "of a version that is gone",
+    "unavailable": "while the engine was away",
+}
+
+
+def _audit(told: dict[str, Any]) -> str:
+    """How far recorded logprobs are from those that the engine gives when asked again."""
+    if not told["fraction"]:
+        return "off"
+    verdicts = told["verdicts"]
+    compared = verdicts["aligned"] + verdicts["misaligned"]
+    skipped = [f"{verdicts[name]} {words}" for name, words in _SKIPPED.items() if verdicts[name]]
+    left_out = f"; left out {', '.join(skipped)}" if skipped else ""
+    if not compared:
+        return f"nothing compared yet{left_out}"
+    off = f"logprobs off by {told['mean']:.2g} on average, p99 {told['p99']:.2g}, at most {told['max']:.2g}"
+    wrong = f"{verdicts['misaligned']} MISALIGNED" if verdicts["misaligned"] else "none misaligned"
+    return f"{compared} turns scored again, {wrong}; last {told['turns']}: {off}{left_out}"
 
 
 def _classes(out: Console, classes: Any) -> None:

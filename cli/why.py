@@ -52,6 +52,7 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
         yield f"It must not be trained on: {turn['untrainable']}."
     yield from _afterwards(known)
     yield from _judged(known)
+    yield from _audited(known)
     yield from _learned(known)
 
 
@@ -87,8 +88,22 @@ def _judged(known: Mapping[str, Any]) -> Iterator[str]:
         yield "It has not been judged."
 
 
+def _audited(known: Mapping[str, Any]) -> Iterator[str]:
+    audit = known.get("audit")
+    if audit is None:
+        return
+    if audit["verdict"] in ("aligned", "misaligned"):
+        told = "its logprobs hold" if audit["verdict"] == "aligned" else "ITS LOGPROBS ARE WRONG"
+        yield f"Audited with version {audit['version']}, {ago(audit['time'])}: {told}: {audit['reason']}."
+    else:
+        yield f"An audit of it was skipped: {audit['reason']}."
+
+
 def _learned(known: Mapping[str, Any]) -> Iterator[str]:
     samples = known.get("samples", ())
+    no_ratio = known.get("no_ratio")
+    if no_ratio and samples:
+        yield f"It was {no_ratio}: a hint on it teaches, its score does not."
     for sample in samples:
         match sample["state"]:
             case "ready":

@@ -1,4 +1,5 @@
-"""The learner process: judge loop, learner loop, and the watch over the engine's version. `python -m learner.main`.
+"""The learner process: judge loop, learner loop, audit, and the watch over the engine's version. Run it as
+`python -m learner.main`.
 
 Settings come from the environment (`OPENCLAW_RL_*`). The process is niced: chat goes first.
 """
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 
+from learner.audit import Auditor
 from learner.judge import base
 from learner.judge.loop import JudgeLoop
 from learner.loop import Learner, keep_engine_in_step
@@ -47,6 +49,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             judge = JudgeLoop(journal, base.create(settings), settings, progress, in_flight)
             tasks.append(group.create_task(judge.run(), name="judge"))
             tasks.append(group.create_task(_learn(settings, journal, engine, judge, in_flight, progress), name="learn"))
+            auditor = Auditor(journal, engine, settings, progress)
+            tasks.append(group.create_task(auditor.run(), name="audit"))
             await stop.wait()
             for task in tasks:
                 task.cancel()

@@ -26,7 +26,17 @@ class Method(msgspec.Struct, frozen=True):
         """Whether this sample by itself has something to teach."""
         if self.hints and sample.hint:
             return True
-        return bool(sample.reward) and (sample.explicit or self.rewards == "all")
+        return bool(sample.reward) and not sample.no_ratio and (sample.explicit or self.rewards == "all")
+
+    def cannot_use(self, sample: Sample) -> str:
+        """Why the sample's reward, or all of it, is lost to this method, in words; "" where nothing is.
+
+        A reward needs an importance ratio. Where there is none, a hint still teaches; with neither hint nor explicit
+        reward a sample of a method with hints has nothing to lose.
+        """
+        if not sample.no_ratio or (self.hints and (sample.hint or not sample.explicit or not sample.reward)):
+            return ""
+        return f"it was {sample.no_ratio}, and method {self.name} learns from its reward by no other way"
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """The recipe without the terms that are not this method's."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from shared.journal import AuditFigures
+from shared.records import AuditVerdict
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -39,6 +44,26 @@ class Metrics:
         self.gap = histogram("token_gap", "Between two events of one stream")
         self.commit = histogram("journal_commit", "Committing a turn to the journal")
         self.active = Gauge("openclaw_rl_active_answers", "Answers being generated", registry=self.registry)
+        self.audits = Gauge(
+            "openclaw_rl_audited_turns",
+            "Turns that an audit looked at, by verdict (only aligned and misaligned ones were compared)",
+            ("verdict",),
+            registry=self.registry,
+        )
+        self.audit_difference = Gauge(
+            "openclaw_rl_audit_logprob_difference",
+            "|recorded - found| logprob per token over the last turns compared: mean, p99, max",
+            ("statistic",),
+            registry=self.registry,
+        )
+
+    def show_audits(self, figures: AuditFigures) -> None:
+        """Take over what the journal says of audits."""
+        for verdict in get_args(AuditVerdict):
+            self.audits.labels(verdict).set(figures.verdicts.get(verdict, 0))
+        if figures.turns:
+            for name, value in (("mean", figures.mean), ("p99", figures.p99), ("max", figures.largest)):
+                self.audit_difference.labels(name).set(value)
 
     def render(self) -> bytes:
         """The exposition text (prometheus.io, text format 0.0.4)."""

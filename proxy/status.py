@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from proxy.classify import describe
 from proxy.service import Service
-from shared.journal import ProcessRow
+from shared.journal import AuditFigures, ProcessRow
 from shared.process import alive
-from shared.records import now
+from shared.records import AuditVerdict, now
 
 _LOST_SECONDS = 60.0
 
@@ -50,6 +50,7 @@ async def status_report(service: Service) -> dict[str, Any]:
             "ready": counts["ready"],
             "quarantined": counts["quarantined"],
         },
+        "audit": _audit(service, await service.journal.audit_figures()),
         "trained": counts["consumed"],
         "versions": counts["versions"],
         "training": "off" if not service.settings.train else "paused" if control == "paused" else "running",
@@ -57,6 +58,22 @@ async def status_report(service: Service) -> dict[str, Any]:
         "processes": _processes(service, processes),
         "active": len(service.answering),
         **readiness(service),
+    }
+
+
+def _audit(service: Service, figures: AuditFigures) -> dict[str, Any]:
+    """What audits found; `mean`, `p99` and `max` are |recorded − found| logprob per token over the last `turns`."""
+    compared = figures.turns > 0
+    return {
+        "fraction": service.settings.audit_fraction,
+        "tolerance": service.settings.audit_tolerance,
+        "verdicts": {verdict: figures.verdicts.get(verdict, 0) for verdict in get_args(AuditVerdict)},
+        "turns": figures.turns,
+        "tokens": figures.tokens,
+        "mean": figures.mean if compared else None,
+        "p99": figures.p99 if compared else None,
+        "max": figures.largest if compared else None,
+        "time": figures.time,
     }
 
 

@@ -18,6 +18,7 @@ Role = Literal["user", "tool", "environment"]
 Kind = Literal["main", "side"]
 TurnStatus = Literal["complete", "aborted", "error"]
 VersionState = Literal["candidate", "live", "retired", "rejected"]
+AuditVerdict = Literal["aligned", "misaligned", "incomparable", "gone", "unavailable"]
 
 Message = dict[str, Any]
 """A canonical message as `shared.normalize` makes it: role, content, and where present reasoning, tool_calls,
@@ -170,7 +171,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor`
     (base rollout on a drill prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
     normalised geometric mean over them. `reward` in [−1, +1] or `None`; `explicit` says that it may train through the
-    binary term under every method. `lag` is how many versions have been published since the answer was sampled.
+    binary term under every method. `no_ratio` says why it has no importance ratio ("" where it has one, see
+    `shared.ratio`): no term with a ratio takes it then.
     """
 
     sample_id: str
@@ -182,6 +184,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: Sequence[float]
     versions: Sequence[VersionSpan]
     temperature: float = 1.0
+    no_ratio: str = ""
     reward: float | None = None
     explicit: bool = False
     hint: str | None = None
@@ -198,6 +201,22 @@ class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
 
     turn_id: str
     reason: str
+    time: float = msgspec.field(default_factory=now)
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn scored again by the version that sampled it.
+
+    `differences` holds per token |recorded − found| logprob, empty unless the verdict is `aligned` or `misaligned`. The
+    other verdicts say that nothing was compared: `incomparable` (no engine scores under the way it was sampled), `gone`
+    (the engine has that version no more), `unavailable` (the engine failed). `reason` is for people.
+    """
+
+    turn_id: str
+    version: int
+    verdict: AuditVerdict
+    reason: str = ""
+    differences: Sequence[float] = ()
     time: float = msgspec.field(default_factory=now)
 
 

@@ -61,7 +61,9 @@ class Settings(BaseSettings):
     dialect_concurrency: int = Field(
         64, ge=1, description="Answers under way in dialects other than chat; more are told to come back"
     )
-    session_idle_seconds: float = Field(3600.0, gt=0, description="Time without a main turn or feedback after which an episode ends")
+    session_idle_seconds: float = Field(
+        3600.0, gt=0, description="Time without a main turn or feedback after which an episode ends"
+    )
     capture: bool = Field(True, description="Record turns; off serves only")
     thinking: bool = Field(False, description="Let the policy think before it answers, where its template can")
 
@@ -128,6 +130,12 @@ class Settings(BaseSettings):
     lora_alpha: float = Field(32.0, gt=0, description="LoRA scale: alpha / rank multiplies the update")
     lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA dropout while training")
     lora_targets: str = Field("all-linear", description="Target modules, comma-separated, or all-linear")
+    audit_fraction: float = Field(
+        0.02, ge=0, le=1, description="Share of turns scored again to check their logprobs; 0 checks none"
+    )
+    audit_tolerance: float = Field(
+        0.1, gt=0, description="Turns whose logprobs an audit finds off by more (root mean square) are quarantined"
+    )
     keep_checkpoints: int = Field(8, ge=2, description="Checkpoints kept on disk beside live and base")
     guard_max_kl: float = Field(
         2.0, gt=0, description="A candidate further from its parent (KL per token on the batch) is rejected"

@@ -24,7 +24,7 @@ TERMS = ("distill", "binary", "anchor")
 
 def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
     """The terms that `sample` counts in: `anchor` for anchors, `distill` where there are hinted prompts, `binary`
-    where there is a reward that may train: an explicit one, or under method `binary` any."""
+    where there is an importance ratio and a reward that may train: an explicit one, or under method `binary` any."""
     if not sample.response_ids:
         return frozenset()
     if sample.origin == "anchor":
@@ -32,7 +32,7 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
     found = set()
     if recipe.distill and sample.hinted_prompts and recipe.method != "binary":
         found.add("distill")
-    if recipe.binary and sample.reward and (sample.explicit or recipe.method == "binary"):
+    if recipe.binary and sample.reward and not sample.no_ratio and (sample.explicit or recipe.method == "binary"):
         found.add("binary")
     return frozenset(found)
 
@@ -98,8 +98,7 @@ class Objective:
 
     def _binary(self, logits: Tensor, samples: Sequence[Sample]) -> Tensor:
         recipe = self._recipe
-        # Temperature 0 is greedy: engines then report logprobs at temperature 1.
-        temperatures = self._per_token([sample.temperature or 1.0 for sample in samples], samples)
+        temperatures = self._per_token([sample.temperature for sample in samples], samples)
         ids = torch.tensor(
             [token for sample in samples for token in sample.response_ids], dtype=torch.long, device=self._device
         )

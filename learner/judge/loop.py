@@ -13,6 +13,7 @@ import logging
 
 from learner.judge import signals
 from learner.judge.base import Judge
+from learner.methods import method
 from learner.progress import Progress
 from shared.errors import JournalError, OpenClawRLError
 from shared.journal import AsyncJournal
@@ -42,6 +43,7 @@ class JudgeLoop:
         self._judge = judge
         self._settings = settings
         self._progress = progress
+        self._method = method(settings.method)
         self._in_flight = in_flight if in_flight is not None else set()
         self.judged = asyncio.Event()
 
@@ -104,10 +106,12 @@ class JudgeLoop:
         reason = signals.defect(
             turn, judgement, max_tokens=settings.max_sample_tokens, max_lag=settings.max_version_lag, live=live
         )
+        sample = signals.sample_of(turn, judgement)
+        reason = reason or self._method.cannot_use(sample)
         if reason:
             await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason, time=now()))
         elif not await self._learned(turn.turn_id):
-            await self._journal.add_sample(signals.sample_of(turn, judgement))
+            await self._journal.add_sample(sample)
         await self._journal.add_judgement(judgement)
         if not reason:
             self.judged.set()

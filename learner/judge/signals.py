@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from learner.judge.rules import LONGEST_HINT, read_message, strip_stamp
+from shared.ratio import no_ratio
 from shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
 
 COMMENT = "a comment"
@@ -140,6 +141,7 @@ def sample_of(turn: Turn, judgement: Judgement) -> Sample:
         logprobs=turn.logprobs,
         versions=turn.versions,
         temperature=turn.sampling.temperature,
+        no_ratio=no_ratio(turn.sampling),
         reward=judgement.score,
         explicit=judgement.signal in ("feedback", "outcome"),
         hint=judgement.hint,

@@ -2,13 +2,22 @@
 
 `Journal` is for threads, `AsyncJournal` for event loops. How it is built, from the file up: `sqlite` (connections,
 transactions), `migrations` (schema), `storage` (content to bytes), then the parts `turns`, `sessions`, `signals`,
-`learning`, and `journal` on top; `writer` and `async_journal` are the way in from an event loop.
+`learning`, `audits`, and `journal` on top; `writer` and `async_journal` are the way in from an event loop.
 """
 
 from __future__ import annotations
 
 from shared.journal.async_journal import AsyncJournal
 from shared.journal.journal import Journal
-from shared.journal.rows import EpisodeRow, ProcessRow, SessionRow, TurnRef, TurnSummary
+from shared.journal.rows import AuditFigures, EpisodeRow, ProcessRow, SessionRow, TurnRef, TurnSummary
 
-__all__ = ["AsyncJournal", "EpisodeRow", "Journal", "ProcessRow", "SessionRow", "TurnRef", "TurnSummary"]
+__all__ = [
+    "AsyncJournal",
+    "AuditFigures",
+    "EpisodeRow",
+    "Journal",
+    "ProcessRow",
+    "SessionRow",
+    "TurnRef",
+    "TurnSummary",
+]

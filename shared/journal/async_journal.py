@@ -100,6 +100,12 @@ class AsyncJournal:
     async def add_quarantine(self, quarantine: Quarantine) -> None:
         return await self._write(self.sync.add_quarantine, quarantine)
 
+    async def add_audit(self, audit: Audit) -> None:
+        return await self._write(self.sync.add_audit, audit)
+
+    async def pass_unaudited(self, turn_ids: Sequence[str]) -> None:
+        return await self._write(self.sync.pass_unaudited, turn_ids)
+
     async def commit_version(self, version: PolicyVersion) -> None:
         return await self._write(self.sync.commit_version, version)
 
@@ -167,6 +173,18 @@ class AsyncJournal:
 
     async def recent_hints(self, limit: int) -> list[str]:
         return await self._read(self.sync.recent_hints, limit)
+
+    async def unaudited(self, limit: int) -> list[tuple[str, int]]:
+        return await self._read(self.sync.unaudited, limit)
+
+    async def audit(self, turn_id: str) -> Audit | None:
+        return await self._read(self.sync.audit, turn_id)
+
+    async def compared_count(self, version: int) -> int:
+        return await self._read(self.sync.compared_count, version)
+
+    async def audit_figures(self) -> AuditFigures:
+        return await self._read(self.sync.audit_figures)
 
     async def live_version(self) -> PolicyVersion | None:
         return await self._read(self.sync.live_version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from array import array
 from collections.abc import Mapping
@@ -10,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from shared.journal.learning import Learning
+from shared.journal.audits import Audits
 from shared.journal.rows import ProcessRow
-from shared.records import Judgement, now
+from shared.ratio import no_ratio
+from shared.records import Audit, Judgement, now
 
 _SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "weight", "time", "version", "version_state")
 
@@ -23,7 +25,7 @@ LEFT JOIN versions ON number = version WHERE turn = ? ORDER BY samples.id
 """
 
 
-class Journal(Learning):
+class Journal(Audits):
     """What the loops share. Every write is durable when its method returns; safe from several threads and several
     processes.
     """
@@ -61,7 +63,10 @@ class Journal(Learning):
             return {name: ProcessRow(name, pid, time, json.loads(status)) for name, pid, time, status in rows}
 
     def explain(self, turn_id: str) -> dict[str, Any] | None:
-        """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn."""
+        """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn.
+
+        `no_ratio` says why terms with an importance ratio cannot take it ("" where they can).
+        """
         with self._reading() as connection:
             turn = self.turn(turn_id)
             if turn is None:
@@ -80,6 +85,8 @@ class Journal(Learning):
                 "waiting": waiting is not None,
                 "judgements": _plain(judgements),
                 "samples": samples,
+                "audit": _told(self.audit(turn_id)),
+                "no_ratio": no_ratio(turn.sampling),
                 "quarantine": {"reason": quarantine[0], "time": quarantine[1]} if quarantine else None,
                 "versions": [sample["version"] for sample in samples if sample["state"] == "consumed"],
             }
@@ -130,6 +137,22 @@ class Journal(Learning):
                 "versions": groups("SELECT state, count(*) FROM versions GROUP BY state"),
                 "live": live[0] if live else None,
             }
+
+
+def _told(audit: Audit | None) -> dict[str, Any] | None:
+    """An audit without its differences token by token."""
+    if audit is None:
+        return None
+    count = len(audit.differences)
+    return {
+        "verdict": audit.verdict,
+        "version": audit.version,
+        "reason": audit.reason,
+        "time": audit.time,
+        "tokens": count,
+        "mean": math.fsum(audit.differences) / count if count else None,
+        "largest": max(audit.differences, default=None),
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from shared.errors import JournalError
 from shared.journal import storage
 from shared.journal.signals import Signals, _quarantine, _turn_row
 from shared.journal.sqlite import insert
+from shared.ratio import no_ratio
 from shared.records import PolicyVersion, Sample, VersionState, now
 
 _VERSION = "SELECT number, parent, state, checkpoint, method, metrics, guard, time FROM versions"
@@ -24,7 +25,8 @@ class Learning(Signals):
 
     def add_sample(self, sample: Sample) -> None:
         """Make a turn's sample ready; it replaces a ready one of the same turn and lifts its quarantine. Does nothing
-        where a version has learned from the turn: no turn counts twice. Idempotent by `sample_id`.
+        where a version has learned from the turn (no turn counts twice) or an audit found it misaligned. Idempotent by
+        `sample_id`.
 
         Ids and logprobs stay with the turn: JournalError if the sample's are not the turn's, or if its origin is not
         `turn`.
@@ -49,6 +51,8 @@ class Learning(Signals):
                     "make it from the turn as the journal gives it"
                 )
             if connection.execute("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", (row,)).fetchone():
+                return
+            if connection.execute("SELECT 1 FROM audits WHERE turn = ? AND verdict = 'misaligned'", (row,)).fetchone():
                 return
             connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (row,))
             connection.execute("DELETE FROM quarantines WHERE turn = ?", (row,))
@@ -173,6 +177,7 @@ class Learning(Signals):
             logprobs=turn.logprobs,
             versions=turn.versions,
             temperature=temperature,
+            no_ratio=no_ratio(turn.sampling),
             reward=reward,
             explicit=bool(explicit),
             hint=hint,

@@ -4,7 +4,8 @@ Content lives in `blobs` (messages, tool lists; by digest) and `contents` (token
 difference to its `base`: its parent, or for a root a turn that begins with the same first message (its `head`).
 `turn_blobs` says which blobs a turn holds: by position its own messages, at -1 its answer, at -2 its tools.
 `judge_queue` holds the turns that wait for a judgement, kept by the same transactions that make them wait, so that no
-query ever has to look for them. Migrations only ever go forward.
+query ever has to look for them; `audit_queue` likewise those of which nobody has decided yet whether to audit them.
+Migrations only ever go forward.
 """
 
 from __future__ import annotations
@@ -193,7 +194,22 @@ CREATE TABLE processes (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST,)
+AUDITS = """
+CREATE TABLE audit_queue (turn INTEGER PRIMARY KEY REFERENCES turns (id));
+
+CREATE TABLE audits (
+  turn INTEGER PRIMARY KEY REFERENCES turns (id),
+  version INTEGER NOT NULL,
+  verdict TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  differences BLOB NOT NULL,
+  time REAL NOT NULL
+);
+CREATE INDEX audits_by_version ON audits (version, verdict);
+CREATE INDEX audits_compared ON audits (time) WHERE verdict IN ('aligned', 'misaligned');
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS)
 
 
 def migrate(connection: sqlite3.Connection, path: str, migrations: tuple[str, ...] = MIGRATIONS) -> None:

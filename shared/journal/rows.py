@@ -73,6 +73,20 @@ class SessionRow(msgspec.Struct, frozen=True):
     turns: Sequence[TurnSummary] = ()
 
 
+class AuditFigures(msgspec.Struct, frozen=True):
+    """What audits found: `verdicts` counts all of them; `mean`, `p99` and `largest` are |recorded − found| logprob per
+    token over the last `turns` turns compared, of `tokens` tokens; `time` is the last comparison's (Unix seconds).
+    """
+
+    verdicts: Mapping[str, int]
+    turns: int = 0
+    tokens: int = 0
+    mean: float = 0.0
+    p99: float = 0.0
+    largest: float = 0.0
+    time: float | None = None
+
+
 class ProcessRow(msgspec.Struct, frozen=True):
     """The last heartbeat of a process; `time` in Unix seconds. Whether it still lives is for the reader to judge."""
 

@@ -43,6 +43,8 @@ _OF_A_TURN = (
     "next_states",
     "feedback",
     "judge_queue",
+    "audit_queue",
+    "audits",
     "judgements",
     "samples",
     "quarantines",

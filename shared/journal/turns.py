@@ -184,6 +184,8 @@ class Turns(Database):
                 connection.execute(
                     "INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now())
                 )
+            elif turn.kind == "main" and turn.status == "complete" and response:
+                connection.execute("INSERT INTO audit_queue (turn) VALUES (?)", (row,))
             _count(connection, turn.kind, turn.kind_reason)
         self._recent.put(turn.turn_id, Content([*digests, answer_digest], prompt + response))
         return True

@@ -1,0 +1,187 @@
+"""The audit: some turns are scored again by the version that sampled them, and their recorded logprobs compared.
+
+Which turns: `audit_fraction` of them, decided by the turn's id alone, and the first ones of every version, of which
+nothing is known yet. What can be compared: answers sampled at a temperature and nothing else, and greedy ones at
+temperature 1, at which engines report them. Filters and penalties cannot be scored; such turns reach no term that uses
+their logprobs (see `shared.ratio`). A turn whose logprobs are off by more than `audit_tolerance` goes into quarantine.
+
+Scoring comes after everything else that wants the engine, and uses nothing that the engine kept of earlier prompts,
+since that is one of the things that can be wrong. An engine that is away, or no longer has the version, costs an audit
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import math
+from collections.abc import Sequence
+
+from learner.progress import Progress
+from shared.engine import Engine, Priority
+from shared.errors import EngineError, JournalError
+from shared.journal import AsyncJournal
+from shared.ratio import greedy, reshaped
+from shared.records import Audit, AuditVerdict, Turn, VersionSpan
+from shared.settings import Settings
+
+log = logging.getLogger(__name__)
+
+POLL = 1.0
+FIRST_TURNS = 3
+"""Every turn of a version is audited until this many were compared."""
+
+_AT_ONCE = 64
+_PAUSE_AFTER_FAILURE = 2.0
+_LARGEST = 100.0
+"""Differences beyond it, infinite ones too, count as this much."""
+
+_DOING = "auditing"
+
+
+class _Skipped(Exception):
+    """Nothing can be compared; why, as a verdict and in words."""
+
+    def __init__(self, verdict: AuditVerdict, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+        self.reason = reason
+
+
+class Auditor:
+    """Audits turns soon after they were recorded."""
+
+    def __init__(self, journal: AsyncJournal, engine: Engine, settings: Settings, progress: Progress) -> None:
+        self._journal = journal
+        self._engine = engine
+        self._settings = settings
+        self._progress = progress
+
+    async def run(self) -> None:
+        """Audit for ever; with `audit_fraction` = 0 nothing."""
+        while True:
+            try:
+                worked = await self.once()
+                self._progress.recovered(_DOING)
+            except JournalError as error:
+                log.error("audit: %s", error)
+                self._progress.failed(error, _DOING)
+                await asyncio.sleep(_PAUSE_AFTER_FAILURE)
+                continue
+            if not worked:
+                await asyncio.sleep(POLL)
+
+    async def once(self) -> int:
+        """Decide on the turns that wait, and audit those that are due; how many waited."""
+        waiting = await self._journal.unaudited(_AT_ONCE)
+        passed = []
+        for turn_id, version in waiting:
+            if await self._due(turn_id, version):
+                await self._settle(turn_id, version)
+            else:
+                passed.append(turn_id)
+        if passed:
+            await self._journal.pass_unaudited(passed)
+        return len(waiting)
+
+    async def _due(self, turn_id: str, version: int) -> bool:
+        fraction = self._settings.audit_fraction
+        if fraction == 0:
+            return False
+        return chosen(turn_id, fraction) or await self._journal.compared_count(version) < FIRST_TURNS
+
+    async def _settle(self, turn_id: str, version: int) -> None:
+        turn = await self._journal.turn(turn_id)
+        if turn is None:  # forgotten meanwhile
+            return
+        audit = await self._audit(turn, version)
+        try:
+            await self._journal.add_audit(audit)
+        except JournalError:
+            if await self._journal.turn(turn_id) is None:
+                return
+            raise
+        if audit.verdict == "misaligned":
+            log.error("turn %s is set aside: %s", turn_id, audit.reason)
+        elif audit.verdict != "aligned":
+            log.info("turn %s was not audited: %s", turn_id, audit.reason)
+
+    async def _audit(self, turn: Turn, version: int) -> Audit:
+        try:
+            differences = await self._differences(turn)
+        except _Skipped as skipped:
+            return Audit(turn_id=turn.turn_id, version=version, verdict=skipped.verdict, reason=skipped.reason)
+        verdict, reason = judged(differences, self._settings.audit_tolerance)
+        return Audit(turn_id=turn.turn_id, version=version, verdict=verdict, reason=reason, differences=differences)
+
+    async def _differences(self, turn: Turn) -> list[float]:
+        """|recorded − found| of every token. Raises `_Skipped`."""
+        shape = reshaped(turn.sampling)
+        if shape:
+            raise _Skipped("incomparable", f"sampled with {shape}, under which no engine scores")
+        try:
+            held = (await self._engine.info()).versions
+            found: list[float] = []
+            for span in turn.versions:
+                if span.version not in held:
+                    raise _Skipped("gone", f"the engine has version {span.version} no more")
+                found += await self._span_differences(turn, span)
+        except EngineError as error:
+            if error.status == 404:
+                raise _Skipped("gone", str(error)) from error
+            if error.status == 501:
+                raise _Skipped("incomparable", str(error)) from error
+            raise _Skipped("unavailable", str(error)) from error
+        if len(found) != len(turn.logprobs):
+            raise _Skipped("gone", f"the versions of only {len(found)} of {len(turn.logprobs)} tokens are known")
+        return found
+
+    async def _span_differences(self, turn: Turn, span: VersionSpan) -> list[float]:
+        scores = await self._engine.score(
+            [*turn.prompt_ids, *turn.response_ids[: span.start]],
+            list(turn.response_ids[span.start : span.end]),
+            version=span.version,
+            priority=Priority.AUDIT,
+            temperature=1.0 if greedy(turn.sampling) else turn.sampling.temperature,
+            fresh=True,
+        )
+        if scores.version != span.version:
+            raise _Skipped("gone", f"the engine took version {scores.version} for {span.version}")
+        recorded = turn.logprobs[span.start : span.end]
+        slack = scores.slack or [0.0] * len(recorded)
+        return [
+            _difference(one, other, width) for one, other, width in zip(recorded, scores.logprobs, slack, strict=True)
+        ]
+
+
+def chosen(turn_id: str, fraction: float) -> bool:
+    """Whether a turn is among the `fraction` that is audited: the same turns whoever asks, and those of a smaller
+    fraction among those of a larger one.
+    """
+    return int.from_bytes(hashlib.sha256(turn_id.encode()).digest()[:8]) < fraction * 2**64
+
+
+def judged(differences: Sequence[float], tolerance: float) -> tuple[AuditVerdict, str]:
+    """The verdict on |recorded − found| logprobs, at least one, and what they are in words.
+
+    Judged by their root mean square, so that a few tokens that are far off count for more than noise on all of them.
+    """
+    count = len(differences)
+    spread = math.sqrt(math.fsum(value * value for value in differences) / count)
+    told = (
+        f"its logprobs are off by {_figure(math.fsum(differences) / count)} on average, {_figure(max(differences))} at "
+        f"most (root mean square {_figure(spread)}, over {count} tokens)"
+    )
+    if spread <= tolerance:
+        return "aligned", told
+    return "misaligned", f"{told}, more than audit_tolerance = {tolerance:g}"
+
+
+def _difference(recorded: float, found: float, slack: float) -> float:
+    apart = abs(recorded - found) - slack
+    return min(max(apart, 0.0), _LARGEST) if math.isfinite(apart) else _LARGEST
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2g}"
