@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from cli.client import Service
+from rich.markup import escape
+
+from cli.client import Service, ServiceError
 from cli.options import print_json
 from cli.tables import ago, console, score, table
 
@@ -13,6 +15,8 @@ from cli.tables import ago, console, score, table
 def sessions(service: Service, session: str, *, limit: int, offset: int, as_json: bool) -> None:
     """List the sessions, or show one with its turns."""
     if session:
+        if session in (".", ".."):  # a URL cannot hold them, and no session is called so
+            raise ServiceError(f"There is no session {session!r}.")
         found = service.get(f"/rl/sessions/{quote(session, safe='')}")
         print_json(found) if as_json else _one(found)
         return
@@ -30,7 +34,7 @@ def sessions(service: Service, session: str, *, limit: int, offset: int, as_json
         episodes = row["episodes"]
         count = episodes if isinstance(episodes, int) else len(episodes)
         numbers = (str(row[name]) for name in ("main", "side", "settled", "trained"))
-        shown.add_row(row["session_id"], row["policy"], str(count), *numbers, ago(row["last_seen"]))
+        shown.add_row(escape(row["session_id"]), row["policy"], str(count), *numbers, ago(row["last_seen"]))
     out.print(shown)
     if len(rows) == limit:
         out.print(f"More: openclaw-rl sessions --offset {offset + limit}")

@@ -62,11 +62,16 @@ class Control:
         return await _done(service, "outcome", {"session_id": session_id, "reward": reward})
 
     async def session_done(self, request: Request) -> Response:
-        """The end of a session's episode; the same id may begin a new one."""
+        """The end of a session's episode; the same id may begin a new one.
+
+        Where none is open that is no error: clients report the end of sessions that never had a turn here, and report
+        ends again. `ended` is false then, and `detail` says why.
+        """
         service, body = await _begin(request)
         session_id = _session(request, body)
         episode = await service.sessions.end(session_id, _text(body, "reason") or "session-done")
-        answer = {"session_id": session_id, "episode": episode, "ended": episode is not None}
+        detail = "" if episode is not None else await service.sessions.why_not_open(session_id)
+        answer = {"session_id": session_id, "episode": episode, "ended": episode is not None, "detail": detail}
         return await _done(service, "session-done", answer)
 
     async def status(self, request: Request) -> Response:

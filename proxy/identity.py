@@ -22,25 +22,25 @@ def named_session(
     """The session id that a request names, and where it stood: `header`, `runtime` (OpenClaw's line) or `body`; else
     `None`.
 
-    `user` (OpenAI: an end user, not a session) counts only where it spells out a session. Raises `BadRequest` for a
-    malformed header.
+    `user` (OpenAI: an end user, not a session) counts only where it spells out a session. Raises `BadRequest` for an id
+    that the client itself gives as one and that is none (`fault`); elsewhere such an id is passed over.
     """
     header = headers.get("x-session-id", "").strip()
     if header:
         return check_session_id(header, "X-Session-Id"), "header"
     runtime = runtime_fields(speeches).get("sessionId", "")
-    if runtime:
-        return runtime[:MAX_SESSION_ID], "runtime"
+    if runtime and not fault(runtime):
+        return runtime, "runtime"
     metadata = body.get("metadata")
-    for holder in (metadata if isinstance(metadata, dict) else {}, body):
+    for prefix, holder in (("metadata.", metadata if isinstance(metadata, dict) else {}), ("", body)):
         for field in _FIELDS:
             value = holder.get(field)
             if isinstance(value, str) and value.strip():
-                return value.strip()[:MAX_SESSION_ID], "body"
+                return check_session_id(value, prefix + field), "body"
     for value in (metadata.get("user_id") if isinstance(metadata, dict) else None, body.get("user")):
         found = _SESSION_WORD.search(value) if isinstance(value, str) else None
-        if found:
-            return found[1][:MAX_SESSION_ID], "body"
+        if found and not fault(found[1]):
+            return found[1], "body"
     return None
 
 
@@ -49,11 +49,21 @@ def check_session_id(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadRequest(f"{where} must be a session id (a string).", param=where, code="invalid_value")
     identity: str = value.strip()
-    if len(identity) > MAX_SESSION_ID or not identity.isprintable():
-        raise BadRequest(
-            f"{where} must be at most {MAX_SESSION_ID} printable characters.", param=where, code="invalid_value"
-        )
+    wrong = fault(identity)
+    if wrong:
+        raise BadRequest(f"{where} {wrong}.", param=where, code="invalid_value")
     return identity
+
+
+def fault(identity: str) -> str:
+    """Why a text cannot be a session id ("" if it can): each one that is taken can be asked for at
+    `/rl/sessions/{id}`, percent-encoded.
+    """
+    if len(identity) > MAX_SESSION_ID or not identity.isprintable():
+        return f"must be at most {MAX_SESSION_ID} printable characters"
+    if identity in (".", ".."):
+        return f"must not be {identity!r}: in a URL such as /rl/sessions/{{id}} that is no name but a direction"
+    return ""
 
 
 def fresh_session(kind: str) -> str:

@@ -27,6 +27,18 @@ class SessionKeeper:
         """End the session's open episode; its number, or `None` if none was open. Ending twice changes nothing."""
         return await self._journal.end_episode(session_id, reason)
 
+    async def why_not_open(self, session_id: str) -> str:
+        """Why a session has no open episode, in words."""
+        row = await self._journal.session(session_id)
+        if row is None:
+            return (
+                f"There is no session {session_id!r}: nothing was recorded under this id, so there is nothing to end."
+            )
+        if not row.episodes:
+            return f"Session {session_id!r} has no episode to end."
+        last = row.episodes[-1]
+        return f"Episode {last.episode} of session {session_id!r} had already ended: {last.reason}."
+
     async def last_main_turn(self, session_id: str) -> TurnRef:
         """The last main turn answered in the session, of the last episode that has one. Raises `NotFound`."""
         turn = await self._journal.last_main_turn(session_id)

@@ -94,6 +94,23 @@ def test_sessions_lists_and_shows_one(service: Proxy, talk: Talk) -> None:
     assert [row["session_id"] for row in rows] == [talk.session]
 
 
+@pytest.mark.parametrize("name", ["home/kitchen", "[red]x[/y]", "50% off?", "Küche 三", "..a"])
+def test_sessions_shows_one_by_whatever_id_it_has(service: Proxy, name: str) -> None:
+    hello = [{"role": "user", "content": "What is 2 + 2?"}]
+    turn = service.chat(hello, {"X-Session-Id": name.encode()}).headers["x-openclaw-rl-turn"]  # type: ignore[dict-item]
+    shown = run(service, "sessions", name)
+    assert name in shown and turn in shown
+    assert name in run(service, "sessions")
+
+
+def test_sessions_says_that_there_is_none(
+    service: Proxy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("nobody/here", "..", "."):
+        code, told = fails(monkeypatch, capsys, "sessions", name, "--url", service.url, "--key", service.key)
+        assert code == 1 and f"no session {name!r}" in told, told
+
+
 def test_why_tells_the_story_in_words(service: Proxy, talk: Talk) -> None:
     first = talk.say("What is 2 + 2?")
     second = talk.say("No bold, please.")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -47,6 +49,69 @@ def test_a_session_id_in_any_script_is_one_session_in_header_and_body(service: P
         by_body = client.post("/rl/feedback", json={"session_id": name, "thumb": "up"}).json()
         by_header = client.post("/rl/feedback", json={"thumb": "up"}, headers={b"x-session-id": name.encode()}).json()
     assert by_body["turn_id"] == by_header["turn_id"] == turn
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "a//b/", "/", "a%2Fb", "50%", "a?b#c", "a b", "..a", "a/../b", "Küche 三", "[red]x[/y]", "x" * 256]
+)
+@pytest.mark.parametrize("where", ["header", "body"])
+def test_a_session_can_be_asked_for_by_any_id_that_was_taken(service: Proxy, name: str, where: str) -> None:
+    name = f"{name}" if len(name) == 256 else f"{name}{where}"
+    named = {"headers": {"x-session-id": name.encode()}} if where == "header" else {"metadata": {"session_id": name}}
+    turn = service.chat(HELLO, **named).headers["x-openclaw-rl-turn"]
+    with service.client() as client:
+        found = client.get(f"/rl/sessions/{quote(name, safe='')}")
+        assert found.status_code == 200, found.text
+        assert found.json()["session_id"] == name
+        assert turn in [one["turn_id"] for one in found.json()["turns"]]
+        assert client.post("/rl/feedback", json={"session_id": name, "score": 1}).json()["turn_id"] == turn
+        assert client.post("/rl/session-done", json={"session_id": name}).json()["ended"] is True
+
+
+@pytest.mark.parametrize("name", [".", "..", "a\nb", "x" * 257, "\ud83d"])
+def test_an_id_that_could_not_be_asked_for_is_refused_where_a_client_names_it(service: Proxy, name: str) -> None:
+    with service.client() as client:
+        sent = json.dumps({"model": "policy", "messages": HELLO, "metadata": {"session_id": name}})
+        refused = client.post("/v1/chat/completions", content=sent)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "metadata.session_id"
+    if name.isascii() and name.isprintable():
+        refused = service.chat(HELLO, headers={"x-session-id": name})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "X-Session-Id")
+        assert "/rl/sessions" in refused.json()["error"]["message"] or "256" in refused.json()["error"]["message"]
+
+
+def test_an_id_that_nobody_meant_as_one_is_passed_over(service: Proxy) -> None:
+    answer = service.chat(HELLO, user="session_" + "x" * 300)
+    assert answer.status_code == 200
+    assert (
+        answer.headers["x-openclaw-rl-session"].startswith("session_")
+        and len(answer.headers["x-openclaw-rl-session"]) < 100
+    )
+
+
+def test_the_end_of_a_session_that_is_not_open_is_no_error_and_says_why(service: Proxy) -> None:
+    service.chat(HELLO, headers={"x-session-id": "done-twice"})
+    with service.client() as client:
+
+        def end(name: str) -> dict[str, Any]:
+            response = client.post("/rl/session-done", json={"session_id": name, "reason": "new"})
+            assert response.status_code == 200  # clients end sessions that had no turn, and end them again
+            return dict(response.json())
+
+        assert end("done-twice") | {"detail": ""} == {
+            "session_id": "done-twice",
+            "episode": 0,
+            "ended": True,
+            "detail": "",
+        }
+        again = end("done-twice")
+        assert (again["ended"], again["episode"]) == (False, None)
+        assert "already ended: new" in again["detail"]
+        unknown = end("done-typo")
+        assert (unknown["ended"], unknown["episode"]) == (False, None)
+        assert "no session 'done-typo'" in unknown["detail"]
+    assert service.journal().session("done-typo") is None
 
 
 def test_feedback_after_the_end_belongs_to_the_last_main_turn(service: Proxy) -> None:
