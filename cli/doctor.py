@@ -74,7 +74,10 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
     yield from _packages(settings)
     yield _backend(settings)
-    yield _policy(settings)
+    policy = _policy(settings)
+    yield policy
+    if policy.ok:
+        yield _conversations(settings)
     yield from _data(settings)
     yield _address(settings)
     yield _key(settings)
@@ -123,6 +126,15 @@ def _policy(settings: Settings) -> Check:
         return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
+
+
+def _conversations(settings: Settings) -> Check:
+    from shared.rendering import Prompter  # heavy, and only needed here
+
+    try:
+        return Check("conversations", True, Prompter.of(settings).told())
+    except ConfigError as error:
+        return Check("conversations", False, str(error))
 
 
 def _data(settings: Settings) -> Iterator[Check]:

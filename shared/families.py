@@ -93,9 +93,9 @@ def _llama3(thinking: bool) -> Any:
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("qwen3", HERMES, _qwen3, (*_CHATML, *_TOOL_TOKENS, "</think>")),
+        Family("qwen3", HERMES, _qwen3, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS)),
         Family("qwen3.5", QWEN_XML, _qwen35, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS)),
-        Family("qwen3-vl", HERMES, _qwen3_vl, (*_CHATML, *_TOOL_TOKENS, *_VISION_TOKENS)),
+        Family("qwen3-vl", HERMES, _qwen3_vl, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS)),
         Family("llama-3", LLAMA, _llama3, _LLAMA_TOKENS, {"date_string": _LLAMA_DATE}),
     )
 }

@@ -56,13 +56,16 @@ def choose(
         log.info("the chat template in %s is not the one of %s: it renders by itself", folder, known.name)
     if own is not None and template is not None:
         return Choice(Family(TEMPLATE, read_grammar(template.source, tokenizer.controls)), own, own.closes)
-    if known is not None:
-        raise ConfigError(
-            f"The tokenizer in {folder} lacks {', '.join(missing)}, which a {known.name} model needs. "
-            "Use the tokenizer that belongs to the model, or put its chat_template.jinja into the folder."
-        )
+    lacks = (
+        f"The tokenizer in {folder} lacks {', '.join(missing)}, with which a {known.name} model is written"
+        if known
+        else ""
+    )
+    if name in FAMILIES:
+        raise ConfigError(f"{lacks}. Use the tokenizer that belongs to the model, or set family = auto.")
     raise ConfigError(
         f"The model in {folder} (model_type {model_type!r}) has no chat template, so nothing says how conversations "
         "are written for it. Set family = plain (--family plain) to write plain text, User: and Assistant:, put a "
         "chat_template.jinja into the folder, or serve a model that was trained to chat."
+        + (f" {lacks}: perhaps it is not the tokenizer that belongs to the model." if lacks else "")
     )

@@ -22,7 +22,7 @@ import msgspec
 from shared.answer import Answer, AnswerParser
 from shared.chat_template import load_template, plain_template, special_tokens
 from shared.errors import BadRequest
-from shared.families import AUTO, PLAIN, context_length, end_tokens, model_config, vocabulary_size
+from shared.families import AUTO, PLAIN, TEMPLATE, context_length, end_tokens, model_config, vocabulary_size
 from shared.family_choice import choose
 from shared.normalize import ANY_TOOL, ChatInput, is_internal_context
 from shared.pieces import PieceTokenizer
@@ -237,6 +237,19 @@ class Prompter:
         read = self._writer.read([*prompt.forced, *response_ids], end, prompt.tools, thinking=mode)
         return read is None or answer.matches(*read)
 
+    def told(self) -> str:
+        """How this model is written and read, for people."""
+        grammar = self.family.grammar
+        how = {PLAIN: "as plain text", TEMPLATE: "by its own chat template"}.get(self.family.name, "as renderers does")
+        calls = {"json": "JSON tool calls", "xml": "XML tool calls", "bare": "JSON answers as tool calls"}
+        ends = [repr(self.decode([stop])) for stop in self.stop_ids] + [repr(stop) for stop in self.text_stops]
+        return (
+            f"family {self.family.name}: written {how}; "
+            f"{'reasoning' if grammar.think_open in self.vocab.added else 'no reasoning'} and "
+            f"{calls.get(grammar.calls, 'no tool calls')} are read; "
+            f"an answer ends at {' or '.join(ends) or 'its token limit only'}"
+        )
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The exact text of `ids`."""
         return self.vocab.decode(ids, skip_special_tokens=skip_special_tokens)
@@ -266,10 +279,12 @@ class Prompter:
     def _prove(self, messages: list[Message], tools: list[dict[str, Any]], thinking: bool) -> Head | None:
         """The head of `messages`, or None where the ids of the whole are not those of the head and then those of the
         rest."""
-        ids = self._whole(messages[:1], tools, thinking, generate=False)
-        if ids + self._whole(messages[1:], [], thinking) != self._whole(messages, tools, thinking):
+        try:
+            ids = self._whole(messages[:1], tools, thinking, generate=False)
+            rest = self._whole(messages[1:], [], thinking)
+        except BadRequest:  # there are templates that write no part by itself
             return None
-        return Head(ids)
+        return Head(ids) if ids + rest == self._whole(messages, tools, thinking) else None
 
     def _whole(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], thinking: bool, *, generate: bool = True

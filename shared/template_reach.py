@@ -9,12 +9,11 @@ into one message), and what cannot be folded is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from shared.chat_template import ChatTemplate
 from shared.errors import BadRequest, ConfigError
 from shared.records import Message
 
@@ -27,6 +26,9 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {"qzpath": {"type": "string", "description": "qzwhere"}}},
     },
 }
+
+Write = Callable[[Sequence[Message], Sequence[dict[str, Any]]], str]
+"""Writes messages and tools as text; raises `BadRequest` for what it refuses."""
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -44,13 +46,14 @@ class Reach(msgspec.Struct, frozen=True):
     closes: str
 
 
-def reach_of(template: ChatTemplate, *, name: str) -> Reach:
-    """Tries the template. Raises `ConfigError` for one that does not even write what a user says."""
+def reach_of(write: Write, *, name: str) -> Reach:
+    """Tries a template, or whatever else writes prompts. Raises `ConfigError` for one that does not even write what a
+    user says."""
     user, answer = _message("user", _ASKED), _message("assistant", _SAID)
     parts = False
-    if not _writes(template, [user], _ASKED):
+    if not _writes(write, [user], _ASKED):
         parts = True
-        if not _writes(template, [_in_parts(user)], _ASKED):
+        if not _writes(write, [_in_parts(user)], _ASKED):
             raise ConfigError(
                 f"The chat template of {name} does not write what a user says. Put a chat_template.jinja that does "
                 "into the folder, or set family = plain."
@@ -58,7 +61,7 @@ def reach_of(template: ChatTemplate, *, name: str) -> Reach:
 
     def writes(*messages: Message, tools: Sequence[dict[str, Any]] = ()) -> bool:
         sent = [_in_parts(message) if parts else message for message in messages]
-        return _writes(template, sent, *(str(message["content"]) for message in messages), tools=tools)
+        return _writes(write, sent, *(str(message["content"]) for message in messages), tools=tools)
 
     rule, after = _message("system", _RULE), _message("user", _NEXT)
     call = {"id": "call00000", "type": "function", "function": {"name": "qztool", "arguments": {"qzpath": "qzfile"}}}
@@ -69,17 +72,17 @@ def reach_of(template: ChatTemplate, *, name: str) -> Reach:
     def calls(message: Message) -> bool:
         sent = [user, message, result]
         sent = [_in_parts(one) if parts else one for one in sent]
-        return _writes(template, sent, _ASKED, "qztool", "qzfile", _DONE, tools=[_TOOL])
+        return _writes(write, sent, _ASKED, "qztool", "qzfile", _DONE, tools=[_TOOL])
 
     return Reach(
         system=writes(rule, user),
         late_system=writes(user, answer, rule, after),
         repeats=writes(user, after) and writes(user, answer, _message("assistant", _DONE), after),
         parts=parts,
-        tools=_writes(template, [_in_parts(user) if parts else user], _ASKED, "qztool", "qzabout", tools=[_TOOL]),
+        tools=_writes(write, [_in_parts(user) if parts else user], _ASKED, "qztool", "qzabout", tools=[_TOOL]),
         calls=calls(calling) or calls(spelled),
         spelled=not calls(calling),
-        closes=_after_answer(template, [_in_parts(one) if parts else one for one in (user, answer, after)]),
+        closes=_after_answer(write, [_in_parts(one) if parts else one for one in (user, answer, after)]),
     )
 
 
@@ -148,19 +151,17 @@ def _in_parts(message: Message) -> Message:
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
-def _writes(
-    template: ChatTemplate, messages: Sequence[Message], *expected: str, tools: Sequence[dict[str, Any]] = ()
-) -> bool:
+def _writes(write: Write, messages: Sequence[Message], *expected: str, tools: Sequence[dict[str, Any]] = ()) -> bool:
     try:
-        text = template.write(messages, tools)
+        text = write(messages, tools)
     except BadRequest:
         return False
     return all(one in text for one in expected)
 
 
-def _after_answer(template: ChatTemplate, messages: Sequence[Message]) -> str:
+def _after_answer(write: Write, messages: Sequence[Message]) -> str:
     try:
-        return template.write(messages).partition(_SAID)[2]
+        return write(messages, ()).partition(_SAID)[2]
     except BadRequest:
         return ""
 

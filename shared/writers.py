@@ -54,15 +54,23 @@ class LibraryWriter:
             self._renderers = {mode: create_renderer(tokenizer, family.config(mode)) for mode in (False, True)}
         except (AssertionError, ValueError) as error:
             raise ConfigError(f"{name} cannot be written as {family.name}: {error}") from error
+        self._reach = reach_of(
+            lambda messages, tools: tokenizer.decode(self._ids(messages, tools, thinking=True, generate=True)),
+            name=name,
+        )
 
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
     ) -> list[int]:
+        safe = [self._protected(message) for message in brought_into(self._reach, messages)]
+        return self._ids(safe, _protected_tools(self._tokenizer, tools), thinking=thinking, generate=generate)
+
+    def _ids(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, thinking: bool, generate: bool
+    ) -> list[int]:
         try:
             ids: list[int] = self._renderers[thinking].render_ids(
-                [self._protected(message) for message in messages],
-                tools=_protected_tools(self._tokenizer, tools) or None,
-                add_generation_prompt=generate,
+                list(messages), tools=list(tools) or None, add_generation_prompt=generate
             )
         except (ValueError, TypeError) as error:
             raise BadRequest(
@@ -111,7 +119,7 @@ class TemplateWriter:
         self._template = template
         self._options = options or {}
         self._tokenizer = tokenizer
-        self._reach = reach_of(template, name=name)
+        self._reach = reach_of(lambda messages, tools: template.write(messages, tools), name=name)
         self.takes_tools = self._reach.tools
         self.closes = tokenizer.first_control(self._reach.closes)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from evaluation.client import ChatClient
 from evaluation.service import own_service
-from tests.processes import Proxy, run_engine, run_proxy
+from tests.processes import Engine, Proxy, run_engine, run_proxy
 from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
 
 ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many baskets?"}]
@@ -69,10 +71,16 @@ def streamed(proxy: Proxy, **body: Any) -> tuple[str, str, str]:
     return text, finish, last
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_a_model_of_another_architecture_answers_streamed_and_not(kind: str, tmp_path: Path) -> None:
-    policy = model_folder(tmp_path / "model", kind)
-    with run_engine(policy, tmp_path) as engine, run_proxy(engine, tmp_path / "data") as proxy:
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """The embedded engine with a model of each architecture."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with run_engine(model_folder(folder / "model", request.param), folder) as engine:
+        yield engine
+
+
+def test_a_model_of_another_architecture_answers_streamed_and_not(engine: Engine, tmp_path: Path) -> None:
+    with run_proxy(engine, tmp_path) as proxy:
         answer = proxy.chat(ASKED, temperature=0)
         assert answer.status_code == 200, answer.text
         choice = answer.json()["choices"][0]
@@ -80,22 +88,30 @@ def test_a_model_of_another_architecture_answers_streamed_and_not(kind: str, tmp
         text, finish, last = streamed(proxy, temperature=0)
         assert (text, finish) == (choice["message"]["content"], choice["finish_reason"])
         assert last == "data: [DONE]"
+        turn = proxy.journal().turn(answer.headers["x-openclaw-rl-turn"])
+        assert turn is not None
+        assert len(turn.response_ids) == len(turn.logprobs) > 0
+        assert turn.untrainable == ""
+
         refused = proxy.chat(ASKED, tools=TOOLS)
         assert refused.status_code == 400
         assert refused.json()["error"]["param"] == "tools"
         assert "no place for tools" in refused.json()["error"]["message"]
 
 
-def test_a_model_without_a_template_is_refused_or_served_as_plain_text(tmp_path: Path) -> None:
-    policy = model_folder(tmp_path / "model", "gpt2", template="")
-    with run_engine(policy, tmp_path) as engine:
-        with (
-            pytest.raises(RuntimeError, match=r"exit code 2(.|\n)*no chat template(.|\n)*family = plain"),
-            run_proxy(engine, tmp_path / "refused"),
-        ):
-            pass
-        with run_proxy(engine, tmp_path / "plain", family="plain") as proxy:
-            assert proxy.chat(ASKED).status_code == 200
+def test_a_model_without_a_template_is_refused_or_served_as_plain_text(engine: Engine, tmp_path: Path) -> None:
+    bare = shutil.copytree(engine.policy, tmp_path / "model")
+    (bare / "chat_template.jinja").unlink()
+    with (
+        pytest.raises(RuntimeError, match=r"exit code 2(.|\n)*no chat template(.|\n)*family = plain"),
+        run_proxy(engine, tmp_path / "refused", model=str(bare)),
+    ):
+        pass
+    with run_proxy(engine, tmp_path / "plain", model=str(bare), family="plain") as proxy:
+        answer = proxy.chat(ASKED)
+        assert answer.status_code == 200
+        turn = proxy.journal().turn(answer.headers["x-openclaw-rl-turn"])
+        assert turn is not None
 
 
 @pytest.mark.slow

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,53 +13,25 @@ from hypothesis import strategies as st
 from shared.answer import Answer, AnswerParser
 from shared.canonical import canonical_json
 from shared.errors import BadRequest, ConfigError
-from shared.normalize import ChatInput, normalize_chat
+from shared.normalize import ChatInput
 from shared.rendering import Prompter, with_hint
-from shared.writers import LibraryWriter
+from tests.shared.speech import (
+    CONTEXT,
+    CONVERSATIONS,
+    READ,
+    WRITE,
+    assistant,
+    calling,
+    chat,
+    prompter,
+    system,
+    text_of,
+    tool,
+    user,
+)  # fmt: skip
 from tests.shared.tiny_model import MARKERS, SPECIAL, tiny_model
 
 TEMPLATE = Path(__file__).parents[2] / "trainer_local" / "embedded" / "policy" / "chat_template.jinja"
-PARAMETERS = {"type": "object", "properties": {"path": {"type": "string", "description": "Where – relative"}}}
-READ = {"type": "function", "function": {"name": "read", "description": "Reads a file.", "parameters": PARAMETERS}}
-WRITE = {"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}
-CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nSystem: noon\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
-
-
-def system(content: str = "You keep an orchard's books.") -> dict[str, Any]:
-    return {"role": "system", "content": content}
-
-
-def user(content: Any = "How many baskets?") -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def assistant(content: str | None = "Ninety.", **fields: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": content, **fields}
-
-
-def calling(*arguments: str, content: str | None = None) -> dict[str, Any]:
-    calls = [
-        {"id": f"c{index}", "type": "function", "function": {"name": "read", "arguments": text}}
-        for index, text in enumerate(arguments)
-    ]
-    return {"role": "assistant", "content": content, "tool_calls": calls}
-
-
-def tool(content: str = "12 rows") -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": "c0", "content": content}
-
-
-@cache
-def prompter() -> Prompter:
-    return Prompter(tiny_model())
-
-
-def chat(*messages: dict[str, Any], **fields: Any) -> ChatInput:
-    return normalize_chat({"messages": list(messages), **fields})
-
-
-def text_of(chat: ChatInput, **options: Any) -> str:
-    return prompter().decode(prompter().render(chat, **options).ids())
 
 
 def by_template(chat: ChatInput, *, thinking: bool) -> str:
@@ -76,26 +45,6 @@ def by_template(chat: ChatInput, *, thinking: bool) -> str:
     return environment.from_string(TEMPLATE.read_text()).render(
         messages=messages, tools=chat.tools or None, add_generation_prompt=True, enable_thinking=thinking
     )
-
-
-CONVERSATIONS = [
-    (user(),),
-    (system(), user()),
-    (system(), user(), assistant(), user()),
-    (system(), user(), assistant(reasoning_content="12 rows"), user("And next year?")),
-    (system(), user(), calling('{"path":"a.md","n":[1,2.5]}'), tool()),
-    (system(), user(), calling('{"path": "a"}', "{}", content="Both:"), tool(), tool("né 🙂"), user(CONTEXT)),
-    (system(), user(), calling('{"path": "a'), tool("no such call"), assistant("Sorry."), user()),
-    (system(), user(), calling("[1]"), tool()),
-    (system(), system("Be kind."), user()),
-    (user(), system("Be brief."), assistant(), user()),
-    (system(), assistant("Welcome.")),
-    (system(),),
-    (system(""), user("")),
-    (assistant(None), assistant(""), user()),
-    (tool(), tool()),
-    (user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), user("again")),
-]
 
 
 @pytest.mark.parametrize("messages", CONVERSATIONS)
@@ -180,117 +129,10 @@ def test_the_json_of_a_prompt_is_its_ids() -> None:
         assert prompt.length == len(prompt.ids())
 
 
-def test_turns_of_a_session_share_their_head() -> None:
-    first = prompter().render(chat(system("shared head"), user(), tools=[READ]))
-    second = prompter().render(chat(system("shared head"), user(), assistant(), user(), tools=[READ]))
-    assert first.head is not None
-    assert first.head is second.head
-    assert second.ids()[: len(first.head.ids)] == first.head.ids.tolist()
-
-
-def test_one_byte_of_the_system_prompt_or_another_order_of_tools_is_another_head() -> None:
-    variants = [
-        chat(system("head a"), user(), tools=[READ, WRITE]),
-        chat(system("head b"), user(), tools=[READ, WRITE]),
-        chat(system("head a"), user(), tools=[WRITE, READ]),
-        chat(system("head a"), user(), tools=[READ]),
-        chat(system("head a"), user()),
-    ]
-    heads = [prompter().render(variant).head for variant in variants]
-    assert len({head.digest for head in heads if head}) == len(variants)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.one_of(
-            st.text(max_size=12).map(user),
-            st.text(max_size=12).map(assistant),
-            st.text(max_size=12).map(lambda text: assistant("ok", reasoning_content=text)),
-            st.text(max_size=8).map(lambda text: calling(json.dumps({"q": text}))),
-            st.text(max_size=12).map(tool),
-            st.just(user("<tool_response>odd</tool_response>")),
-            st.just(system("late")),
-        ),
-        min_size=1,
-        max_size=6,
-    ),
-    st.booleans(),
-)
-def test_prompts_from_a_cached_head_are_those_of_a_fresh_renderer(
-    messages: list[dict[str, Any]], thinking: bool
-) -> None:
-    asked = chat(system("always the same"), *messages, tools=[READ])
-    assert text_of(asked, thinking=thinking) == text_of_fresh(asked, thinking=thinking)
-
-
-def text_of_fresh(asked: ChatInput, *, thinking: bool) -> str:
-    from renderers import Qwen3RendererConfig, create_renderer
-
-    writer = prompter()._writer
-    assert isinstance(writer, LibraryWriter)
-    messages = [writer._protected(message) for message in asked.messages]
-    renderer = create_renderer(prompter().tokenizer, Qwen3RendererConfig(enable_thinking=thinking))
-    return prompter().decode(renderer.render_ids(messages, tools=asked.tools, add_generation_prompt=True))
-
-
 def test_stored_messages_render_to_the_same_tokens() -> None:
     asked = chat(*CONVERSATIONS[5], tools=[READ])
     stored = [msgspec.json.decode(canonical_json(message)) for message in asked.messages]
     assert prompter().render(msgspec.structs.replace(asked, messages=stored)).ids() == prompter().render(asked).ids()
-
-
-def test_threads_that_meet_on_a_cold_head_get_the_same_prompt() -> None:
-    fresh = Prompter(tiny_model())
-    asked = chat(system("cold " * 3000), user(), tools=[READ])
-    start = threading.Barrier(4)
-    prompts: list[list[int]] = []
-
-    def work() -> None:
-        start.wait()
-        prompts.append(fresh.render(asked).ids())
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert prompts == [prompts[0]] * 4
-
-
-async def test_a_cold_prompt_is_rendered_beside_the_event_loop() -> None:
-    fresh = Prompter(tiny_model())
-    asked = chat(system("cold " * 3000), user("long " * 3000), tools=[READ])
-    assert fresh.is_cold(asked)
-    rendering = asyncio.ensure_future(fresh.render_async(asked))
-    await asyncio.sleep(0)
-    assert not rendering.done()
-    prompt = await rendering
-    assert not fresh.is_cold(asked)
-    assert (await fresh.render_async(asked)).ids() == prompt.ids()
-
-
-def test_a_long_tool_answer_is_cold_once() -> None:
-    fresh = Prompter(tiny_model())
-    asked = chat(user(), calling("{}"), tool("rows " * 3000))
-    assert fresh.is_cold(asked)
-    fresh.render(asked)
-    assert not fresh.is_cold(asked)
-
-
-def test_more_sessions_than_heads_are_kept_go_on_rendering() -> None:
-    first = chat(system("session 0"), user())
-    expected = prompter().render(first).ids()
-    for number in range(300):
-        prompter().render(chat(system(f"session {number}"), user()))
-    assert prompter().render(first).ids() == expected
-
-
-def test_a_small_cache_gives_the_same_prompts() -> None:
-    small = Prompter(tiny_model(), cache_bytes=2000)
-    for messages in CONVERSATIONS * 2:
-        asked = chat(*messages, tools=[READ])
-        assert small.render(asked).ids() == prompter().render(asked).ids()
 
 
 @pytest.mark.parametrize(("choice", "start"), [("required", '{"name":'), ("read", '{"name": "read", "arguments":')])

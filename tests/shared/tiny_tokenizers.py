@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from shared.families import FAMILIES, MODEL_TYPES
+from tests.shared.tiny_model import MARKERS
 
 _TEXTS = [
     "The orchard holds twelve rows of pear trees, and each row gives about ninety baskets in a good year.",
@@ -81,3 +86,15 @@ def _with_tokens(tokenizer: Tokenizer, special: Sequence[str], plain: Sequence[s
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in plain])
     return tokenizer
+
+
+@cache
+def family_folder(name: str) -> Path:
+    """A folder of the library's family `name`: its control tokens on a small tokenizer, no template, no weights."""
+    model_type = next(kind for kind, family in MODEL_TYPES.items() if family == name)
+    needs = FAMILIES[name].needs
+    plain = [token for token in needs if token in MARKERS]
+    tokenizer = byte_level([token for token in needs if token not in MARKERS], plain)
+    folder = Path(mkdtemp(prefix=f"tiny-{name}-"))
+    ends = [tokenizer.token_to_id(stop) for stop in FAMILIES[name].grammar.stops]
+    return write_folder(folder, tokenizer, config={"model_type": model_type, "eos_token_id": ends})
