@@ -1,7 +1,7 @@
 """The audit: some turns are scored again by the version that sampled them, and their recorded logprobs compared.
 
-Which turns: `audit_fraction` of them, decided by the turn's id alone, and the first ones of every version, of which
-nothing is known yet. What can be compared: answers sampled at a temperature and nothing else, and greedy ones at
+Which turns: `audit_fraction` of them, decided by the turn's id alone, and those of every version until a few were found
+aligned. What can be compared: answers sampled at a temperature and nothing else, and greedy ones at
 temperature 1, at which engines report them. Filters and penalties cannot be scored; such turns reach no term that uses
 their logprobs (see `shared.ratio`). A turn whose logprobs are off by more than `audit_tolerance` goes into quarantine.
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 POLL = 1.0
 FIRST_TURNS = 3
-"""Every turn of a version is audited until this many were compared."""
+"""Every turn of a version is audited until this many were found aligned: where everything is off, nothing trains."""
 
 _AT_ONCE = 64
 _PAUSE_AFTER_FAILURE = 2.0
@@ -89,7 +89,7 @@ class Auditor:
         fraction = self._settings.audit_fraction
         if fraction == 0:
             return False
-        return chosen(turn_id, fraction) or await self._journal.compared_count(version) < FIRST_TURNS
+        return chosen(turn_id, fraction) or await self._journal.aligned_count(version) < FIRST_TURNS
 
     async def _settle(self, turn_id: str, version: int) -> None:
         turn = await self._journal.turn(turn_id)

@@ -180,8 +180,8 @@ class AsyncJournal:
     async def audit(self, turn_id: str) -> Audit | None:
         return await self._read(self.sync.audit, turn_id)
 
-    async def compared_count(self, version: int) -> int:
-        return await self._read(self.sync.compared_count, version)
+    async def aligned_count(self, version: int) -> int:
+        return await self._read(self.sync.aligned_count, version)
 
     async def audit_figures(self) -> AuditFigures:
         return await self._read(self.sync.audit_figures)

@@ -84,10 +84,10 @@ class Audits(Learning):
                 time=time,
             )
 
-    def compared_count(self, version: int) -> int:
-        """How many turns of a version were compared."""
+    def aligned_count(self, version: int) -> int:
+        """How many turns of a version were found aligned."""
         with self._reading() as connection:
-            query = f"SELECT count(*) FROM audits WHERE version = ? AND {_COMPARED}"
+            query = "SELECT count(*) FROM audits WHERE version = ? AND verdict = 'aligned'"
             return int(connection.execute(query, (version,)).fetchone()[0])
 
     def audit_figures(self) -> AuditFigures:

@@ -95,6 +95,16 @@ async def test_a_step_reports_finite_numbers_and_what_it_learned_from(make: Make
     assert report.metrics["kl/parent"] > 0
 
 
+async def test_without_an_importance_ratio_the_hint_teaches_and_the_reward_does_not(make: Make, tmp_path: Path) -> None:
+    rewarded = sample(1, reward=-1.0, explicit=True, no_ratio="sampled with top_p 0.9")
+    report = await (with_reward := make()).step([rewarded], RECIPE)
+    assert (report.metrics["samples/distill"], report.metrics["samples/binary"]) == (1, 0)
+    await (without := make()).step([sample(1)], RECIPE)
+    assert equal(await weights(with_reward, tmp_path / "a"), await weights(without, tmp_path / "b"))
+    with_ratio = await make().step([sample(1, reward=-1.0, explicit=True)], RECIPE)
+    assert with_ratio.metrics["samples/binary"] == 1
+
+
 async def test_steps_bring_the_policy_closer_to_the_hinted_teacher(make: Make) -> None:
     trainer = make()
     samples = [sample(1, response=12), sample(2, response=12)]

@@ -236,6 +236,12 @@ async def test_a_fraction_and_the_first_turns_of_each_version_are_audited(journa
     assert await journal.unaudited(1) == []
 
 
+async def test_where_everything_is_off_every_turn_is_found_out(journal: AsyncJournal) -> None:
+    turns = [turn(number, logprobs=[-3.0] * 3) for number in range(40)]
+    found = await audit(journal, ScriptedEngine(), turns, audit_fraction=0.01)  # type: ignore[arg-type]
+    assert {one.verdict for one in found if one} == {"misaligned"} and None not in found
+
+
 async def test_nothing_is_audited_where_it_is_off(journal: AsyncJournal) -> None:
     engine = ScriptedEngine()
     assert await audit(journal, engine, [turn(1)], audit_fraction=0.0) == [None]  # type: ignore[arg-type]

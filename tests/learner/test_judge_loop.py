@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from shared.errors import JournalError
-from shared.records import Feedback, Judgement, NextState, Outcome, PolicyVersion, Sample, Turn, VersionSpan, Vote
+from shared.records import (
+    Feedback,
+    Judgement,
+    NextState,
+    Outcome,
+    PolicyVersion,
+    Sample,
+    Sampling,
+    Turn,
+    VersionSpan,
+    Vote,
+)
 
 from .world import World
 
@@ -54,6 +65,34 @@ async def test_a_complaint_becomes_a_sample_with_a_hint(worlds: Worlds) -> None:
     judgement = await world.journal.judgement(made.turn_id)
     assert judgement is not None and judgement.hint == "please no bold." and judgement.judge == "rules"
     assert await world.judge.once() == 0
+
+
+async def test_a_reward_on_a_filtered_answer_is_set_aside_and_a_hint_on_it_is_not(worlds: Worlds) -> None:
+    world = worlds()
+    praised = await world.says(1, "", sampling=Sampling(top_p=0.9))
+    await world.journal.add_feedback(feedback(praised, 1.0))
+    await world.judge.once()
+    reason = await quarantine(world, praised)
+    assert "sampled with top_p 0.9" in reason and "method rehearse" in reason
+    await world.says(2, "Thanks, but please no bold.", sampling=Sampling(frequency_penalty=0.3, top_p=0.9))
+    await world.judge.once()
+    sample = await only_sample(world)
+    assert sample.hint == "please no bold." and "top_p 0.9 and frequency_penalty 0.3" in sample.no_ratio
+
+
+@pytest.mark.parametrize(
+    ("sampling", "told"), [(Sampling(top_k=20), "top_k 20"), (Sampling(temperature=0), "greedily")], ids=str
+)
+async def test_method_binary_learns_nothing_from_answers_without_a_ratio(
+    worlds: Worlds, sampling: Sampling, told: str
+) -> None:
+    world = worlds(method="binary")
+    made = await world.says(1, "Thanks, but please no bold.", sampling=sampling)
+    await world.judge.once()
+    assert told in await quarantine(world, made)
+    await world.says(2, "Thanks, but please no bold.", sampling=Sampling(temperature=0.7))
+    await world.judge.once()
+    assert (await only_sample(world)).no_ratio == ""
 
 
 async def test_a_tool_result_scores_and_hints_nothing(worlds: Worlds) -> None:

@@ -17,11 +17,12 @@ from learner.main import run
 from shared.errors import ConfigError
 from shared.journal import Journal
 from shared.normalize import ChatInput
-from shared.records import NextState
+from shared.records import NextState, Sampling
 from shared.registry import create_engine
 from shared.rendering import Prompter
 from shared.settings import Settings, to_environment
 from tests.processes import Engine, run_engine
+from tests.trainer_local.serving import collect
 
 from .things import turn
 
@@ -52,13 +53,26 @@ def make_settings(engine: Engine, data: Path, **changes: Any) -> Settings:
     return Settings(**(fields | changes))
 
 
-def record(journal: Journal, prompter: Prompter) -> None:
+async def record(journal: Journal, prompter: Prompter, settings: Settings) -> None:
+    """Turns as the proxy records them, with what people said next."""
+    engine = create_engine(settings)
+    sampling = Sampling(max_tokens=4, temperature=0.8)
     for number, text in enumerate(COMPLAINTS):
         messages = [{"role": "user", "content": f"How much is {number} and 5?"}]
         ids = prompter.render(ChatInput(messages=messages, tools=[], tools_json=b"")).ids()
-        made = turn(number, messages=messages, prompt_ids=ids)
+        answer = await collect(engine.generate(ids, sampling))
+        made = turn(
+            number,
+            messages=messages,
+            prompt_ids=ids,
+            response_ids=answer.ids,
+            logprobs=answer.logprobs,
+            versions=answer.last.versions,
+            sampling=sampling,
+        )
         journal.record_turn(made)
         journal.settle(NextState(turn_id=made.turn_id, role="user", text=text))
+    await engine.close()
 
 
 async def until(condition: Any, journal: Journal, seconds: float = 90.0) -> None:
@@ -76,7 +90,7 @@ async def test_recorded_complaints_become_a_version_that_the_engine_serves(
 ) -> None:
     settings = make_settings(engine, tmp_path / "data")
     journal = Journal.open(settings.journal_path)
-    record(journal, prompter)
+    await record(journal, prompter, settings)
     stop = asyncio.Event()
     process = asyncio.create_task(run(settings, stop))
     try:
@@ -99,7 +113,7 @@ async def test_without_training_turns_are_judged_and_no_version_is_made(
 ) -> None:
     settings = make_settings(engine, tmp_path / "data", train=False)
     journal = Journal.open(settings.journal_path)
-    record(journal, prompter)
+    await record(journal, prompter, settings)
     stop = asyncio.Event()
     process = asyncio.create_task(run(settings, stop))
     try:
@@ -107,6 +121,9 @@ async def test_without_training_turns_are_judged_and_no_version_is_made(
         await until(
             lambda: process.done() or journal.processes()["learner"].status["state"] == "training is off", journal
         )
+        await until(lambda: process.done() or not journal.unaudited(1), journal)
+        figures = journal.audit_figures()
+        assert figures.verdicts.keys() == {"aligned"} and figures.turns >= 3 and figures.largest < 1e-3
         assert [version.number for version in journal.versions()] == [0]
     finally:
         stop.set()

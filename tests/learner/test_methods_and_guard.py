@@ -42,6 +42,39 @@ def test_what_teaches(changes: dict[str, Any], rehearse: bool, binary: bool) -> 
     assert method("binary").informative(sample(**changes)) is binary
 
 
+@pytest.mark.parametrize(
+    ("changes", "rehearse", "binary"),
+    [
+        ({"hint": "no bold", "reward": -1.0, "explicit": True}, True, False),
+        ({"reward": 1.0, "explicit": True}, False, False),
+        ({"reward": -1.0}, False, False),
+    ],
+)
+def test_without_an_importance_ratio_a_hint_teaches_and_a_reward_does_not(
+    changes: dict[str, Any], rehearse: bool, binary: bool
+) -> None:
+    without = sample(no_ratio="sampled with top_p 0.9", **changes)
+    assert method("rehearse").informative(without) is rehearse
+    assert method("binary").informative(without) is binary
+
+
+@pytest.mark.parametrize(
+    ("changes", "rehearse", "binary"),
+    [
+        ({"hint": "no bold", "reward": -1.0, "explicit": True}, False, True),
+        ({"reward": 1.0, "explicit": True}, True, True),
+        ({"reward": -1.0}, False, True),
+        ({"reward": 0.0}, False, True),
+    ],
+)
+def test_what_a_method_loses_without_a_ratio_is_said(changes: dict[str, Any], rehearse: bool, binary: bool) -> None:
+    without = sample(no_ratio="sampled with top_p 0.9", **changes)
+    for name, lost in (("rehearse", rehearse), ("binary", binary)):
+        told = method(name).cannot_use(without)
+        assert ("top_p 0.9" in told and name in told) if lost else told == ""
+    assert method("binary").cannot_use(sample(**changes)) == ""
+
+
 def test_a_method_keeps_its_own_terms() -> None:
     rehearse, binary = (method(name).recipe(Recipe()) for name in ("rehearse", "binary"))
     assert (rehearse.distill, rehearse.anchor, rehearse.binary) == (1.0, 1.0, 1.0)

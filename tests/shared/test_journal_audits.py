@@ -58,6 +58,7 @@ def test_a_misaligned_turn_is_quarantined_for_good(journal: Journal) -> None:
     for turn in (early, late):
         told = journal.explain(turn.turn_id)
         assert told is not None and "misaligned" in told["quarantine"]["reason"]
+        assert journal.aligned_count(0) == 0
         assert (told["audit"]["mean"], told["audit"]["largest"]) == (1.0, 1.0)
 
 
@@ -67,7 +68,7 @@ def test_a_skipped_audit_sets_nothing_aside(journal: Journal) -> None:
     journal.add_audit(audited(turn, verdict="unavailable"))
     journal.settle(user_reply(turn))
     journal.add_sample(sample_of(turn))
-    assert journal.ready_count() == 1 and journal.compared_count(0) == 0
+    assert journal.ready_count() == 1 and journal.aligned_count(0) == 0
     told = journal.explain(turn.turn_id)
     assert told is not None and told["quarantine"] is None and told["audit"]["mean"] is None
 
@@ -86,7 +87,7 @@ def test_figures_are_over_the_tokens_of_the_latest_comparisons(journal: Journal)
     assert figures.verdicts == {"aligned": 100, "gone": 1}
     assert (figures.turns, figures.tokens, figures.largest, figures.time) == (64, 256, 5.0, 99.0)
     assert figures.p99 == 0.5 and figures.mean == pytest.approx((63 * 0.5 + 5.0) / 256)
-    assert journal.compared_count(0) == 100 and journal.compared_count(1) == 0
+    assert journal.aligned_count(0) == 100 and journal.aligned_count(1) == 0
 
 
 def test_forgetting_a_session_forgets_its_audits(journal: Journal) -> None:
