@@ -38,7 +38,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
         ("learner", _learner(answer.get("processes", {}))),
         ("interactions", f"{answer['interactions']} (main turns that somebody answered)"),
         ("turns", f"{turns.get('main', 0)} main, {turns.get('side', 0)} side"),
-        ("audit", _audit(answer["audit"])),
+        ("audit", audit_line(answer["audit"])),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
     ]
     shown = table("", "")
@@ -71,7 +71,7 @@ _SKIPPED = {
 }
 
 
-def _audit(told: dict[str, Any]) -> str:
+def audit_line(told: dict[str, Any]) -> str:
     """How far recorded logprobs are from those that the engine gives when asked again."""
     if not told["fraction"]:
         return "off"
