@@ -111,9 +111,6 @@ class PieceTokenizer:
         """The texts of the control tokens."""
         return self._vocab.added.keys()
 
-    def __contains__(self, text: str) -> bool:
-        return text in self._pieces
-
     def _id(self, token: str) -> int | None:
         found = self._tokenizer.token_to_id(token)
         return self.unk_token_id if found is None else found

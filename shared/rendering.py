@@ -33,6 +33,7 @@ from shared.xml_call_reader import schemas_of
 
 _HINT_HEADING = "\n\n[user's hint / instruction]\n"
 _HEADS = 256
+_LONG_PROMPT = 32_000  # characters; a template takes some 4 ms for 100,000
 _LONG_TEXTS = 4096
 _PROMPT_END = 64  # tokens in which the start of an answer is looked for
 _COLD_CHARACTERS = 8000  # more than this to encode holds up the event loop for more than a few milliseconds
@@ -191,7 +192,11 @@ class Prompter:
         return self.render(chat, hint=hint, thinking=thinking)
 
     def is_cold(self, chat: ChatInput, *, thinking: bool | None = None) -> bool:
-        """Whether rendering this would have to encode a lot of text for the first time."""
+        """Whether rendering this takes long: a lot of text has to be encoded for the first time, or a template has to
+        write a long prompt, which it does as a whole every time."""
+        length = len(chat.tools_json) + sum(len(message["content"]) for message in chat.messages)
+        if not self._writer.cuttable and length > _LONG_PROMPT:
+            return True
         first = chat.messages[0]
         system = first["content"] if first["role"] == "system" else ""
         if len(system) + len(chat.tools_json) > _COLD_CHARACTERS:

@@ -40,14 +40,18 @@ def byte_level(special: Sequence[str], plain: Sequence[str] = ()) -> Tokenizer:
     return _with_tokens(tokenizer, special, plain)
 
 
-def sentencepiece(special: Sequence[str], plain: Sequence[str] = (), *, legacy: bool = False) -> Tokenizer:
-    """A BPE with `▁` for spaces and byte fallback: as Llama 2's (`legacy`: a space before every stretch of text) or as
-    Gemma's (none)."""
+def sentencepiece(special: Sequence[str], plain: Sequence[str] = (), *, space: str = "none") -> Tokenizer:
+    """A BPE with `▁` for spaces and byte fallback. `space` is where it puts one more: before every stretch of text
+    (`always`, as Llama 2's), before the first one (`first`, as newer Mistrals), or nowhere (`none`, as Gemma's)."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     replace = normalizers.Replace(" ", "▁")
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), replace]) if legacy else replace
+    if space == "first":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    else:
+        always = normalizers.Sequence([normalizers.Prepend("▁"), replace])
+        tokenizer.normalizer = always if space == "always" else replace
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence([*steps, *([decoders.Strip(" ", 1, 0)] if legacy else [])])
+    tokenizer.decoder = decoders.Sequence([*steps, *([] if space == "none" else [decoders.Strip(" ", 1, 0)])])
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
     trainer = trainers.BpeTrainer(
         vocab_size=700, special_tokens=["<unk>", *byte_tokens], show_progress=False, min_frequency=1
