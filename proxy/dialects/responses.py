@@ -83,12 +83,24 @@ class ResponsesWriter:
         content: dict[str, Any] = plain(event)
         kind = str(content["type"])
         self.ended = self.ended or kind in _ENDS
-        content["sequence_number"] = self._next()
         if "response" in content:
             content["response"] = self._response(content["response"], ended=kind in _ENDS)
+        if "item" in content:
+            content["item"] = _item(content["item"])
         if kind in ("response.output_text.delta", "response.output_text.done"):
             content.setdefault("logprobs", [])
-        return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+        written = self._write(content)
+        if kind == "response.output_item.added" and content["item"]["type"] == "reasoning":
+            written += self._write(
+                {
+                    "type": "response.reasoning_summary_part.added",
+                    "item_id": content["item"]["id"],
+                    "output_index": content["output_index"],
+                    "summary_index": 0,
+                    "part": {"type": "summary_text", "text": ""},
+                }
+            )
+        return written
 
     def failure(self, error: RequestError) -> bytes:
         """See `Writer.failure`."""
@@ -97,6 +109,10 @@ class ResponsesWriter:
     def whole(self, result: Any) -> dict[str, Any]:
         """See `Writer.whole`."""
         return self._response(plain(result), ended=True)
+
+    def _write(self, content: dict[str, Any]) -> bytes:
+        content["sequence_number"] = self._next()
+        return b"event: " + str(content["type"]).encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
 
     def _next(self) -> int:
         self._number += 1
@@ -117,7 +133,7 @@ class ResponsesWriter:
             "max_output_tokens": body.get("max_output_tokens"),
             "metadata": body.get("metadata") or {},
             "model": self._call.extra.get("model") or made.get("model"),
-            "output": made.get("output") or [],
+            "output": [_item(item) for item in made.get("output") or ()],
             "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
             "previous_response_id": body.get("previous_response_id"),
             "reasoning": {"effort": None, "summary": None, **(body.get("reasoning") or {})},
@@ -131,6 +147,15 @@ class ResponsesWriter:
             "usage": _usage(self._call.usage) if ended else None,
             "user": body.get("user"),
         }
+
+
+def _item(item: dict[str, Any]) -> dict[str, Any]:
+    """An output item; LiteLLM writes reasoning in three ways, of which this is the API's."""
+    if item.get("type") != "reasoning":
+        return item
+    parts = item.get("summary") or item.get("content") or []
+    summary = [{"type": "summary_text", "text": part["text"]} for part in parts]
+    return {"id": item.get("id"), "type": "reasoning", "summary": summary}
 
 
 def _usage(told: Mapping[str, Any]) -> dict[str, Any]:
