@@ -5,9 +5,10 @@ aligned. What can be compared: answers sampled at a temperature and nothing else
 temperature 1, at which engines report them. Filters and penalties cannot be scored; such turns reach no term that uses
 their logprobs (see `shared.ratio`). A turn whose logprobs are off by more than `audit_tolerance` goes into quarantine.
 
-Scoring comes after everything else that wants the engine, and uses nothing that the engine kept of earlier prompts,
-since that is one of the things that can be wrong. An engine that is away, or no longer has the version, costs an audit
-and nothing else.
+Scoring comes after everything else that wants the engine. What the engine keeps of earlier prompts is one of the things
+that can be wrong, so the fraction, and a version's turns until one was found aligned, are scored without it; the others
+with it, which spares most of the work. An engine that is away, or no longer has the version, costs an audit and nothing
+else.
 """
 
 from __future__ import annotations
@@ -74,28 +75,25 @@ class Auditor:
 
     async def once(self) -> int:
         """Decide on the turns that wait, and audit those that are due; how many waited."""
+        fraction = self._settings.audit_fraction
         waiting = await self._journal.unaudited(_AT_ONCE)
         passed = []
         for turn_id, version in waiting:
-            if await self._due(turn_id, version):
-                await self._settle(turn_id, version)
+            picked = chosen(turn_id, fraction)
+            aligned = await self._journal.aligned_count(version)
+            if fraction and (picked or aligned < FIRST_TURNS):
+                await self._settle(turn_id, version, fresh=picked or aligned == 0)
             else:
                 passed.append(turn_id)
         if passed:
             await self._journal.pass_unaudited(passed)
         return len(waiting)
 
-    async def _due(self, turn_id: str, version: int) -> bool:
-        fraction = self._settings.audit_fraction
-        if fraction == 0:
-            return False
-        return chosen(turn_id, fraction) or await self._journal.aligned_count(version) < FIRST_TURNS
-
-    async def _settle(self, turn_id: str, version: int) -> None:
+    async def _settle(self, turn_id: str, version: int, *, fresh: bool) -> None:
         turn = await self._journal.turn(turn_id)
         if turn is None:  # forgotten meanwhile
             return
-        audit = await self._audit(turn, version)
+        audit = await self._audit(turn, version, fresh=fresh)
         try:
             await self._journal.add_audit(audit)
         except JournalError:
@@ -107,15 +105,15 @@ class Auditor:
         elif audit.verdict != "aligned":
             log.info("turn %s was not audited: %s", turn_id, audit.reason)
 
-    async def _audit(self, turn: Turn, version: int) -> Audit:
+    async def _audit(self, turn: Turn, version: int, *, fresh: bool) -> Audit:
         try:
-            differences = await self._differences(turn)
+            differences = await self._differences(turn, fresh=fresh)
         except _Skipped as skipped:
             return Audit(turn_id=turn.turn_id, version=version, verdict=skipped.verdict, reason=skipped.reason)
         verdict, reason = judged(differences, self._settings.audit_tolerance)
         return Audit(turn_id=turn.turn_id, version=version, verdict=verdict, reason=reason, differences=differences)
 
-    async def _differences(self, turn: Turn) -> list[float]:
+    async def _differences(self, turn: Turn, *, fresh: bool) -> list[float]:
         """|recorded − found| of every token. Raises `_Skipped`."""
         shape = reshaped(turn.sampling)
         if shape:
@@ -126,7 +124,7 @@ class Auditor:
             for span in turn.versions:
                 if span.version not in held:
                     raise _Skipped("gone", f"the engine has version {span.version} no more")
-                found += await self._span_differences(turn, span)
+                found += await self._span_differences(turn, span, fresh=fresh)
         except EngineError as error:
             if error.status == 404:
                 raise _Skipped("gone", str(error)) from error
@@ -137,14 +135,14 @@ class Auditor:
             raise _Skipped("gone", f"the versions of only {len(found)} of {len(turn.logprobs)} tokens are known")
         return found
 
-    async def _span_differences(self, turn: Turn, span: VersionSpan) -> list[float]:
+    async def _span_differences(self, turn: Turn, span: VersionSpan, *, fresh: bool) -> list[float]:
         scores = await self._engine.score(
             [*turn.prompt_ids, *turn.response_ids[: span.start]],
             list(turn.response_ids[span.start : span.end]),
             version=span.version,
             priority=Priority.AUDIT,
             temperature=1.0 if greedy(turn.sampling) else turn.sampling.temperature,
-            fresh=True,
+            fresh=fresh,
         )
         if scores.version != span.version:
             raise _Skipped("gone", f"the engine took version {scores.version} for {span.version}")

@@ -236,6 +236,13 @@ async def test_a_fraction_and_the_first_turns_of_each_version_are_audited(journa
     assert await journal.unaudited(1) == []
 
 
+async def test_later_turns_of_a_version_may_use_what_the_engine_kept(journal: AsyncJournal) -> None:
+    turns = [turn(number, logprobs=[-0.5] * 3) for number in range(FIRST_TURNS)]
+    engine = ScriptedEngine()
+    await audit(journal, engine, turns, audit_fraction=1e-9)  # type: ignore[arg-type]
+    assert [one["fresh"] for one in engine.asked] == [True, False, False]
+
+
 async def test_where_everything_is_off_every_turn_is_found_out(journal: AsyncJournal) -> None:
     turns = [turn(number, logprobs=[-3.0] * 3) for number in range(40)]
     found = await audit(journal, ScriptedEngine(), turns, audit_fraction=0.01)  # type: ignore[arg-type]
