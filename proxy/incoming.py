@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from proxy import prompt_length
 from proxy.chain import Chain
 from proxy.classify import Evidence, Verdict, classify
 from proxy.conversation import Conversations, Placement
@@ -66,9 +68,12 @@ class Reader:
         )
         chat = normalize_chat(body)
         thinking = _thinking(body)
+        size = prompt_length.characters(chat)
+        if prompt_length.may_exceed(size, self._limit):
+            await asyncio.to_thread(prompt_length.refuse_if_too_long, chat, self._prompter, self._limit)
         chain = Chain(chat.messages)
         verdict = classify(Evidence.of(headers, chat.messages, bool(body.get("tools")), chain.speeches))
-        prompt = await self._prompter.render_async(chat, thinking=thinking)
+        prompt = await self._render(chat, thinking, size)
         parameters = self.fit(parameters, prompt.length)
         tracked = self._settings.capture and headers.get("x-rl-train", "").strip().lower() not in _NEVER
         if tracked:
@@ -94,14 +99,32 @@ class Reader:
         """Length of the prompt of a chat request. Raises `BadRequest`."""
         body = decode_object(data)
         read_model(body.get("model"), self._settings.model_name)
-        prompt = await self._prompter.render_async(normalize_chat(body), thinking=_thinking(body))
+        chat = normalize_chat(body)
+        prompt = await self._render(chat, _thinking(body), prompt_length.characters(chat))
         return prompt.length
+
+    async def _render(self, chat: ChatInput, thinking: bool | None, size: int) -> Prompt:
+        """The prompt; a long one is rendered in a thread, so that the event loop goes on. Raises `BadRequest`."""
+        try:
+            if size > prompt_length.THREADED_CHARACTERS:
+                return await asyncio.to_thread(self._prompter.render, chat, thinking=thinking)
+            return await self._prompter.render_async(chat, thinking=thinking)
+        except BaseException as error:
+            # The tokenizers library panics, past `Exception`, at millions of one character in a row.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise BadRequest(f"The messages cannot be tokenized: {error}", param="messages") from error
+
+    @property
+    def _limit(self) -> int:
+        """Tokens that the context holds, 0 where nobody knows."""
+        return self._watch.context_length or self._prompter.context_length
 
     def fit(self, parameters: Parameters, prompt_tokens: int) -> Parameters:
         """The parameters with as many answer tokens as the context still holds, as OpenAI treats its upper bound.
         Raises `ContextLengthExceeded`.
         """
-        limit = self._watch.context_length or self._prompter.context_length
+        limit = self._limit
         if not limit:
             return parameters
         if prompt_tokens >= limit:

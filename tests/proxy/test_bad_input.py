@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from shared.errors import BadRequest
 from tests.processes import Proxy
+from tests.proxy.scripted_engine import scripted_service
 
 HELLO = [{"role": "user", "content": "hello"}]
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -181,3 +187,70 @@ def test_hostile_histories_are_answered_in_time(service: Proxy) -> None:
     response = service.chat([{"role": "user", "content": "\n" * 3000 + "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>" * 50}])
     assert response.status_code in (200, 400)
     assert time.monotonic() - started < 10
+
+
+WORDS = "the river of stones ran past 12 houses and 7 questions\n"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": WORDS * 220_000}],
+        [{"role": "user", "content": "x y\n" * 3_000_000}],
+        [{"role": "user", "content": " " * 12_000_000}],
+        [{"role": "user", "content": "😀" * 700_000}],
+        [{"role": ("user", "assistant")[index % 2], "content": WORDS * 100} for index in range(2200)],
+    ],
+    ids=["words", "lines", "spaces", "emoji", "many messages"],
+)
+def test_a_prompt_that_is_far_too_long_is_refused_at_once_and_delays_nobody(
+    service: Proxy, messages: list[dict[str, Any]]
+) -> None:
+    waits: list[float] = []
+    done = threading.Event()
+
+    def look() -> None:
+        with service.client() as client:
+            while not done.is_set():
+                started = time.perf_counter()
+                assert client.get("/healthz").status_code == 200
+                waits.append(time.perf_counter() - started)
+                done.wait(0.01)
+
+    body = json.dumps({"model": "policy", "messages": messages, "max_tokens": 8})
+    with ThreadPoolExecutor(1) as others, service.client() as client:
+        looking = others.submit(look)
+        try:
+            started = time.perf_counter()
+            response = client.post("/v1/chat/completions", content=body)
+            seconds = time.perf_counter() - started
+        finally:
+            done.set()
+        looking.result()
+    error = refused(response, 400)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+    assert "maximum context length is 32768 tokens" in error["message"]
+    assert seconds < 4.0, seconds  # 10 to 54 s where all of it is tokenized; 0.3 s on an idle core
+    assert max(waits) < 1.5, max(waits)
+
+
+def test_a_prompt_that_is_a_little_too_long_is_refused_with_its_length(service: Proxy) -> None:
+    error = refused(service.chat([{"role": "user", "content": WORDS * 2_000}]), 400)
+    assert error["code"] == "context_length_exceeded"
+    assert re.search(r"you requested \d{5} tokens", error["message"]), error["message"]
+
+
+def test_tools_count_as_part_of_a_prompt_that_is_too_long(service: Proxy) -> None:
+    function = {"description": WORDS * 20_000, "parameters": {}}
+    tools = [{"type": "function", "function": {"name": f"f{index}", **function}} for index in range(10)]
+    started = time.perf_counter()
+    assert refused(service.chat(HELLO, tools=tools), 400)["code"] == "context_length_exceeded"
+    assert time.perf_counter() - started < 4.0
+
+
+@pytest.mark.slow
+async def test_a_text_that_the_tokenizer_gives_up_is_refused(policy_folder: Path, tmp_path: Path) -> None:
+    body = {"model": "policy", "messages": [{"role": "user", "content": " " * 12_000_000}]}
+    async with scripted_service(policy_folder, tmp_path, "by a scripted engine") as (_, service, _):
+        with pytest.raises(BadRequest, match="cannot be tokenized"):
+            await service.reader.prompt_tokens(json.dumps(body).encode())
