@@ -83,7 +83,7 @@ def test_a_plain_answer_is_recorded_with_its_exact_tokens(service: Proxy) -> Non
 async def test_each_token_leaves_when_it_is_sampled(service: Proxy) -> None:
     arrivals: list[float] = []
     async with service.async_client() as client:
-        hot = {"ignore_eos": True, "temperature": 2.0}  # at a lower one some policies only end the answer again and again
+        hot = {"ignore_eos": True, "temperature": 2.0}  # a lower one may end the answer again and again
         body = {"model": "policy", "messages": HELLO, "stream": True, "max_tokens": 150, **hot}
         async with client.stream("POST", "/v1/chat/completions", json=body) as response:
             async for _ in response.aiter_raw():
