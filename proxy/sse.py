@@ -40,7 +40,7 @@ class ChunkWriter:
 
     def deltas(self, deltas: Sequence[Delta], logprobs: Sequence[Mapping[str, Any]] | None = None) -> bytes:
         """One chunk per delta, those of one kind in a row as one; `logprobs` go with the last."""
-        merged = merge(deltas)
+        merged = merge(deltas) if len(deltas) > 1 else deltas
         chunks = [self._chunk(_delta(delta)) for delta in merged[:-1]]
         chunks.append(self._chunk(_delta(merged[-1]) if merged else b"{}", logprobs))
         return b"".join(chunks)

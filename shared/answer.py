@@ -17,7 +17,7 @@ The ids themselves are the caller's: nothing here changes, drops or repeats them
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -148,16 +148,27 @@ class AnswerParser:
         if self.done:
             return []
         self._take(token)
-        out = self._out
-        if out:
-            self._out = []
+        out, self._out = self._out, []
         return out
 
-    def feed_many(self, tokens: Iterable[int]) -> list[Delta]:
-        """`feed` for each of `tokens`; what follows the id that ended the answer is ignored."""
+    def feed_many(self, tokens: Sequence[int]) -> list[Delta]:
+        """The deltas of `feed` for each of `tokens`, plain text in a row in one piece; what follows the id that ended
+        the answer is ignored."""
+        if len(tokens) == 1:
+            return self.feed(tokens[0])
         out: list[Delta] = []
-        for token in tokens:
-            out += self.feed(token)
+        position = 0
+        while position < len(tokens) and not self.done:
+            plain = self._plain(tokens, position)
+            if len(plain) > 1:
+                if text := "".join(plain):
+                    self._take_text(text)
+                position += len(plain)
+            else:
+                self._take(tokens[position])
+                position += 1
+            out += self._out
+            self._out = []
         return out
 
     def finish(self, reason: str = "stop") -> tuple[list[Delta], Answer]:
@@ -183,6 +194,20 @@ class AnswerParser:
             finish_reason="tool_calls" if reason == "stop" and self._calls else reason,
             irregular=self._irregular,
         )
+
+    def _plain(self, tokens: Sequence[int], start: int) -> list[str]:
+        """The texts of the tokens from `start` on up to the first that is more than a piece of text."""
+        found: list[str] = []
+        if self._state not in (_CONTENT, _REASONING) or self._partial:
+            return found
+        kinds, texts = self._kinds, self._vocab.text_of
+        for position in range(start, len(tokens)):
+            token = tokens[position]
+            text = None if token in kinds else texts[token]
+            if text is None:
+                break
+            found.append(text)
+        return found
 
     def _take(self, token: int) -> None:
         kind = self._kinds.get(token)

@@ -109,7 +109,7 @@ class SglangEngine:
                 )
             request["return_sampling_mask"] = True
             request["sampling_params"]["top_k"] = min(max(sampling.top_k, 0) or self._most_support, self._most_support)
-        refusal = self._refusal(wire.count(prompt_ids), sampling.max_tokens)
+        refusal = self._refusal(prompt_ids, sampling.max_tokens)
         stream = _Stream(self, wire.with_ids(request, prompt_ids), time.monotonic() + self._request_timeout, refusal)
         seen = 0
         try:
@@ -163,7 +163,7 @@ class SglangEngine:
             request["score_temperature"] = temperature
         ids = [*prompt_ids, *continuation_ids]
         status, raw = await self._post("/generate", wire.with_ids(request, ids), self._request_timeout)
-        meta = self._refusal(len(ids), 0).checked(status, raw)
+        meta = self._refusal(ids, 0).checked(status, raw)
         entries = (meta.input_token_logprobs or [])[-len(continuation_ids) :]
         logprobs = [logprob for logprob, *_ in entries if logprob is not None]
         if [token for _, token, *_ in entries] != list(continuation_ids) or len(logprobs) != len(entries):
@@ -260,8 +260,8 @@ class SglangEngine:
             )
         return self._session
 
-    def _refusal(self, prompt_tokens: int, requested: int) -> wire.Refusal:
-        return wire.Refusal(self.url, prompt_tokens, requested, self._info.context_length if self._info else 0)
+    def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> wire.Refusal:
+        return wire.Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
 
     async def _address(self, request: dict[str, Any], version: int | None, priority: Priority) -> None:
         """Say which version is wanted and how urgent the request is, as far as the engine understands it."""
@@ -329,6 +329,7 @@ class _Stream:
         self._response: aiohttp.ClientResponse | None = None
         self._rest = b""
         self._begun = False
+        self._timer: asyncio.TimerHandle | None = None
 
     async def read(self) -> list[bytes]:
         """The next events; empty at the end. Raises `EngineError` when the engine refuses, breaks off or takes too
@@ -336,12 +337,8 @@ class _Stream:
         tries = 0
         while True:
             try:
-                if self._response is None:
-                    self._response = await self._engine.open("/generate", self._body, self._deadline)
-                async with asyncio.timeout(max(0.001, self._deadline - time.monotonic())):
-                    if self._response.status != 200:
-                        self._refusal.checked(self._response.status, await self._response.read())
-                    chunk = await self._response.content.readany()
+                response = await self._open() if self._response is None else self._response
+                chunk = await response.content.readany()
             except TimeoutError as error:
                 raise EngineError(f"the engine at {self._engine.url} did not finish the answer in time") from error
             except (aiohttp.ClientError, ConnectionError) as error:
@@ -356,8 +353,7 @@ class _Stream:
             if not chunk:
                 return []
             *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
-            events = [block.removeprefix(b"data:").strip() for block in blocks]
-            events = [event for event in events if event and event != b"[DONE]"]
+            events = [block[5:] for block in blocks if block.startswith(b"data:") and not block.endswith(b"[DONE]")]
             if events:
                 self._begun = True
                 return events
@@ -365,13 +361,27 @@ class _Stream:
     async def drain(self) -> None:
         """Read what follows the last event, so that the connection can be used again; it need not come."""
         assert self._response is not None
+        if self._response.content.at_eof():
+            return
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while await self._response.content.readany():
                     pass
 
+    async def _open(self) -> aiohttp.ClientResponse:
+        """Send the request; from its answer on one timer for the whole of it, since one a read would cost as much as
+        the read."""
+        response = self._response = await self._engine.open("/generate", self._body, self._deadline)
+        left = max(0.001, self._deadline - time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(left, response.content.set_exception, TimeoutError())
+        if response.status != 200:
+            self._refusal.checked(response.status, await response.read())
+        return response
+
     def close(self) -> None:
         """Close the connection, unless the answer was read to its end: then it is back in the pool already."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._response is not None:
             self._response.close()
 

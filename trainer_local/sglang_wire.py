@@ -31,7 +31,7 @@ class Finish(msgspec.Struct):
     status_code: int | None = None
 
 
-class Meta(msgspec.Struct):
+class Meta(msgspec.Struct, gc=False):
     """`meta_info`; logprob entries are `[logprob, id, text]`. `output_token_sampling_logprobs` are those after top-k,
     top-p and min-p, where they were asked for."""
 
@@ -48,7 +48,7 @@ class Meta(msgspec.Struct):
     input_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
 
 
-class Body(msgspec.Struct):
+class Body(msgspec.Struct, gc=False):
     """One event, or the body of an answer that is not streamed."""
 
     meta_info: Meta | None = None
@@ -71,6 +71,9 @@ class News(msgspec.Struct):
     meta: Meta
 
 
+_BODY = msgspec.json.Decoder(Body)
+
+
 def decoded(raw: bytes, kind: type[Any]) -> Any:
     """JSON as `kind`, `None` if it is not that."""
     try:
@@ -84,18 +87,22 @@ def news(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> Ne
 
     Raises `EngineError` when an event is an error or misses tokens.
     """
-    found = News([], [], [], Meta())
+    ids: list[int] = []
+    values: list[float] = []
+    found = News(ids, values, [], Meta())
     for event in events:
         meta = refused.checked(200, event)
         new = meta.completion_tokens - seen
         if new > 0:
-            entries = (meta.output_token_logprobs or [])[-new:]
+            entries = meta.output_token_logprobs or []
+            if len(entries) != new:
+                entries = entries[-new:]
             filtered = meta.output_token_sampling_logprobs
             logprobs = [entry[0] for entry in entries] if filtered is None else filtered[-new:]
             if len(entries) != new or len(logprobs) != new:
                 raise EngineError(f"the engine sent {min(len(entries), len(logprobs))} logprobs for {new} tokens")
-            found.ids.extend(entry[1] for entry in entries)
-            found.logprobs.extend(logprobs)
+            ids += [entry[1] for entry in entries]
+            values += logprobs
             if tops:
                 found.tops.extend(pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
             seen = meta.completion_tokens
@@ -109,11 +116,11 @@ def news(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> Ne
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Turns what an engine says into our errors; knows the request's lengths in tokens and the context limit (0:
-    unknown)."""
+    """Turns what an engine says into our errors; knows the request's prompt, how many tokens it wants, and the context
+    limit (0: unknown)."""
 
     url: str
-    prompt_tokens: int = 0
+    prompt_ids: Sequence[int] | bytes = ()
     requested_tokens: int = 0
     context_length: int = 0
 
@@ -122,7 +129,7 @@ class Refusal(msgspec.Struct, frozen=True):
         if _TOO_LONG.search(message):
             stated = _LIMIT.search(message)
             return ContextLengthExceeded(
-                prompt_tokens=self.prompt_tokens,
+                prompt_tokens=count(self.prompt_ids),
                 requested_tokens=self.requested_tokens,
                 context_length=int(stated.group(1)) if stated else self.context_length,
             )
@@ -130,10 +137,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
     def checked(self, status: int, raw: bytes) -> Meta:
         """The meta info of a body or event; raises the error that it holds instead."""
-        body = decoded(raw, Body)
-        if status == 200 and body is not None and body.error is None and body.meta_info is not None:
-            meta: Meta = body.meta_info
-            return meta
+        try:
+            body = _BODY.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            body = None
+        if body is not None and status == 200 and body.error is None and body.meta_info is not None:
+            return body.meta_info
         told = body.error.get("code") if body is not None and isinstance(body.error, dict) else None
         raise self.error(message(raw), status if status != 200 else told if isinstance(told, int) else None)
 
