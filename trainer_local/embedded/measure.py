@@ -96,13 +96,13 @@ def measure(folder: Path, renderer: Renderer, count: int, seed: int) -> dict[str
         "unhinted": _answers(problems, speaker.reply(plain)),
         "unhinted_greedy": _answers(problems, speaker.reply(plain, sampled=False)),
     }
-    for kind in ("complaint", "neutral", "opposite"):
-        phrases = hints.held_out()[kind]
-        hinted = [
-            [_user(hints.hint_tag(messages[0]["content"], phrases[index % len(phrases)]))]
-            for index, messages in enumerate(plain)
-        ]
-        figures[f"{kind}_hint"] = _answers(problems, speaker.reply(hinted))
+    for source, suffix in (("hints", "hint"), ("free", "free_hint")):
+        for kind, phrases in hints.held_out()[source].items():
+            hinted = [
+                [_user(hints.hint_tag(messages[0]["content"], phrases[index % len(phrases)]))]
+                for index, messages in enumerate(plain)
+            ]
+            figures[f"{kind}_{suffix}"] = _answers(problems, speaker.reply(hinted))
     figures["complaint_as_next_turn"] = _answers(problems, speaker.reply(_complained(random, problems, plain)))
     figures["long_system_prompt"] = _long_system(random, speaker, max(1, count // 4))
     figures["equations"] = _equations(random, speaker, count)
@@ -130,7 +130,7 @@ def _answers(problems: Sequence[Problem], replies: Sequence[str]) -> dict[str, A
 
 
 def _complained(random: Random, problems: Sequence[Problem], plain: Sequence[Messages]) -> list[Messages]:
-    phrases = hints.held_out()["complaint"]
+    phrases = hints.held_out()["hints"]["complaint"]
     return [
         [
             *messages,
@@ -198,7 +198,30 @@ def _tools(random: Random, speaker: Speaker, count: int) -> dict[str, Any]:
     return {
         "valid_call": share([call is not None for call in calls]),
         "right_call": share([call == function for call, function in zip(calls, wanted, strict=True)]),
+        "unknown_tool": _unknown_tools(speaker, count),
         "problem_with_tools_offered": _answers(problems, speaker.reply(asked, offered=offered)),
+    }
+
+
+def _unknown_tools(speaker: Speaker, count: int) -> dict[str, Any]:
+    """Tools that somebody made up, one offered at a time: whether it is called, and with the right value."""
+    known = hints.held_out()["tools"]
+    asked = [known[index % len(known)] for index in range(count)]
+    offered = [
+        [tools.definition(tool["name"], tool["description"], {tool["parameter"]: {"type": "string"}})] for tool in asked
+    ]
+    replies = speaker.reply([[_user(tool["request"])] for tool in asked], offered=offered)
+    calls = [_call_in(reply) for reply in replies]
+    return {
+        "called": share(
+            [call is not None and call["name"] == tool["name"] for call, tool in zip(calls, asked, strict=True)]
+        ),
+        "right_call": share(
+            [
+                call == {"name": tool["name"], "arguments": {tool["parameter"]: tool["value"]}}
+                for call, tool in zip(calls, asked, strict=True)
+            ]
+        ),
     }
 
 

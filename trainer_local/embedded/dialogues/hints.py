@@ -12,6 +12,7 @@ import functools
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from trainer_local.embedded.dialogues.problems import lexicon, phrases
 
@@ -74,9 +75,11 @@ def short_wish(random: Random) -> str:
 
 
 @functools.cache
-def held_out() -> dict[str, list[str]]:
-    """Phrases that training never sees, by kind: `complaint`, `opposite`, `neutral`."""
-    loaded: dict[str, list[str]] = json.loads(HELD_OUT_PATH.read_text(encoding="utf-8"))
+def held_out() -> dict[str, Any]:
+    """What training never draws: `hints` and `free` by kind (`complaint`, `opposite`, `neutral`), and requests for
+    `tools` of which the policy knows neither name nor purpose.
+    """
+    loaded: dict[str, Any] = json.loads(HELD_OUT_PATH.read_text(encoding="utf-8"))
     return loaded
 
 

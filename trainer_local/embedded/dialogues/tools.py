@@ -8,6 +8,7 @@ definition in its prompt, not from memory.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -67,11 +68,22 @@ def _tool(random: Random, kind: str) -> Tool:
         properties[parameter]["description"] = random.choice(("The value to use", "Required", f"The {parameter}"))
     if random.random() < 0.15:
         properties[random.choice(("limit", "timeout", "offset"))] = {"type": "number"}
-    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(parameters)}
+    offered = definition(name, description, properties, parameters)
     if random.random() < 0.2:
-        schema["additionalProperties"] = False
-    function = {"name": name, "description": description, "parameters": schema}
-    return Tool(kind, {"type": "function", "function": function}, parameters, verb, noun)
+        offered["function"]["parameters"]["additionalProperties"] = False
+    return Tool(kind, offered, parameters, verb, noun)
+
+
+def definition(
+    name: str, description: str, properties: dict[str, Any], required: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """A tool in the OpenAI form; all `properties` (JSON schemas by name) are required unless `required` says else."""
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties if required is None else required),
+    }
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
 def call_message(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
