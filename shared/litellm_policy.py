@@ -227,10 +227,13 @@ class Request:
         content = {"model": kwargs["model"], "messages": [_plain(one) for one in kwargs["messages"]], **parameters}
         if call is not None:
             url, headers = call.url, dict(call.headers)
-            content.update(call.extra)
+            del content["model"]  # the client's own, or none, is in `extra`
+            if "tools" in content:
+                content["tools"] = [_ordered(tool) for tool in content["tools"]]
+            content |= call.extra
         else:
             url, headers = _deployment(kwargs)
-            content.update(_requested(kwargs))
+            content |= _requested(kwargs)
         path = COUNT_PATH if call is not None and call.counting else CHAT_PATH
         seconds = kwargs.get("timeout")
         timeout = seconds if isinstance(seconds, httpx.Timeout) else httpx.Timeout(seconds or DEFAULT_TIMEOUT)
@@ -261,7 +264,7 @@ class Request:
             return
         if self.call is not None:
             self.call.refusal = refusal
-        raise _exception(refusal, self.url, str(self._content["model"]))
+        raise _exception(refusal, self.url, str(self._content.get("model", "")))
 
     def check(self, response: httpx.Response) -> None:
         """Take note of a response's head. Raises `ProxyRefused` unless it begins an answer."""
@@ -326,6 +329,16 @@ def _plain(message: Any) -> dict[str, Any]:
     """A message as JSON: LiteLLM mixes dicts with objects of its own, and keeps notes that no proxy takes."""
     fields: dict[str, Any] = message if isinstance(message, dict) else message.model_dump(exclude_none=True)
     return {name: value for name, value in fields.items() if name not in _PRIVATE}
+
+
+def _ordered(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as clients of the chat route write it: templates show the policy its very JSON, which should not depend
+    on the dialect."""
+    function = tool.get("function") or {}
+    fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
+    if function.get("strict"):
+        fields["strict"] = True
+    return {"type": tool.get("type", "function"), "function": fields}
 
 
 def _deployment(kwargs: Mapping[str, Any]) -> tuple[str, dict[str, str]]:

@@ -244,7 +244,7 @@ def _load() -> Any:
         except ConfigError as error:
             found.append(error)
 
-    thread = threading.Thread(target=work, name="load-litellm")
+    thread = threading.Thread(target=work, name="load-litellm", daemon=True)  # being told to end does not wait for it
     thread.start()
     thread.join()
     if not found or isinstance(found[0], ConfigError):

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 START_SECONDS = 180.0
 STOP_SECONDS = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-_NEEDED = ("litellm", "mcp")
+NEEDED = ("litellm", "mcp")
 
 
 class AdapterProcess:
@@ -88,7 +88,7 @@ class AdapterProcess:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def _start(self) -> aiohttp.ClientSession:
-        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             raise RequestError(
                 f"This dialect needs {' and '.join(missing)}, which is not installed: "

@@ -23,6 +23,7 @@ from shared.records import Turn
 from shared.rendering import Prompter
 
 ENDLESS = "endless"
+BROKEN = "broken"
 DEADLINE = 20.0
 
 
@@ -45,16 +46,17 @@ class LoggedEngine:
         self._real = real
         self._script: list[str | int] = []
         self._prompter = Prompter(policy)
-        self._hung_up = threading.Event()
+        self._hung_up = threading.Semaphore(0)
 
     def say(self, *answers: str | int) -> None:
-        """What the next requests are answered: a text, `ENDLESS`, or an HTTP status of a refusal."""
+        """What the next requests are answered: a text, `ENDLESS`, `BROKEN` (off after three tokens), or the HTTP status
+        of a refusal.
+        """
         self._script += answers
 
     def wait_for_hang_up(self) -> None:
         """Return once the proxy has hung up on an answer."""
-        assert self._hung_up.wait(DEADLINE), "nobody hung up"
-        self._hung_up.clear()
+        assert self._hung_up.acquire(timeout=DEADLINE), "nobody hung up"
 
     def agrees(self, turn: Turn) -> bool:
         """Whether a turn holds exactly the tokens and logprobs of this log."""
@@ -89,7 +91,7 @@ class LoggedEngine:
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
             logged.hung_up = True
-            self._hung_up.set()
+            self._hung_up.release()
             raise
         return response
 
@@ -108,6 +110,9 @@ class LoggedEngine:
             while True:
                 await self._event(response, logged, word, None)
                 await asyncio.sleep(0.01)
+        if said == BROKEN:
+            await self._event(response, logged, self._prompter.tokenizer.encode("Well, it")[:3], None)
+            return
         ids = self._prompter.tokenizer.encode(said)
         for token in ids:
             await self._event(response, logged, [token], None)
