@@ -111,7 +111,8 @@ class ChatTurn:
     async def complete(self) -> tuple[Sequence[Delta], Answer]:
         """The last deltas and the whole answer, once the turn is committed. Raises `JournalError`."""
         deltas, answer = self._finish(self._engine_reason or "stop")
-        await self._commit("complete", answer, self._offered.note())
+        notes = filter(None, (self.incoming.note, self._offered.note()))
+        await self._commit("complete", answer, "; ".join(notes))
         return deltas, answer
 
     async def abandon(self, status: TurnStatus, error: str) -> None:
@@ -205,10 +206,11 @@ class ChatTurn:
         if not all(map(math.isfinite, self.logprobs)):
             return "a logprob is not a finite number"
         if self.incoming.prompt.forced:
-            forced = self.incoming.forced
-            return "tool_choice forced the beginning of the answer" + (f": {forced}" if forced else "")
+            return "tool_choice forced the beginning of the answer"
         if self.incoming.parameters.sampling.ignore_eos:
             return "ignore_eos sampled past the end of the answer"
+        if self.incoming.parameters.sampling.json_schema:
+            return "response_format held the answer to a schema: its logprobs are not the policy's own"
         if answer.finish_reason != "abort" and not self._prompter.agrees(
             self.incoming.prompt, self.ids, answer, thinking=self.incoming.thinking
         ):

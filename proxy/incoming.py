@@ -17,7 +17,8 @@ from proxy.engine_watch import EngineWatch
 from proxy.identity import fresh_session, named_session
 from proxy.openclaw import Reaction, reactions
 from proxy.parameters import Parameters, read_model, read_parameters
-from shared.errors import BadRequest, ContextLengthExceeded
+from proxy.response_format import check_schema
+from shared.errors import BadRequest, ContextLengthExceeded, EngineError
 from shared.normalize import ChatInput, normalize_chat
 from shared.records import new_id, now
 from shared.rendering import Prompt, Prompter
@@ -28,7 +29,7 @@ _NEVER = frozenset(("never", "no", "off", "false", "0"))
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`. `thinking` is `None`
-    for the default. `forced` says how the tool was chosen that the answer was made to call ("" where it was not).
+    for the default. `note` is what the turn says about how it was asked ("" for nothing).
     """
 
     arrived: float
@@ -42,7 +43,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     thinking: bool | None
     tracked: bool
     ends_session: bool
-    forced: str = ""
+    note: str = ""
     dialect: str = "chat"
 
 
@@ -67,7 +68,7 @@ class Reader:
             body, model_name=self._settings.model_name, max_output_tokens=self._settings.max_output_tokens
         )
         chat = normalize_chat(body)
-        thinking = _thinking(body)
+        thinking = self._held(parameters, chat, _thinking(body))
         size = prompt_length.characters(chat)
         if prompt_length.may_exceed(size, self._limit):
             await asyncio.to_thread(prompt_length.refuse_if_too_long, chat, self._prompter, self._limit)
@@ -94,6 +95,17 @@ class Reader:
             ends_session=is_true(headers.get("x-session-done", "")),
             dialect=dialect,
         )
+
+    def _held(self, parameters: Parameters, chat: ChatInput, thinking: bool | None) -> bool | None:
+        """Whether to think: not where the answer is held to a schema. Raises `BadRequest`, or `EngineError` while nobody
+        knows whether the engine can do that.
+        """
+        if not parameters.sampling.json_schema:
+            return thinking
+        if self._watch.info is None:
+            raise EngineError(self._watch.error)
+        check_schema(chat, thinking, constrains=self._watch.info.constrains)
+        return False
 
     async def prompt_tokens(self, data: bytes) -> int:
         """Length of the prompt of a chat request. Raises `BadRequest`."""

@@ -1,7 +1,8 @@
 """`tool_choice: "required"` among several tools: which one is called.
 
-Left alone, a policy may begin a call of a tool that does not exist. So the beginnings of all possible calls are scored,
-one is drawn by the policy's own probabilities of them, and it is written for the policy, which goes on with the
+A policy that is made to begin a call may name a tool that does not exist. So it is asked for the name first. If that is
+one of those offered, it is taken; else the beginnings of all possible calls are scored, and one is drawn by the
+policy's own probabilities of them. Either way the beginning is then written for the policy, which goes on with the
 arguments. What was written for it is part of the prompt and never trained on; the turn says so.
 """
 
@@ -10,16 +11,20 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import cast
 
 import msgspec
 
 from proxy.incoming import Incoming, Reader
-from shared.engine import Engine, Priority
+from proxy.parameters import Parameters
+from shared.engine import Engine, Priority, Tokens
 from shared.normalize import ANY_TOOL
 from shared.rendering import Prompt, Prompter
 
 _AT_ONCE = 16
+_SPARE_TOKENS = 4  # a name may be sampled in more tokens than it is written in
 _LEAST = -1e9  # in place of a logprob that is minus infinity
 
 
@@ -42,40 +47,70 @@ class ToolChooser:
             return incoming
         names = list(dict.fromkeys(tool["function"]["name"] for tool in incoming.chat.tools))
         prompts = await asyncio.to_thread(self._prompts, incoming, names)
-        scores = await self._score(prompts, incoming.parameters.version)
-        sampling = incoming.parameters.sampling
-        chosen, share = draw(scores, sampling.temperature, sampling.seed)
-        forced = f"by the policy's own probabilities {names[chosen]!r} ({share:.2f}) was drawn from {len(names)} tools"
+        chosen, note = 0, ""
+        if len(names) > 1:
+            ids = [prompt.ids() for prompt in prompts]
+            common = _common_prefix(ids)
+            start, ends = ids[0][:common], [one[common:] for one in ids]
+            chosen, note = await self._choose(start, ends, names, incoming.parameters)
         return msgspec.structs.replace(
             incoming,
             prompt=prompts[chosen],
             parameters=self._reader.fit(incoming.parameters, prompts[chosen].length),
-            forced=forced,
+            note=note,
         )
+
+    async def _choose(
+        self, start: Sequence[int], ends: Sequence[Sequence[int]], names: Sequence[str], parameters: Parameters
+    ) -> tuple[int, str]:
+        """Which of `names`, whose calls begin with `start` and the end of the same index; and how it came about."""
+        heard, spoken = await self._hear(start, ends, parameters)
+        if heard is not None:
+            return heard, f"of {len(names)} tools it named {names[heard]!r}, which was written for it"
+        scores = await self._score(start, ends, parameters.version)
+        chosen, share = draw(scores, parameters.sampling.temperature, parameters.sampling.seed)
+        return chosen, (
+            f"it began to name {spoken[:80]!r}, which is none of the {len(names)} tools offered; "
+            f"{names[chosen]!r} was drawn by its own probabilities ({share:.2f}) and written for it"
+        )
+
+    async def _hear(
+        self, start: Sequence[int], ends: Sequence[Sequence[int]], parameters: Parameters
+    ) -> tuple[int | None, str]:
+        """The index of the end that the policy samples itself, `None` as soon as it is none of them; and its text."""
+        wanted = [self._prompter.decode(end) for end in ends]
+        most = max(map(len, ends)) + _SPARE_TOKENS
+        sampling = msgspec.structs.replace(parameters.sampling, max_tokens=most, stop=(), ignore_eos=False)
+        ids: list[int] = []
+        text = ""
+        stream = self._engine.generate(start, sampling, version=parameters.version)
+        async with aclosing(cast("AsyncGenerator[Tokens, None]", stream)) as events:
+            async for tokens in events:
+                ids += tokens.ids
+                text = self._prompter.decode(ids).rstrip("\ufffd")  # of a character that is not complete yet
+                heard = next((index for index, end in enumerate(wanted) if text.startswith(end)), None)
+                if heard is not None or not any(end.startswith(text) for end in wanted):
+                    return heard, text
+        return None, text
 
     def _prompts(self, incoming: Incoming, names: Sequence[str]) -> list[Prompt]:
         chats = [msgspec.structs.replace(incoming.chat, forced_tool=name) for name in names]
         return [self._prompter.render(chat, thinking=incoming.thinking) for chat in chats]
 
-    async def _score(self, prompts: Sequence[Prompt], version: int | None) -> list[float]:
-        """Logprobs of the prompts' ends, from where they differ."""
-        if len(prompts) == 1:
-            return [0.0]
-        ids = [prompt.ids() for prompt in prompts]
-        common = _common_prefix(ids)
+    async def _score(self, start: Sequence[int], ends: Sequence[Sequence[int]], version: int | None) -> list[float]:
+        """Logprobs of `ends` after `start`."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def score(end: Sequence[int]) -> float:
             async with slots:
-                scores = await self._engine.score(ids[0][:common], end, version=version, priority=Priority.CHAT)
+                scores = await self._engine.score(start, end, version=version, priority=Priority.CHAT)
                 return math.fsum(scores.logprobs)
 
-        first = await score(ids[0][common:])  # alone: the others then find the prompt in the engine's cache
-        rest = [asyncio.create_task(score(one[common:]), name="tool score") for one in ids[1:]]
+        tasks = [asyncio.create_task(score(end), name="tool score") for end in ends]
         try:
-            return [first, *await asyncio.gather(*rest)]
+            return list(await asyncio.gather(*tasks))
         finally:
-            for task in rest:
+            for task in tasks:
                 task.cancel()
 
 

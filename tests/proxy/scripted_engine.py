@@ -27,6 +27,7 @@ class ScriptedEngine:
         self._prompter = prompter
         self.says = says
         self.cut = False
+        self.scored = 0
 
     async def generate(
         self,
@@ -54,7 +55,8 @@ class ScriptedEngine:
         top_k: int = 0,
         priority: Priority = Priority.AUDIT,
     ) -> Scores:
-        """Every token is as unlikely as the next."""
+        """Every token is as unlikely as the next. `scored` counts the calls."""
+        self.scored += 1
         return Scores([-5.0] * len(continuation_ids), 0)
 
     async def load(self, version: int, path: str, *, live: bool) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxy.tool_choice import draw
 from tests.fixtures.openclaw import TOOLS, tool
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import scripted_service
@@ -125,11 +127,32 @@ def test_a_required_call_names_a_tool_that_was_offered(service: Proxy, stream: b
         assert heard["calls"] and heard["calls"][0][0] in [tool["function"]["name"] for tool in MANY]
         turn = service.journal().turn(response.headers["x-openclaw-rl-turn"])
         assert turn is not None
-        assert "tool_choice" in turn.untrainable and "probabilit" in turn.untrainable
-        assert repr(heard["calls"][0][0]) in turn.untrainable
+        assert turn.untrainable == "tool_choice forced the beginning of the answer"
+        assert repr(heard["calls"][0][0]) in turn.error and "written for it" in turn.error
 
 
 def test_at_temperature_zero_the_same_tool_is_chosen_again(service: Proxy) -> None:
     body = {"tools": MANY, "tool_choice": "required", "temperature": 0, "max_tokens": 30}
     names = {plain(service.chat(HELLO, **body).json())["calls"][0][0] for _ in range(2)}
     assert len(names) == 1
+
+
+async def test_a_required_call_that_the_policy_names_needs_no_scores_by_a_scripted_engine(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    body = {"model": "policy", "messages": HELLO, "tools": MANY, "tool_choice": "required"}
+    for number, (says, scored) in enumerate((('read_all", "arguments": {}', 0), ('cat", "arguments": {}', len(MANY)))):
+        async with scripted_service(policy_folder, tmp_path / str(number), says) as (client, service, engine):
+            response = await client.post("/v1/chat/completions", json=body)
+            turn = await service.journal.turn(response.headers["x-openclaw-rl-turn"])
+        assert turn is not None and engine.scored == scored
+        assert ("it began to name 'cat'" if scored else "named 'read_all', which was written for it") in turn.error
+
+
+def test_a_draw_follows_probabilities_temperature_and_seed() -> None:
+    scores = [-1.0, -3.0, -math.inf]
+    assert draw(scores, 0.0, None) == (0, 1.0)
+    assert {draw(scores, 1.0, seed)[0] for seed in range(200)} == {0, 1}
+    assert draw(scores, 1.0, 3) == draw(scores, 1.0, 3)
+    assert draw(scores, 1.0, 3)[1] == pytest.approx(1 / (1 + math.exp(-2))) or draw(scores, 1.0, 3)[0] == 1
+    assert draw([-math.inf, -math.inf], 1.0, 0)[1] == 0.5
