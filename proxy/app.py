@@ -31,12 +31,19 @@ from shared.errors import JournalError, NotFound, OpenClawRLError, RequestError,
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Guard:
-    """Lets in who has the key; everybody else gets a 401 before anything of the request is read."""
+CHAT_PATH = "/v1/chat/completions"
 
-    def __init__(self, app: ASGIApp, key: str) -> None:
+
+class Guard:
+    """Lets in who has the key; everybody else gets a 401 before anything of the request is read.
+
+    Chat requests go straight to their route: each layer between would be called again for every event of a stream.
+    """
+
+    def __init__(self, app: ASGIApp, key: str, chat: ASGIApp) -> None:
         self._app = app
         self._key = key
+        self._chat = chat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
@@ -44,6 +51,9 @@ class Guard:
                 authorize(read_headers(scope), self._key)
             except Unauthorized as error:
                 await dialect_response(scope["path"], error)(scope, receive, send)
+                return
+            if scope["path"] == CHAT_PATH and scope["method"] == "POST":
+                await self._chat(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -59,10 +69,11 @@ def create_app(service: Service) -> Starlette:
         finally:
             await service.stop()
 
+    chat = ChatRoute(service)
     app = Starlette(
-        routes=_routes(service),
+        routes=_routes(service, chat),
         lifespan=lifespan,
-        middleware=[Middleware(Guard, key=service.settings.api_key)],
+        middleware=[Middleware(Guard, key=service.settings.api_key, chat=chat)],
         exception_handlers={
             OpenClawRLError: _failed,
             HTTPException: _refused,
@@ -74,7 +85,7 @@ def create_app(service: Service) -> Starlette:
     return app
 
 
-def _routes(service: Service) -> list[BaseRoute]:
+def _routes(service: Service, chat: ChatRoute) -> list[BaseRoute]:
     control = Control()
     routes: list[BaseRoute] = [
         Route("/healthz", _health),
@@ -82,7 +93,7 @@ def _routes(service: Service) -> list[BaseRoute]:
         Route("/metrics", _metrics),
         Route("/v1/models", _models),
         Route("/v1/models/{model:path}", _model),
-        Route("/v1/chat/completions", ChatRoute(service), methods=["POST"]),
+        Route(CHAT_PATH, chat, methods=["POST"]),
         Route("/v1/chat/completions/input_tokens", count_tokens, methods=["POST"]),
     ]
     for path in ROUTES:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
@@ -14,12 +15,14 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.body import Disconnected, discard, read_body, read_headers
 from proxy.chat import ChatTurn
+from proxy.choices import TURNS_HEADER, side_by_side, spread, usage_of
 from proxy.failures import VISIBLE, TooSlow, error_response, json_response, to_request_error
 from proxy.service import Service
 from proxy.sse import ChunkWriter, error_event
 from proxy.stream import EventStream
 from shared.answer import Answer
 from shared.errors import EngineError, OpenClawRLError, RequestError, TooLarge
+from shared.records import TurnStatus
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +105,8 @@ class Exchange:
                 incoming = await service.tools.settle(incoming)
         except TimeoutError as error:
             raise self._too_slow() from error
-        turn = service.turn(incoming)
+        turns = [service.turn(one) for one in spread(incoming)]
+        turn = turns[0]
         self._told = {
             "x-openclaw-rl-turn": turn.turn_id,
             "x-openclaw-rl-session": quote(incoming.placement.session_id, safe=VISIBLE),
@@ -110,38 +114,76 @@ class Exchange:
             "x-openclaw-rl-reason": incoming.verdict.reason,
             "x-openclaw-rl-prompt-tokens": str(incoming.prompt.length),
         }
-        turn.begin()
+        if len(turns) > 1:
+            self._told[TURNS_HEADER] = ",".join(one.turn_id for one in turns)
+        for one in turns:
+            one.begin()
         if service.recorder.trouble:
-            await turn.entered()  # a journal that is known to fail is asked first, and the engine spared
+            for one in turns:
+                await one.entered()  # a journal that is known to fail is asked first, and the engine spared
         with service.metrics.active.track_inprogress():
             try:
                 async with asyncio.timeout(service.settings.request_timeout):
-                    await (self._streamed(turn) if incoming.parameters.stream else self._whole(turn))
+                    await (self._streamed(turns) if incoming.parameters.stream else self._whole(turns))
             except asyncio.CancelledError:
-                await turn.abandon("aborted", self.cause)
+                await _abandon(turns, "aborted", self.cause)
                 raise
             except TimeoutError as error:
-                await turn.abandon("error", "request_timeout")
+                await _abandon(turns, "error", "request_timeout")
                 if not turn.ids and not service.watch.ready:
                     raise EngineError(service.watch.error) from error
                 raise self._too_slow() from error
             except OSError:
-                await turn.abandon("aborted", "the connection broke")
+                await _abandon(turns, "aborted", "the connection broke")
                 raise
             except OpenClawRLError as error:
-                await turn.abandon("error", str(error))
+                await _abandon(turns, "error", str(error))
                 raise
 
     def _too_slow(self) -> TooSlow:
         return TooSlow(f"The answer took longer than {self._service.settings.request_timeout:g} s (request_timeout).")
 
-    async def _whole(self, turn: ChatTurn) -> None:
-        async for _ in turn.batches():
-            pass
-        _, answer = await self._complete(turn)
-        await _respond(json_response(_completion(turn, answer), headers=self._told), self._send)
+    async def _whole(self, turns: Sequence[ChatTurn]) -> None:
+        answers: list[Answer]
+        if len(turns) == 1:
+            async for _ in turns[0].batches():
+                pass
+            answers = [(await self._complete(turns[0]))[1]]
+        else:
+            pieces = [piece async for piece in side_by_side(turns, self._complete)]
+            found = {piece.index: piece.finished[1] for piece in pieces if piece.finished is not None}
+            answers = [found[index] for index in range(len(turns))]
+        await _respond(json_response(_completion(turns, answers), headers=self._told), self._send)
 
-    async def _streamed(self, turn: ChatTurn) -> None:
+    async def _several(self, turns: Sequence[ChatTurn], stream: EventStream) -> None:
+        """Stream several answers, chunk by chunk as they come."""
+        writers: dict[int, ChunkWriter] = {}
+        told = [0] * len(turns)
+        async with aclosing(side_by_side(turns, self._complete)) as pieces:
+            async for piece in pieces:
+                index, batch, finished = piece.index, piece.batch, piece.finished
+                turn = turns[index]
+                data = b""
+                if index not in writers:
+                    if turn.failed_early() and not stream.started:
+                        await turn.entered()
+                    writers[index] = _writer(turn, turns[0].turn_id, index)
+                    data = writers[index].role()
+                writer = writers[index]
+                deltas = batch.deltas if batch is not None else finished[0] if finished is not None else ()
+                if deltas:
+                    end = batch.end if batch is not None else told[index]
+                    data += writer.deltas(deltas, turn.told_logprobs(told[index], end))
+                    told[index] = end
+                if finished is not None:
+                    rest = turn.told_logprobs(told[index], len(turn.ids))
+                    data += writer.end(finished[1].finish_reason, rest, turn.stop_matched)
+                if data:
+                    await stream.write(data)
+        await stream.end(writers[0].close(usage_of(turns)))
+
+    async def _streamed(self, turns: Sequence[ChatTurn]) -> None:
+        turn = turns[0]
         pulse = self._service.pulse
         hold = turn.incoming.tracked and bool(self._service.recorder.trouble)
         stream = self._stream = EventStream(self._send, _raw(self._told), hold=hold)
@@ -149,6 +191,9 @@ class Exchange:
         told = 0  # tokens whose logprobs have been sent
         pulse.add(stream)
         try:
+            if len(turns) > 1:
+                await self._several(turns, stream)
+                return
             async for batch in turn.batches():
                 data = b""
                 if writer is None:
@@ -192,18 +237,25 @@ class Exchange:
                 await _respond(error_response(error, self._told), self._send)
 
 
-def _writer(turn: ChatTurn) -> ChunkWriter:
+async def _abandon(turns: Sequence[ChatTurn], status: TurnStatus, error: str) -> None:
+    for turn in turns:
+        await turn.abandon(status, error)
+
+
+def _writer(turn: ChatTurn, first: str = "", index: int = 0) -> ChunkWriter:
+    """The writer of an answer; all answers to a request bear the id of the `first`."""
     parameters = turn.incoming.parameters
     return ChunkWriter(
-        completion_id(turn.turn_id),
+        completion_id(first or turn.turn_id),
         parameters.model,
         int(turn.incoming.arrived),
         fingerprint(turn.version),
         with_usage=parameters.include_usage,
+        index=index,
     )
 
 
-def _completion(turn: ChatTurn, answer: Answer) -> dict[str, Any]:
+def _choice(turn: ChatTurn, answer: Answer, index: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.content, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
@@ -215,21 +267,28 @@ def _completion(turn: ChatTurn, answer: Answer) -> dict[str, Any]:
         ]
     logprobs = turn.told_logprobs(0, len(turn.ids))
     choice = {
-        "index": 0,
+        "index": index,
         "message": message,
         "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
         "finish_reason": answer.finish_reason,
     }
     if turn.stop_matched is not None:
         choice["stop_reason"] = turn.stop_matched
+    return choice
+
+
+def _completion(turns: Sequence[ChatTurn], answers: Sequence[Answer]) -> dict[str, Any]:
+    turn = turns[0]
     return {
         "id": completion_id(turn.turn_id),
         "object": "chat.completion",
         "created": int(turn.incoming.arrived),
         "model": turn.incoming.parameters.model,
         "system_fingerprint": fingerprint(turn.version),
-        "choices": [choice],
-        "usage": turn.usage(),
+        "choices": [
+            _choice(one, answer, index) for index, (one, answer) in enumerate(zip(turns, answers, strict=True))
+        ],
+        "usage": usage_of(turns),
     }
 
 

@@ -97,8 +97,8 @@ class Reader:
         )
 
     def _held(self, parameters: Parameters, chat: ChatInput, thinking: bool | None) -> bool | None:
-        """Whether to think: not where the answer is held to a schema. Raises `BadRequest`, or `EngineError` while nobody
-        knows whether the engine can do that.
+        """Whether to think: not where the answer is held to a schema. Raises `BadRequest`, or `EngineError` while
+        nobody knows whether the engine can do that.
         """
         if not parameters.sampling.json_schema:
             return thinking

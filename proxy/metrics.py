@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from proxy.histogram import Histogram
 from shared.journal import AuditFigures
 from shared.records import AuditVerdict
 
@@ -22,7 +23,7 @@ class Metrics:
             return Counter(f"openclaw_rl_{name}", text, labels, registry=self.registry)
 
         def histogram(name: str, text: str) -> Histogram:
-            return Histogram(f"openclaw_rl_{name}_seconds", text, registry=self.registry, buckets=_SECONDS)
+            return Histogram(f"openclaw_rl_{name}_seconds", text, _SECONDS, registry=self.registry)
 
         self.requests = counter("requests", "Chat requests answered, by HTTP status", "status")
         self.dialect_requests = counter(

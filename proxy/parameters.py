@@ -10,18 +10,20 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from proxy.response_format import read_schema
 from shared.errors import BadRequest, NotFound
 from shared.records import Sampling
 
 _MAX_STOPS = 16
 _MAX_TOP_LOGPROBS = 20
+_MAX_CHOICES = 16
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """How one request wants to be answered. `version` is `None` for the live one; `model` is the name to answer with.
 
     `logprobs` is `None`, or how many alternatives per token to report (0 for none). `most_tokens` is the client's own
-    limit, if it set one.
+    limit, if it set one. `choices` is how many answers it wants.
     """
 
     model: str
@@ -31,6 +33,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool
     logprobs: int | None
     most_tokens: int | None
+    choices: int = 1
 
 
 def read_parameters(body: Mapping[str, Any], *, model_name: str, max_output_tokens: int) -> Parameters:
@@ -52,6 +55,7 @@ def read_parameters(body: Mapping[str, Any], *, model_name: str, max_output_toke
         stop=_stop(body.get("stop")),
         seed=_integer(body, "seed"),
         ignore_eos=_flag(body, "ignore_eos"),
+        json_schema=read_schema(body),
     )
     stream = _flag(body, "stream")
     return Parameters(
@@ -62,6 +66,7 @@ def read_parameters(body: Mapping[str, Any], *, model_name: str, max_output_toke
         include_usage=_include_usage(body.get("stream_options")),
         logprobs=_logprobs(body),
         most_tokens=most,
+        choices=_choices(body),
     )
 
 
@@ -92,17 +97,6 @@ def unknown_model(model: str, name: str) -> NotFound:
 
 
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
-    choices = _integer(body, "n", least=1)
-    if choices is not None and choices != 1:
-        _refuse("n must be 1: send the request n times for n answers.", "n", "unsupported_value")
-    form = body.get("response_format")
-    kind = form.get("type") if isinstance(form, dict) else form
-    if kind not in (None, "text"):
-        _refuse(
-            "response_format must be {'type': 'text'}: answers cannot be held to a schema here.",
-            "response_format",
-            "unsupported_value",
-        )
     if body.get("logit_bias"):
         _refuse("logit_bias is not supported.", "logit_bias", "unsupported_parameter")
     if body.get("functions") or body.get("function_call"):
@@ -114,6 +108,13 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     modalities = body.get("modalities")
     if body.get("audio") or (isinstance(modalities, list) and any(item != "text" for item in modalities)):
         _refuse("Only text can be answered: remove audio and modalities.", "modalities", "unsupported_value")
+
+
+def _choices(body: Mapping[str, Any]) -> int:
+    choices = _integer(body, "n", least=1)
+    if choices is not None and choices > _MAX_CHOICES:
+        _refuse(f"n is {choices}; it must be at most {_MAX_CHOICES}.", "n")
+    return choices or 1
 
 
 def _include_usage(options: Any) -> bool:

@@ -22,16 +22,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChunkWriter:
-    """Writes the chunks of one answer. `fingerprint` names the version of the policy that answers."""
+    """Writes the chunks of one answer. `fingerprint` names the version of the policy that answers, `index` the answer
+    where there are several.
+    """
 
     __slots__ = ("_begin", "_choice", "_with_usage")
 
-    def __init__(self, identity: str, model: str, created: int, fingerprint: str, *, with_usage: bool) -> None:
+    def __init__(
+        self, identity: str, model: str, created: int, fingerprint: str, *, with_usage: bool, index: int = 0
+    ) -> None:
         self._begin = (
             b'data: {"id":%s,"object":"chat.completion.chunk","created":%d,"model":%s,'
             b'"system_fingerprint":%s,"choices":[' % (_encode(identity), created, _encode(model), _encode(fingerprint))
         )
-        self._choice = self._begin + b'{"index":0,"delta":'
+        self._choice = self._begin + b'{"index":%d,"delta":' % index
         self._with_usage = with_usage
 
     def role(self) -> bytes:
@@ -55,10 +59,18 @@ class ChunkWriter:
         """The last events: finish reason (and the stop string that matched, where there is one), usage if it was asked
         for, and the mark that nothing follows.
         """
-        end = self._chunk(b"{}", logprobs, reason, stop_matched)
-        if self._with_usage:
-            end += self._begin + b'],"usage":' + _encode(usage) + b"}\n\n"
-        return end + DONE
+        return self.end(reason, logprobs, stop_matched) + self.close(usage)
+
+    def end(
+        self, reason: str, logprobs: Sequence[Mapping[str, Any]] | None = None, stop_matched: str | None = None
+    ) -> bytes:
+        """The chunk that ends one answer, where others go on."""
+        return self._chunk(b"{}", logprobs, reason, stop_matched)
+
+    def close(self, usage: Mapping[str, Any]) -> bytes:
+        """What follows when all answers have ended."""
+        told = self._begin + b'],"usage":' + _encode(usage) + b"}\n\n" if self._with_usage else b""
+        return told + DONE
 
     def _chunk(
         self,

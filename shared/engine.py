@@ -53,13 +53,16 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 class EngineInfo(msgspec.Struct, frozen=True):
-    """What the engine serves: live version, versions it can sample, and the model's limits in tokens."""
+    """What the engine serves: live version, versions it can sample, and the model's limits in tokens. `constrains` says
+    whether it can hold an answer to a JSON schema.
+    """
 
     live: int
     versions: Sequence[int]
     model_path: str
     context_length: int
     vocab_size: int
+    constrains: bool = False
 
 
 class Engine(Protocol):

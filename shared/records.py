@@ -46,7 +46,7 @@ class VersionSpan(msgspec.Struct, frozen=True):
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
-    `stop_ids` end it like the model's own end tokens.
+    `stop_ids` end it like the model's own end tokens. `json_schema` (JSON) is what it is held to, "" for nothing.
     """
 
     temperature: float = 1.0
@@ -61,6 +61,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     stop_ids: tuple[int, ...] = ()
     seed: int | None = None
     ignore_eos: bool = False
+    json_schema: str = ""
 
 
 class Timings(msgspec.Struct, frozen=True):

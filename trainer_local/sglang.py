@@ -213,6 +213,7 @@ class SglangEngine:
             [served, *_] = (await self._get("/v1/models"))["data"]
             self._most_support = int(server.get("sampling_mask_max_tokens") or 0)
             facts["context_length"] = min(int(served["max_model_len"]), int(server["max_total_num_tokens"]))
+            facts["constrains"] = server.get("grammar_backend") not in (None, "none")
             facts["live"] = wire.number(facts.get("weight_version", 0))
             facts["versions"] = [facts["live"]]
         self._info = EngineInfo(
@@ -221,6 +222,7 @@ class SglangEngine:
             model_path=str(facts.get("model_path", "")),
             context_length=int(facts.get("context_length") or 0),
             vocab_size=int(facts.get("vocab_size") or 0),
+            constrains=bool(facts.get("constrains")),
         )
         return self._info
 

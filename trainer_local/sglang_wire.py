@@ -175,6 +175,8 @@ def params(sampling: Sampling) -> dict[str, Any]:
         fields["stop"] = list(sampling.stop)
     if sampling.stop_ids:
         fields["stop_token_ids"] = list(sampling.stop_ids)
+    if sampling.json_schema:
+        fields["json_schema"] = sampling.json_schema
     if sampling.seed is not None:
         fields["sampling_seed"] = sampling.seed
     return fields

@@ -57,7 +57,7 @@ def refused(response: httpx.Response, status: int) -> dict[str, Any]:
         ({"stop": ["a", 5]}, "stop"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": []}, "stream_options"),
-        ({"n": 2}, "n"),
+        ({"n": 17}, "n"),
         ({"n": 0}, "n"),
         ({"logprobs": True, "top_logprobs": 99}, "top_logprobs"),
         ({"top_logprobs": 3}, "top_logprobs"),
