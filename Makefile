@@ -35,7 +35,7 @@ demo: setup
 	$(BIN)/openclaw-rl demo $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=90 -m 'not real' $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90 -m 'not real' $(ARGS)
 
 test-real: setup $(SGLANG_STAMP)
 	$(BIN)/python -m pytest -m real $(ARGS)

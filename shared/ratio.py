@@ -2,8 +2,8 @@
 
 The ratio π/μ of a sampled token needs both sides over the same tokens. A trainer repeats a temperature exactly. Filters
 (top-k, top-p, min-p) leave tokens out that the policy has, so that π/μ stays below 1 even for the policy that sampled;
-penalties follow what was said before; greedy decoding samples from nothing, and engines report logprobs at temperature
-1 for it. Answers sampled so are distilled like any other (those terms compare whole distributions and know no μ), but
+penalties follow what was said before; a schema rules tokens out as a filter does; greedy decoding samples from nothing,
+and engines report logprobs at temperature 1 for it. Answers sampled so are distilled like any other (those terms compare whole distributions and know no μ), but
 no term with a ratio takes them.
 """
 
@@ -30,7 +30,8 @@ def reshaped(sampling: Sampling) -> str:
     """
     names = _PENALTIES if greedy(sampling) else _FILTERS + _PENALTIES
     active = [name for name in names if getattr(sampling, name) != getattr(_NEUTRAL, name)]
-    return " and ".join(f"{name} {getattr(sampling, name):g}" for name in active)
+    told = [f"{name} {getattr(sampling, name):g}" for name in active]
+    return " and ".join([*told, "a JSON schema"] if sampling.json_schema else told)
 
 
 def no_ratio(sampling: Sampling) -> str:

@@ -114,8 +114,13 @@ class LoggedEngine:
             await self._event(response, logged, self._prompter.tokenizer.encode("Well, it")[:3], None)
             return
         ids = self._prompter.tokenizer.encode(said)
-        for token in ids:
-            await self._event(response, logged, [token], None)
+        stops = logged.sampling.get("stop") or []
+        for end, token in enumerate(ids, start=1):
+            text = self._prompter.tokenizer.decode(ids[:end])
+            matched = next((stop for stop in stops if stop in text), None)
+            await self._event(response, logged, [token], {"type": "stop", "matched": matched} if matched else None)
+            if matched:
+                return
         await self._event(response, logged, [self._prompter.stop_ids[0]], {"type": "stop", "matched": 0})
 
     async def _event(self, response: web.StreamResponse, logged: Logged, ids: list[int], finish: Any) -> None:

@@ -21,6 +21,7 @@ def test_a_temperature_alone_leaves_a_ratio(plain: dict[str, Any]) -> None:
         ({"min_p": 0.05}, "min_p 0.05"),
         ({"frequency_penalty": -0.5}, "frequency_penalty -0.5"),
         ({"repetition_penalty": 1.1, "top_p": 0.5}, "top_p 0.5 and repetition_penalty 1.1"),
+        ({"json_schema": '{"type":"object"}'}, "a JSON schema"),
     ],
     ids=str,
 )
