@@ -229,6 +229,7 @@ class AnswerParser:
                 self._release_call()
             self.done = True
         elif state == _HELD and kind != _THINK_CLOSE:
+            self._irregular = self._irregular or kind == _THINK_OPEN  # a mark of its own to some, text to others
             self._waiting.append(token)
         elif kind == _THINK_OPEN and state in (_START, _REASONING):  # renderers ignores a second one, too
             self._state = _REASONING

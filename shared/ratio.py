@@ -1,10 +1,10 @@
 """Whether an answer's logprobs can be set against the policy's own: the condition for an importance ratio.
 
 The ratio π/μ of a sampled token needs both sides over the same tokens. A trainer repeats a temperature exactly. Filters
-(top-k, top-p, min-p) leave tokens out that the policy has, so that π/μ stays below 1 even for the policy that sampled;
-penalties follow what was said before; a schema rules tokens out as a filter does; greedy decoding samples from nothing,
-and engines report logprobs at temperature 1 for it. Answers sampled so are distilled like any other (those terms compare whole distributions and know no μ), but
-no term with a ratio takes them.
+(top-k, top-p, min-p) leave tokens out that the policy has, so that π/μ stays below 1 even for the policy that sampled,
+and a schema does the same; penalties follow what was said before; greedy decoding samples from nothing, and engines
+report logprobs at temperature 1 for it. Answers sampled so are distilled like any other (those terms compare whole
+distributions and know no μ), but no term with a ratio takes them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shared.answer import Answer
@@ -188,6 +188,7 @@ _PIECES = [
 @pytest.mark.parametrize("name", ["qwen3", "qwen3.5", "qwen3-vl"])
 @pytest.mark.parametrize("thinking", [False, True])
 @settings(max_examples=150, deadline=None)
+@example("<tool_call><think></think>")
 @given(st.lists(st.sampled_from(_PIECES), max_size=10).map("".join))
 def test_two_readers_agree_on_any_answer(name: str, thinking: bool, text: str) -> None:
     asked = chat(user(), tools=[READ, WRITE])
