@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -38,17 +38,18 @@ class Guard:
     """Lets in who has the key; everybody else gets a 401 before anything of the request is read.
 
     Chat requests go straight to their route: each layer between would be called again for every event of a stream.
+    The scope tells them whose they are: `client_key` is the place of the key in the settings.
     """
 
-    def __init__(self, app: ASGIApp, key: str, chat: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str], chat: ASGIApp) -> None:
         self._app = app
-        self._key = key
+        self._keys = keys
         self._chat = chat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                authorize(read_headers(scope), self._key)
+                scope["client_key"] = authorize(read_headers(scope), self._keys)
             except Unauthorized as error:
                 await dialect_response(scope["path"], error)(scope, receive, send)
                 return
@@ -73,7 +74,7 @@ def create_app(service: Service) -> Starlette:
     app = Starlette(
         routes=_routes(service, chat),
         lifespan=lifespan,
-        middleware=[Middleware(Guard, key=service.settings.api_key, chat=chat)],
+        middleware=[Middleware(Guard, keys=service.settings.api_keys, chat=chat)],
         exception_handlers={
             OpenClawRLError: _failed,
             HTTPException: _refused,

@@ -1,9 +1,9 @@
-"""Who may ask: one key, as a bearer token or `x-api-key`, compared in constant time."""
+"""Who may ask: a key, as a bearer token or `x-api-key`, compared in constant time."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shared.errors import ConfigError, Unauthorized
 from shared.process import is_loopback
@@ -11,18 +11,21 @@ from shared.process import is_loopback
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 
 
-def authorize(headers: Mapping[str, str], key: str) -> None:
-    """Raise `Unauthorized` unless the lower-case `headers` carry `key`; an empty key lets everybody in (loopback
-    only).
+def authorize(headers: Mapping[str, str], keys: Sequence[str]) -> int:
+    """Which of `keys` the lower-case `headers` carry; 0 where there are none, which lets everybody in (loopback only).
+    Raises `Unauthorized`.
     """
-    if not key:
-        return
+    if not keys:
+        return 0
     scheme, _, token = headers.get("authorization", "").partition(" ")
     given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
     if not given:
         raise Unauthorized("No API key was sent: put it in the header 'Authorization: Bearer KEY'.")
-    if not hmac.compare_digest(given.encode(), key.encode()):
+    sent = given.encode()
+    found = [index for index, key in enumerate(keys) if hmac.compare_digest(sent, key.encode())]
+    if not found:
         raise Unauthorized("The API key is wrong; `openclaw-rl serve` prints the right one when it starts.")
+    return found[0]
 
 
 def check_binding(host: str, key: str) -> None:

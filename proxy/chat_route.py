@@ -47,9 +47,10 @@ class ChatRoute:
             service.metrics.requests.labels(error.status).inc()
             await _refuse_upload(error, receive, send)
             return
-        exchange = Exchange(service, headers, send)
+        exchange = Exchange(service, headers, send, scope.get("client_key", 0))
         work = asyncio.create_task(exchange.run(data), name="chat")
         gone = asyncio.create_task(_disconnect(receive), name="chat client")
+        exchange.work = work
         service.answering.add(work)
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -64,21 +65,27 @@ class ChatRoute:
 
 
 class Exchange:
-    """One chat request and its response. `cause` says why it was cancelled, if it was."""
+    """One chat request and its response. `cause` says why it was cancelled, if it was; `work` is the task it runs in.
+    `key` is the place of the client's key in the settings.
+    """
 
-    def __init__(self, service: Service, headers: Mapping[str, str], send: Send) -> None:
+    def __init__(self, service: Service, headers: Mapping[str, str], send: Send, key: int) -> None:
         self._service = service
         self._headers = headers
         self._send = send
+        self._limit = service.limits.of(key)
+        self.work: asyncio.Task[None] | None = None
         self._stream: EventStream | None = None
         self._told: dict[str, str] = {}
+        self._responded = False
         self.cause = ""
 
     async def run(self, data: bytes) -> None:
         """Answer the request, whatever happens; ends only by returning or by cancellation."""
         status = 499  # nginx's word for a client that left
         try:
-            await self._answer(data)
+            async with self._limit.place():
+                await self._answer(data)
             status = 200
         except OpenClawRLError as error:
             told = to_request_error(error)
@@ -153,7 +160,13 @@ class Exchange:
             pieces = [piece async for piece in side_by_side(turns, self._complete)]
             found = {piece.index: piece.finished[1] for piece in pieces if piece.finished is not None}
             answers = [found[index] for index in range(len(turns))]
-        await _respond(json_response(_completion(turns, answers), headers=self._told), self._send)
+        response = json_response(_completion(turns, answers), headers=self._told)
+        self._responded = True
+        try:
+            async with asyncio.timeout(self._service.settings.slow_client_seconds):
+                await _respond(response, self._send)
+        except TimeoutError as error:
+            raise ConnectionError("the client did not read its answer") from error
 
     async def _several(self, turns: Sequence[ChatTurn], stream: EventStream) -> None:
         """Stream several answers, chunk by chunk as they come."""
@@ -189,7 +202,7 @@ class Exchange:
         stream = self._stream = EventStream(self._send, _raw(self._told), hold=hold)
         writer: ChunkWriter | None = None
         told = 0  # tokens whose logprobs have been sent
-        pulse.add(stream)
+        pulse.add(stream, self._cut)
         try:
             if len(turns) > 1:
                 await self._several(turns, stream)
@@ -228,8 +241,17 @@ class Exchange:
             await self._service.sessions.end(incoming.placement.session_id, "X-Session-Done")
         return finished
 
+    def _cut(self) -> None:
+        """End an answer that its client does not read, so that it holds neither a place nor the engine."""
+        self.cause = f"the client read nothing for {self._service.settings.slow_client_seconds:g} s"
+        log.info("an answer was cut: %s (slow_client_seconds)", self.cause)
+        if self.work is not None:
+            self.work.cancel()
+
     async def _tell(self, error: RequestError) -> None:
         with contextlib.suppress(OSError):
+            if self._responded:
+                return
             if self._stream is not None and self._stream.started:
                 self._stream.hold = False
                 await self._stream.end(error_event(error))

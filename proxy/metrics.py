@@ -45,6 +45,7 @@ class Metrics:
         self.gap = histogram("token_gap", "Between two events of one stream")
         self.commit = histogram("journal_commit", "Committing a turn to the journal")
         self.active = Gauge("openclaw_rl_active_answers", "Answers being generated", registry=self.registry)
+        self.waiting = Gauge("openclaw_rl_waiting_requests", "Requests that wait for a place", registry=self.registry)
         self.audits = Gauge(
             "openclaw_rl_audited_turns",
             "Turns that an audit looked at, by verdict (only aligned and misaligned ones were compared)",

@@ -12,6 +12,7 @@ from proxy.conversation import Conversations
 from proxy.dialects.route import Dialects
 from proxy.engine_watch import EngineWatch
 from proxy.incoming import Incoming, Reader
+from proxy.limits import KeyLimits
 from proxy.metrics import Metrics
 from proxy.recorder import Recorder
 from proxy.sessions import SessionKeeper
@@ -49,8 +50,10 @@ class Service:
         self.watch = EngineWatch(engine, settings.context_length)
         self.reader = Reader(settings, prompter, self.conversations, self.watch)
         self.tools = ToolChooser(engine, prompter, self.reader)
-        self.pulse = Pulse(self.watch)
-        self.dialects = Dialects(settings.dialect_concurrency)
+        self.pulse = Pulse(self.watch, settings.slow_client_seconds)
+        self.limits = KeyLimits(settings.key_concurrency, settings.queue_seconds, settings.queue_length)
+        self.dialects = Dialects(settings.dialect_concurrency, settings.queue_seconds, settings.queue_length)
+        self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
         self.versions = Versions(engine, self.watch, journal, settings.model_name)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()

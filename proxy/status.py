@@ -57,6 +57,7 @@ async def status_report(service: Service) -> dict[str, Any]:
         "capture": service.settings.capture,
         "processes": _processes(service, processes),
         "active": len(service.answering),
+        "limits": {"keys": service.limits.figures(), "dialects": service.dialects.limit.figures()},
         **readiness(service),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.types import Send
 
@@ -19,16 +19,18 @@ class EventStream:
     """Sends server-sent events. The status leaves with the first one, so until then the answer can still become an
     error.
 
-    With `hold` nothing leaves before `end`, which sends everything at once.
+    With `hold` nothing leaves before `end`, which sends everything at once. A client that does not read makes `write`
+    wait, and so the engine: nothing piles up here.
     """
 
-    __slots__ = ("_headers", "_held", "_last", "_send", "hold", "started")
+    __slots__ = ("_headers", "_held", "_last", "_send", "_sending", "hold", "started")
 
     def __init__(self, send: Send, headers: Iterable[tuple[bytes, bytes]], *, hold: bool = False) -> None:
         self._send = send
         self._headers = [*HEADERS, *headers]
         self._held: list[bytes] = []
         self._last = time.monotonic()
+        self._sending = False
         self.hold = hold
         self.started = False
 
@@ -39,7 +41,9 @@ class EventStream:
             return
         await self._begin()
         self._last = time.monotonic()
+        self._sending = True
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._sending = False
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last events and close the response."""
@@ -48,8 +52,12 @@ class EventStream:
 
     async def pulse(self, current: float) -> None:
         """Send a comment if nothing has left for a while; the status too, after a long wait for the first token."""
-        if not self.hold and current - self._last >= PING_SECONDS:
+        if not self.hold and not self._sending and current - self._last >= PING_SECONDS:
             await self.write(PING)
+
+    def unread(self, current: float) -> float:
+        """Seconds for which the client has taken nothing of what is being sent."""
+        return current - self._last if self._sending else 0.0
 
     async def _begin(self) -> None:
         if not self.started:
@@ -58,22 +66,23 @@ class EventStream:
 
 
 class Pulse:
-    """One task that keeps all streams of a process from looking dead.
+    """One task that keeps all streams of a process from looking dead, and cuts those that nobody reads.
 
     While the engine is away, a stream that has not begun stays silent: its answer may still become a 503.
     """
 
-    def __init__(self, watch: EngineWatch) -> None:
+    def __init__(self, watch: EngineWatch, slow_seconds: float) -> None:
         self._watch = watch
-        self._streams: set[EventStream] = set()
+        self._slow_seconds = slow_seconds
+        self._streams: dict[EventStream, Callable[[], None]] = {}
 
-    def add(self, stream: EventStream) -> None:
-        """Watch a stream until `discard`."""
-        self._streams.add(stream)
+    def add(self, stream: EventStream, cut: Callable[[], None]) -> None:
+        """Watch a stream until `discard`; `cut` is called when its client has read nothing for too long."""
+        self._streams[stream] = cut
 
     def discard(self, stream: EventStream) -> None:
         """The stream has ended."""
-        self._streams.discard(stream)
+        self._streams.pop(stream, None)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -81,8 +90,14 @@ class Pulse:
             await asyncio.sleep(PULSE_SECONDS)
             current = time.monotonic()
             for stream in list(self._streams):
-                if stream in self._streams and (stream.started or self._watch.ready):
-                    try:
-                        await asyncio.wait_for(stream.pulse(current), 1.0)
-                    except (OSError, TimeoutError):
-                        self._streams.discard(stream)  # a reader that is gone or stuck needs no comments
+                if stream not in self._streams or not (stream.started or self._watch.ready):
+                    continue
+                if stream.unread(current) >= self._slow_seconds:
+                    self._streams.pop(stream)()
+                    continue
+                try:
+                    await asyncio.wait_for(stream.pulse(current), 1.0)
+                except TimeoutError:
+                    continue  # its reader is stuck: no more comments, and in the end it is cut
+                except OSError:
+                    self.discard(stream)  # its reader is gone

@@ -52,14 +52,21 @@ class Settings(BaseSettings):
     api_key: str = Field(
         "", description="Key clients send as a bearer token; made and kept in the data folder by `serve` if empty"
     )
+    more_api_keys: str = Field("", description="Keys of further clients, comma-separated; limits are for each key")
     model_name: str = Field(
         "policy", min_length=1, description="Model name that clients ask for; NAME@N asks for version N"
     )
     max_body_bytes: int = Field(32 << 20, ge=1024, description="Largest request body")
     max_output_tokens: int = Field(1024, ge=1, description="Answer length when the client names none")
     request_timeout: float = Field(600.0, gt=0, description="Seconds one answer may take")
+    key_concurrency: int = Field(256, ge=1, description="Requests answered at a time for one API key; more wait")
     dialect_concurrency: int = Field(
-        64, ge=1, description="Answers under way in dialects other than chat; more are told to come back"
+        64, ge=1, description="Requests answered at a time in dialects other than chat; more wait"
+    )
+    queue_seconds: float = Field(30.0, ge=0, description="Seconds a request may wait for its turn; then 429 or 503")
+    queue_length: int = Field(1024, ge=0, description="Requests that may wait at a time, for each limit")
+    slow_client_seconds: float = Field(
+        60.0, gt=0, description="Seconds a client may leave a stream unread before its answer is cut"
     )
     session_idle_seconds: float = Field(
         3600.0, gt=0, description="Time without a main turn or feedback after which an episode ends"
@@ -169,7 +176,7 @@ class Settings(BaseSettings):
             raise ValueError("PostgreSQL is not in this version; name a file for SQLite")
         return value
 
-    @field_validator("api_key", mode="after")
+    @field_validator("api_key", "more_api_keys", mode="after")
     @classmethod
     def _key(cls, value: str) -> str:
         if not value.isascii() or any(character.isspace() for character in value):
@@ -202,6 +209,11 @@ class Settings(BaseSettings):
     @classmethod
     def _level(cls, value: object) -> object:
         return aliases.level(str(value))
+
+    @property
+    def api_keys(self) -> list[str]:
+        """Every key that lets a client in, the first being `api_key`; none lets everybody in."""
+        return [key for key in (self.api_key, *self.more_api_keys.split(",")) if key]
 
     @property
     def journal_path(self) -> str:

@@ -12,7 +12,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 from starlette.responses import Response
@@ -23,7 +23,8 @@ from proxy.dialects.errors import dialect_response
 from proxy.dialects.identity import CHAT_HEADER, MARK_HEADER
 from proxy.dialects.process import AdapterProcess
 from proxy.failures import UpstreamFailed
-from shared.errors import Overloaded, RequestError, TooLarge
+from proxy.limits import Limit
+from shared.errors import RequestError, TooLarge
 
 if TYPE_CHECKING:
     from proxy.service import Service
@@ -45,10 +46,9 @@ _DISCARD_BYTES = 256 << 20
 class Dialects:
     """The adapter process, its limit, and the mark that tells its requests from others."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, places: int, wait_seconds: float, longest_line: int) -> None:
         self.process = AdapterProcess()
-        self.active = 0
-        self._most = most
+        self.limit = Limit(places, wait_seconds, longest_line, name="dialect_concurrency", per_key=False)
         self._secret = secrets.token_hex(16)
 
     def of(self, headers: Mapping[str, str]) -> str:
@@ -59,20 +59,6 @@ class Dialects:
     def mark(self, name: str) -> str:
         """The mark of a dialect."""
         return f"{self._secret} {name}"
-
-    @contextlib.contextmanager
-    def place(self) -> Any:
-        """A place among the requests under way. Raises `Overloaded` when all are taken."""
-        if self.active >= self._most:
-            raise Overloaded(
-                f"{self._most} requests of this kind are being answered (dialect_concurrency); try again.",
-                retry_after=1.0,
-            )
-        self.active += 1
-        try:
-            yield
-        finally:
-            self.active -= 1
 
 
 class DialectRoute:
@@ -112,7 +98,7 @@ class DialectRoute:
     async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send) -> None:
         status, begun = 499, False
         try:
-            with self._dialects.place():
+            async with self._dialects.limit.place():
                 session = await self._dialects.process.session()
                 async with session.post("http://adapter" + self._path, data=data, headers=headers) as response:
                     raw = [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in _HOP]

@@ -109,7 +109,8 @@ def test_more_requests_than_the_limit_are_told_to_come_back(captured: Captured) 
             stream.__exit__(None, None, None)
     for _ in range(4):
         captured.engine.wait_for_hang_up()
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["error"]["type"] == "overloaded_error"
     assert chatting.status_code == 200
 

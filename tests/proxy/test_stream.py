@@ -70,9 +70,9 @@ async def test_a_stream_that_waits_gets_comments_unless_it_may_still_become_an_e
     streams = [EventStream(kept, []) for kept in (waiting, begun, gone)]
     await streams[1].write(b"one")
     begun.something.clear()
-    pulse = Pulse(Watch(ready))  # type: ignore[arg-type]
+    pulse = Pulse(Watch(ready), 60.0)  # type: ignore[arg-type]
     for stream in streams:
-        pulse.add(stream)
+        pulse.add(stream, lambda: None)
     task = asyncio.create_task(pulse.run())
     try:
         await asyncio.wait_for(begun.something.wait(), 5)
