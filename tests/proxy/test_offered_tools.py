@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from proxy.offered import OfferedCalls
 from proxy.tool_choice import draw
+from shared.answer import Answer, Delta
+from shared.normalize import ChatInput
+from shared.rendering import Prompter
 from tests.fixtures.openclaw import TOOLS, tool
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import scripted_service
+from tests.shared.tiny_tokenizers import family_folder
 
 HELLO = [{"role": "user", "content": "Look into notes.txt"}]
 INVENTED = '<tool_call>\n{"name": "cat_file", "arguments": {"path": "notes.txt"}}\n</tool_call>'
@@ -95,6 +100,48 @@ async def test_an_invented_call_that_is_cut_off_stays_cut_off_by_a_scripted_engi
     half = INVENTED.partition("notes")[0]
     for told in await ask(half, policy_folder, tmp_path, cut=True):
         assert (told["calls"], told["finish"], told["content"]) == ([], "length", half)
+
+
+XML = """<tool_call>
+<function=cat_file>
+<parameter=path>
+notes.txt
+</parameter>
+<parameter=lines>
+2
+</parameter>
+</function>
+</tool_call>"""
+XML_OFFERED = "<tool_call>\n<function=read>\n<parameter=path>\nnotes.txt\n</parameter>\n</function>\n</tool_call>"
+
+
+@pytest.mark.parametrize("says", [XML, f"{XML}\n{XML_OFFERED}", f"Now:\n{XML_OFFERED}\n{XML}"])
+def test_a_family_that_writes_calls_in_xml_gets_its_inventions_back_in_xml(says: str) -> None:
+    for size in (1, 7, 400):
+        told, answer = heard(says, size)
+        assert told == answer.content == says.replace(XML_OFFERED, "").strip().replace("\n\n", "\n")
+        assert [call.name for call in answer.tool_calls] == ["read"] * says.count("=read>")
+
+
+def test_an_xml_call_that_is_cut_off_keeps_its_whole_parameters() -> None:
+    told, answer = heard(XML.partition("2\n")[0], 5, cut=True)
+    assert told == answer.content == XML.partition("<parameter=lines")[0]
+    assert answer.finish_reason == "length"
+
+
+def heard(says: str, size: int, *, cut: bool = False) -> tuple[str, Answer]:
+    """What a client of Qwen3.5 hears of an answer that comes in pieces, and the answer as it is recorded."""
+    prompter = Prompter(family_folder("qwen3.5"))
+    chat = ChatInput(messages=HELLO, tools=TOOLS)
+    parser = prompter.parser(prompter.render(chat), chat)
+    offered = OfferedCalls(["read"], prompter.family.grammar)
+    ids = prompter.tokenizer.encode(says)
+    deltas: list[Delta] = []
+    for start in range(0, len(ids), size):
+        deltas += offered.deltas(parser.feed_many(ids[start : start + size]))
+    last, answer = parser.finish("length" if cut else "stop")
+    last, answer = offered.finish(last, answer)
+    return "".join(delta.text for delta in [*deltas, *last] if delta.kind == "content"), answer
 
 
 async def test_an_answer_without_inventions_has_nothing_to_tell_by_a_scripted_engine(
