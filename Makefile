@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 DIGEST := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(DIGEST)
 TORCH := $(shell grep '^torch==' constraints.txt)
+# What test-real drives beside the SGLang below has its environments in .cache/rigs too (tests/rigs/environments.py).
 # The real SGLang, for test-real only, in an environment of its own.
 SGLANG := .cache/rigs/sglang
 SGLANG_RIG := tests/rigs/sglang_cpu
 SGLANG_STAMP := $(SGLANG)/.installed-$(shell cksum < $(SGLANG_RIG)/requirements.txt | tr ' ' '-')
 
-.PHONY: setup run test demo lint format docs bench test-real clean
+.PHONY: setup run test demo lint format docs bench test-real rigs clean
 
 setup: $(STAMP)
 
@@ -37,8 +38,12 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90 -m 'not real' $(ARGS)
 
-test-real: setup $(SGLANG_STAMP)
-	$(BIN)/python -m pytest -m real $(ARGS)
+test-real: setup rigs $(SGLANG_STAMP)
+	$(BIN)/python -m pytest -m real -rs $(ARGS)
+
+# One that cannot be made is named here with the reason, and its tests are skipped with it.
+rigs: setup
+	$(BIN)/python -m tests.rigs.environments
 
 $(SGLANG_STAMP): | setup
 	test -x $(SGLANG)/bin/python || $(PYTHON) -m venv $(SGLANG)

@@ -3,9 +3,9 @@
 Two uses. Inside the proxy's family, the process that speaks the other dialects has LiteLLM's adapters call this
 provider with a `Call` in the context: it names the proxy, carries the client's headers and parameters on, and brings
 back what LiteLLM rewrites (errors, `Retry-After`, usage) or loses (headers, the matched stop string). In anybody's
-LiteLLM Proxy, `policy_llm` is the `custom_handler` of a `custom_provider_map` entry; `api_base` (or `POLICY_API_BASE`)
-is then our base URL and `api_key` (or `POLICY_API_KEY`) our key. Either way the tokens are captured beneath, in the
-proxy, and never pass through LiteLLM.
+LiteLLM Proxy, `policy_llm` is the `custom_handler` of a `custom_provider_map` entry and `policy_callback` one of its
+callbacks (`shared.litellm_deployment`); `api_base` (or `POLICY_API_BASE`) is then our base URL and `api_key` (or
+`POLICY_API_KEY`) our key. Either way the tokens are captured beneath, in the proxy, and never pass through LiteLLM.
 
 LiteLLM takes seconds to import and is imported on first use only.
 """
@@ -26,6 +26,7 @@ import httpx
 import msgspec
 
 from shared.errors import ConfigError
+from shared.litellm_deployment import LIVE, TOLD_PREFIX, callback, deployment, note, requested
 
 PROVIDER = "policy"
 CHAT_PATH = "/chat/completions"
@@ -33,9 +34,6 @@ COUNT_PATH = "/chat/completions/input_tokens"
 CONNECT_SECONDS = 10.0
 DEFAULT_TIMEOUT = 600.0
 
-_FORWARDED = ("x-session-id", "x-turn-type", "x-session-done", "x-rl-train", "x-stainless-retry-count", "traceparent")
-_FORWARDED_PREFIX = "x-openclaw-"
-TOLD_PREFIX = "x-openclaw-rl-"
 _PRIVATE = ("thinking_blocks", "provider_specific_fields", "cache_control")
 _NOT_OURS = frozenset(
     (
@@ -192,6 +190,8 @@ def provider() -> Any:
 def __getattr__(name: str) -> Any:
     if name == "policy_llm":
         return provider()
+    if name == "policy_callback":
+        return callback()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -213,6 +213,7 @@ class Request:
         self.call = call
         self._content = content
         self._blank = blank
+        self._held: list[dict[str, Any]] = []
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
@@ -232,8 +233,10 @@ class Request:
                 content["tools"] = [_ordered(tool) for tool in content["tools"]]
             content |= call.extra
         else:
-            url, headers = _deployment(kwargs)
-            content |= _requested(kwargs)
+            url, headers = deployment(kwargs)
+            content |= requested(kwargs)
+            if content["model"] == LIVE:
+                del content["model"]
         path = COUNT_PATH if call is not None and call.counting else CHAT_PATH
         seconds = kwargs.get("timeout")
         timeout = seconds if isinstance(seconds, httpx.Timeout) else httpx.Timeout(seconds or DEFAULT_TIMEOUT)
@@ -270,6 +273,8 @@ class Request:
         """Take note of a response's head. Raises `ProxyRefused` unless it begins an answer."""
         if self.call is not None:
             self.call.opened(response)
+        else:
+            note(response)
         if response.status_code != 200:
             raise ProxyRefused(_refusal(response))
 
@@ -301,11 +306,24 @@ class Request:
         if "error" in body:
             raise ProxyRefused(Refusal(_STATUS.get(body["error"].get("code"), 502), body["error"], None))
         choices = body.get("choices") or []
-        if self.call is not None:
-            self.call.take(body)
-        if all(_silent(choice) for choice in choices) and not body.get("usage"):
+        if self.call is None:
+            yield from self._ordered_end(body)
             return
-        yield importlib.import_module("litellm.types.utils").ModelResponseStream(**body)
+        self.call.take(body)
+        if body.get("usage") or not all(_silent(choice) for choice in choices):
+            yield _chunk(body)
+
+    def _ordered_end(self, body: dict[str, Any]) -> Iterator[Any]:
+        """LiteLLM reads no further than the finish reason and then counts tokens by itself, with another tokenizer: so
+        it is held back until the usage is told."""
+        choices = body.get("choices") or []
+        if body.get("usage"):
+            yield _chunk({**body, "choices": [_NO_DELTA]})
+            yield from map(_chunk, self._held)
+        elif any(choice.get("finish_reason") for choice in choices):
+            self._held.append(body)
+        elif not all(_silent(choice) for choice in choices):
+            yield _chunk(body)
 
 
 _STATUS = {"timeout": 504, "engine_unavailable": 503, "insufficient_storage": 507}  # of errors that end a stream
@@ -317,6 +335,13 @@ _COUNTED = {
     "choices": [{"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
 }
+
+
+_NO_DELTA: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": None}
+
+
+def _chunk(body: Mapping[str, Any]) -> Any:
+    return importlib.import_module("litellm.types.utils").ModelResponseStream(**body)
 
 
 def _silent(choice: Mapping[str, Any]) -> bool:
@@ -339,38 +364,6 @@ def _ordered(tool: Mapping[str, Any]) -> dict[str, Any]:
     if function.get("strict"):
         fields["strict"] = True
     return {"type": tool.get("type", "function"), "function": fields}
-
-
-def _deployment(kwargs: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """URL and headers where LiteLLM runs by itself: session headers of its own client are passed on."""
-    url = kwargs.get("api_base") or os.environ.get("POLICY_API_BASE", "")
-    if not url:
-        raise ConfigError(
-            f"the provider {PROVIDER!r} does not know where the policy is: set api_base in litellm_params, or "
-            "POLICY_API_BASE, to the base URL of openclaw-rl (http://127.0.0.1:30000/v1)"
-        )
-    settings = kwargs.get("litellm_params") or {}
-    received = (settings.get("proxy_server_request") or {}).get("headers") or {}
-    headers = {
-        name.lower(): str(value)
-        for name, value in {**received, **(kwargs.get("headers") or {})}.items()
-        if name.lower() in _FORWARDED or name.lower().startswith(_FORWARDED_PREFIX)
-    }
-    key = kwargs.get("api_key") or os.environ.get("POLICY_API_KEY", "")
-    if key:
-        headers["authorization"] = f"Bearer {key}"
-    return str(url), headers
-
-
-def _requested(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the body that a LiteLLM Proxy received and does not hand to providers, but that name a session."""
-    settings = kwargs.get("litellm_params") or {}
-    body = (settings.get("proxy_server_request") or {}).get("body") or {}
-    metadata = body.get("metadata")
-    kept = {name: body[name] for name in ("user", "session_id", "prompt_cache_key") if isinstance(body.get(name), str)}
-    if isinstance(metadata, Mapping):
-        kept["metadata"] = {name: value for name, value in metadata.items() if isinstance(value, str)}
-    return kept
 
 
 def _refusal(response: httpx.Response) -> Refusal:

@@ -1,0 +1,20 @@
+"""One service for the foreign programs of this folder, over an engine that keeps a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.engine_log import run_logged_engine
+from tests.processes import Engine, run_proxy
+from tests.real.conversations import Captured
+
+
+@pytest.fixture(scope="session")
+def captured(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
+    """A running proxy over a logged engine; use words of your own, so that conversations do not meet."""
+    with run_logged_engine(engine_server.url, engine_server.policy) as (url, engine):
+        logged = Engine(url, engine_server.port, engine_server.policy, engine_server.process, engine_server.log)
+        with run_proxy(logged, tmp_path_factory.mktemp("programs"), max_output_tokens=400) as proxy:
+            yield Captured(proxy, engine)

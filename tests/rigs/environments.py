@@ -1,0 +1,158 @@
+"""The environments of foreign programs, one a folder beside this file: what `make test-real` makes and the tests use.
+
+`python -m tests.rigs.environments` makes those that are missing or whose pins have changed, in `.cache/rigs/NAME`. One
+that cannot be made does not stop the others: why is written down, and the tests that need it are skipped with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.processes import ROOT
+
+PINS = Path(__file__).parent
+MADE = ROOT / ".cache" / "rigs"
+SECONDS = 1500.0
+REASON = "unavailable"
+
+
+class Unavailable(Exception):
+    """An environment could not be made; the message says why."""
+
+
+class Environment(NamedTuple):
+    """A foreign program's environment. `python`: the minor version of Python 3 that its pins are for, or 0 for a
+    Node program.
+    """
+
+    name: str
+    python: int = 11
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return MADE / self.name
+
+    @property
+    def files(self) -> list[Path]:
+        """Its pins."""
+        names = ("requirements.txt",) if self.python else ("package.json", "package-lock.json")
+        return [PINS / self.name / name for name in names]
+
+    @property
+    def stamp(self) -> Path:
+        """The file that says that it was made with these pins."""
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in self.files)).hexdigest()[:16]
+        return self.folder / f".installed-{digest}"
+
+    def make(self) -> None:
+        """Make it unless it is there. Raises `Unavailable`."""
+        if self.stamp.exists():
+            return
+        for old in self.folder.glob(".installed-*"):
+            old.unlink()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.python:
+            self._make_python()
+        else:
+            self._make_node()
+        (self.folder / REASON).unlink(missing_ok=True)
+        self.stamp.touch()
+
+    def _make_python(self) -> None:
+        python = self.folder / "bin" / "python"
+        if not python.exists():
+            _run([_find_python(self.python), "-m", "venv", str(self.folder)], self.folder)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+        # The list is complete: resolving it again would only find later versions of what it pins.
+        _run([*pip, "--no-deps", "-r", str(self.files[0])], self.folder)
+
+    def _make_node(self) -> None:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise Unavailable("npm is not installed")
+        for file in self.files:
+            shutil.copy(file, self.folder)
+        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], self.folder)
+
+
+ENVIRONMENTS = {
+    environment.name: environment
+    for environment in (
+        Environment("litellm_proxy"),
+        Environment("mini_swe_agent"),
+        Environment("openclaw", python=0),
+        Environment("terminus", python=12),
+    )
+}
+
+
+def environment(name: str) -> Path:
+    """The folder of the environment `name`; skips the test, saying why, where it is not there."""
+    wanted = ENVIRONMENTS[name]
+    if not wanted.stamp.exists():
+        told = wanted.folder / REASON
+        why = told.read_text() if told.exists() else "`make test-real` makes it"
+        pytest.skip(f"the environment {name} is not there: {why}")
+    return wanted.folder
+
+
+def clean_environment(folder: Path, **changes: str) -> dict[str, str]:
+    """The variables for a foreign program whose home is `folder`: none that name this project's Python or settings."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in hidden and not name.startswith(("OPENCLAW_", "PYTEST_"))
+    }
+    return {**kept, "HOME": str(folder), **changes}
+
+
+def main() -> int:
+    """Make all of them, or those named on the command line; says which cannot be made."""
+    for name in sys.argv[1:] or ENVIRONMENTS:
+        made = ENVIRONMENTS[name]
+        try:
+            made.make()
+        except Unavailable as error:
+            (made.folder / REASON).write_text(str(error))
+            print(f"{name}: not available, its tests will be skipped: {error}", file=sys.stderr)
+    return 0
+
+
+def _find_python(minor: int) -> str:
+    """A Python of this minor version. Raises `Unavailable`."""
+    name = f"python3.{minor}"
+    if sys.version_info[:2] == (3, minor):
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    given = os.environ.get(f"PYTHON3{minor}", "")
+    for candidate in (given, shutil.which(name), *sorted(map(str, pyenv.glob(f"3.{minor}.*/bin/{name}")))):
+        if not candidate:
+            continue
+        tried = subprocess.run([candidate, "-c", "import venv, ensurepip"], capture_output=True, check=False)
+        if tried.returncode == 0:
+            return candidate
+    raise Unavailable(f"no {name} with venv found; PYTHON3{minor}=PATH names one")
+
+
+def _run(command: list[str], folder: Path) -> None:
+    """Run an installer. Raises `Unavailable` with the end of what it said."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{' '.join(command[:4])}: {error}") from error
+    if done.returncode != 0:
+        raise Unavailable(f"{' '.join(command[:4])} failed: {done.stderr.strip()[-600:]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
