@@ -3,27 +3,33 @@
 A main turn belongs to the conversation that a person (or an environment) has with the policy and may be learned from. A
 side turn is a utility call around it: titles, summaries, heartbeats, scheduled jobs, sub-agents. Headers decide where a
 client sends them, the body otherwise; no header is ever needed. Without evidence of a utility call a request is main:
-one that nobody answers never trains anyway.
+one that nobody answers never trains anyway. Rules of the settings (`proxy.rules`) come before all of these.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from proxy import utility_prompts as prompts
+from proxy.claude_code import SUGGESTION, bare_system
 from proxy.openclaw import Speech, runtime_fields
 from shared.normalize import text_of
 from shared.records import Kind, Message
 
+OWN = "rule:"
+"""Stands before the names of rules of the settings where they are given as a reason."""
 
-class Evidence(msgspec.Struct, frozen=True):
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules look at: lower-case headers, canonical messages, whether tools are offered, and what OpenClaw's
     body tells.
 
-    `system` is all system text; `speeches` has one entry per user message, in order; `session_key` is OpenClaw's, from
-    header or `Runtime:` line ("" if neither).
+    `system` is all system text without what Claude Code puts before it, `closing` that of a system message that stands
+    last; `speeches` has one entry per user message, in order; `session_key` is OpenClaw's, from header or `Runtime:`
+    line ("" if neither); `subagent`: Claude Code says that a sub-agent asks. `max_tokens` is what the client asked for,
+    `None` where it named none.
     """
 
     headers: Mapping[str, str]
@@ -31,20 +37,59 @@ class Evidence(msgspec.Struct, frozen=True):
     has_tools: bool
     speeches: Sequence[Speech]
     session_key: str
+    closing: str = ""
+    subagent: bool = False
+    dialect: str = "chat"
+    model: str = ""
+    max_tokens: int | None = None
 
     @classmethod
     def of(
-        cls, headers: Mapping[str, str], messages: Sequence[Message], has_tools: bool, speeches: Sequence[Speech]
+        cls,
+        headers: Mapping[str, str],
+        messages: Sequence[Message],
+        has_tools: bool,
+        speeches: Sequence[Speech],
+        *,
+        dialect: str = "chat",
+        model: str = "",
+        max_tokens: int | None = None,
     ) -> Evidence:
         """The evidence in a chat request with these canonical messages."""
         system = "\n".join(text_of(message) for message in messages if message["role"] == "system").lstrip()
-        key = headers.get("x-openclaw-session-key") or runtime_fields(speeches).get("session", "")
-        return cls(headers, system, has_tools, speeches, key)
+        system, subagent = bare_system(system)
+        return cls(
+            headers=headers,
+            system=system,
+            has_tools=has_tools,
+            speeches=speeches,
+            session_key=headers.get("x-openclaw-session-key") or runtime_fields(speeches).get("session", ""),
+            closing=text_of(messages[-1]) if len(messages) > 1 and messages[-1]["role"] == "system" else "",
+            subagent=subagent,
+            dialect=dialect,
+            model=model,
+            max_tokens=max_tokens,
+        )
 
     @property
     def last_speech(self) -> Speech | None:
         """The last user message that is not floating context."""
         return next((speech for speech in reversed(self.speeches) if speech.speaker != "context"), None)
+
+    @property
+    def last_text(self) -> str:
+        """What the last user message says, or a system message that comes after it and asks for something."""
+        if self.closing and not self.has_tools:
+            return self.closing
+        return self.last_speech.text if self.last_speech is not None else ""
+
+    @property
+    def instructions(self) -> list[str]:
+        """Where utility prompts stand: the beginning of the system text, and of the only or last user message, long
+        ones at the end too.
+        """
+        last = self.last_text
+        return [self.system[:1500], last[:1500], last[1500:][-800:]]
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -61,41 +106,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
     kind: Kind
     reason: str
-
-
-_MAKE = r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make)"
-_LABEL = r"(?:title|headline|subject line|slug|short name|thread name|topic label|tags?\b)"
-_TALK = (
-    r"(?:conversation|chat|session|thread|discussion|message|dialogue|"
-    r"user'?s? (?:request|query|question|prompt|input))"
-)
-_BREVITY = (
-    r"(?:concise|short|brief|succinct|or (?:less|fewer)|max(?:imum)?\b|under \d+|no more than|at most|"
-    r"\b(?:\d+|one|two|three|four|five|six|ten)\b[\w\s,-]{0,12}words?)"
-)
-
-
-def _pattern(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
-
-
-_TITLE = _pattern(rf"\b{_MAKE}\b[^\n]{{0,80}}\b{_LABEL}")
-_NEAR_TITLE = (_pattern(_TALK), _pattern(_BREVITY))
-_TITLER = _pattern(
-    r"\A\W*you (?:are|act as|will act as) an? [\w\s-]{0,40}"
-    r"(?:title|headline|slug|tag)s?[\w\s-]{0,20}(?:generator|assistant|writer|bot|maker)",
-    r"\banaly[sz]e (?:if|whether) this message indicates a new (?:conversation )?topic\b",
-)
-_SUMMARY = _pattern(
-    rf"\A\W*you(?:r| are)\b[^\n.]{{0,80}}\bsummari[sz](?:e|ing|ation)\b[^\n.]{{0,60}}{_TALK}",
-    rf"\A\W*summari[sz]e\b[^\n.]{{0,60}}{_TALK}",
-    rf"\A\W*write\b[^\n.]{{0,40}}\b(?:summary|recap)\b[^\n.]{{0,40}}{_TALK}",
-)
-_TASK = _pattern(
-    rf"\A\W*(?:task:?\s+)?{_MAKE}\b[^\n]{{0,60}}"
-    rf"\b(?:tags?|follow-?up questions?|search quer(?:y|ies)|autocomplet\w+|emoji)\b[^\n]{{0,160}}{_TALK}"
-)
-_TRANSCRIPT = _pattern(r"<(?:conversation|chat_history|transcript|messages)>", r"^\s*(?:user|human)\s*:")
 
 
 def _header(name: str, *values: str) -> Callable[[Evidence], bool]:
@@ -119,46 +129,19 @@ def _is_subagent(evidence: Evidence) -> bool:
 
 
 def _is_slug(evidence: Evidence) -> bool:
-    return not evidence.has_tools and any("filename slug" in text for text in _instructions(evidence))
+    return not evidence.has_tools and any("filename slug" in text for text in evidence.instructions)
 
 
-def _is_title(evidence: Evidence) -> bool:
-    if evidence.has_tools:
-        return False
-    if _TITLER.search(evidence.system[:4000]):
-        return True
-    for text in _instructions(evidence):
-        found = _TITLE.search(text)
-        near = text[max(0, found.start() - 300) : found.end() + 300] if found else ""
-        if found and all(pattern.search(near) for pattern in _NEAR_TITLE):
-            return True
-    return False
+def _is_claude_subagent(evidence: Evidence) -> bool:
+    return evidence.subagent or bool(evidence.headers.get("x-claude-code-agent-id"))
 
 
-def _is_summary(evidence: Evidence) -> bool:
-    if evidence.has_tools:
-        return False
-    if _SUMMARY.search(evidence.system[:1000]):
-        return True
-    last = evidence.last_speech
-    if last is None or len(evidence.speeches) != 1:
-        return False
-    return bool(_SUMMARY.search(last.text[:1000]) and _TRANSCRIPT.search(last.text))
+def _is_probe(evidence: Evidence) -> bool:
+    return evidence.max_tokens == 1 and len(evidence.speeches) == 1 and not evidence.has_tools
 
 
-def _is_task(evidence: Evidence) -> bool:
-    return not evidence.has_tools and any(_TASK.search(text) for text in _instructions(evidence))
-
-
-def _instructions(evidence: Evidence) -> list[str]:
-    """Where utility prompts stand: the beginning of the system text, and of the only or last user message, long ones at
-    the end too.
-    """
-    last = evidence.last_speech
-    texts = [evidence.system[:1500]]
-    if last is not None:
-        texts += [last.text[:1500], last.text[1500:][-800:]]
-    return texts
+def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], bool]:
+    return lambda evidence: not evidence.has_tools and test(evidence)
 
 
 def _from_openclaw(evidence: Evidence) -> bool:
@@ -191,22 +174,87 @@ RULES: tuple[Rule, ...] = (
     Rule("openclaw-heartbeat", "side", "the last user text is OpenClaw's heartbeat", _speaker("heartbeat")),
     Rule("openclaw-cron", "side", "the last user text is a scheduled job's", _speaker("cron")),
     Rule("openclaw-subagent", "side", "a sub-agent's task opens the conversation", _is_subagent),
+    Rule("claude-code-subagent", "side", "a sub-agent of Claude Code", _is_claude_subagent),
+    Rule(
+        "claude-code-suggestion",
+        "side",
+        "Claude Code asks what its user may type next",
+        lambda evidence: evidence.last_text.startswith(SUGGESTION),
+    ),
+    Rule("probe", "side", "a single token is wanted: a test of key, quota or connection", _is_probe),
+    Rule(
+        "compaction",
+        "side",
+        "the program has the conversation condensed, as its context is full",
+        lambda evidence: prompts.asks_compaction(evidence.last_text),
+    ),
+    Rule(
+        "handover",
+        "side",
+        "an agent takes over from one whose context is full",
+        _without_tools(lambda evidence: prompts.hands_over(evidence.last_text)),
+    ),
+    Rule(
+        "away-recap",
+        "side",
+        "the program asks where things stand, for a person who was away",
+        lambda evidence: prompts.asks_recap(evidence.last_text),
+    ),
+    Rule(
+        "command-check",
+        "side",
+        "the program has a command judged, without tools",
+        _without_tools(lambda evidence: prompts.checks_command(evidence.system, evidence.last_text)),
+    ),
+    Rule(
+        "tool-helper",
+        "side",
+        "a tool asks the model itself: to read a page, to search",
+        lambda evidence: len(evidence.speeches) == 1 and prompts.helps_tool(evidence.system, evidence.last_text),
+    ),
     Rule("filename-slug", "side", "asks for a file name", _is_slug),
-    Rule("title", "side", "asks for a title of a conversation, without tools", _is_title),
-    Rule("summary", "side", "asks for a summary of a conversation, without tools", _is_summary),
-    Rule("chat-utility", "side", "asks for tags, follow-ups or the like of a conversation, without tools", _is_task),
+    Rule(
+        "commit-message",
+        "side",
+        "asks for a commit message, without tools",
+        _without_tools(lambda evidence: prompts.asks_commit_message(evidence.system)),
+    ),
+    Rule(
+        "title",
+        "side",
+        "asks for a title of a conversation, without tools",
+        _without_tools(lambda evidence: prompts.asks_title(evidence.system, evidence.instructions)),
+    ),
+    Rule(
+        "summary",
+        "side",
+        "asks for a summary of a conversation, without tools",
+        _without_tools(
+            lambda evidence: prompts.asks_summary(
+                evidence.system, evidence.last_text, alone=len(evidence.speeches) == 1
+            )
+        ),
+    ),
+    Rule(
+        "chat-utility",
+        "side",
+        "asks for tags, follow-ups or the like of a conversation, without tools",
+        _without_tools(lambda evidence: prompts.asks_side_task(evidence.instructions, evidence.last_text)),
+    ),
     Rule("openclaw-run", "main", "an agent run of OpenClaw, no sign of a utility call", _from_openclaw),
     Rule("tools", "main", "tools are offered, no sign of a utility call", lambda evidence: evidence.has_tools),
     Rule("chat", "main", "no sign of a utility call", lambda evidence: True),
 )
 
 
-def classify(evidence: Evidence) -> Verdict:
-    """What a request is; every request gets a verdict."""
-    rule = next(rule for rule in RULES if rule.test(evidence))
+def classify(evidence: Evidence, own: Sequence[Rule] = ()) -> Verdict:
+    """What a request is; every request gets a verdict. `own` are the rules of the settings: they come first."""
+    rule = next(rule for rule in (*own, *RULES) if rule.test(evidence))
     return Verdict(rule.kind, rule.name)
 
 
 def describe(reason: str) -> str:
     """The description of the rule called `reason` ("" if there is none)."""
+    if reason.startswith(OWN):
+        return f"your rule {reason.removeprefix(OWN)!r} in the settings (classification_rules)"
     return next((rule.description for rule in RULES if rule.name == reason), "")

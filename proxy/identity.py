@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from proxy.openclaw import Speech, runtime_fields
 from shared.errors import BadRequest
 from shared.records import new_id
@@ -13,6 +15,8 @@ from shared.records import new_id
 MAX_SESSION_ID = 256
 
 _FIELDS = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "threadId", "chat_id")
+_CLIENT_HEADERS = ("x-claude-code-session-id", "x-openwebui-chat-id", "session_id", "session-id", "conversation_id")
+"""Headers in which clients name a conversation for reasons of their own (Codex: `session_id`, later `session-id`)."""
 _SESSION_WORD = re.compile(r"(?:^|[^a-z])session[_:=-]+([A-Za-z0-9][\w:.-]{5,})", re.IGNORECASE)
 
 
@@ -22,12 +26,17 @@ def named_session(
     """The session id that a request names, and where it stood: `header`, `runtime` (OpenClaw's line) or `body`; else
     `None`.
 
-    `user` (OpenAI: an end user, not a session) counts only where it spells out a session. Raises `BadRequest` for an id
-    that the client itself gives as one and that is none (`fault`); elsewhere such an id is passed over.
+    `user` (OpenAI: an end user, not a session) and `metadata.user_id` (Anthropic: likewise) count only where they spell
+    out a session, as Claude Code does in the latter. Raises `BadRequest` for an id that the client itself gives us as
+    one and that is none (`fault`); elsewhere such an id is passed over.
     """
     header = headers.get("x-session-id", "").strip()
     if header:
         return check_session_id(header, "X-Session-Id"), "header"
+    for name in _CLIENT_HEADERS:
+        told = headers.get(name, "").strip()
+        if told and not fault(told):
+            return told, "header"
     runtime = runtime_fields(speeches).get("sessionId", "")
     if runtime and not fault(runtime):
         return runtime, "runtime"
@@ -38,10 +47,23 @@ def named_session(
             if isinstance(value, str) and value.strip():
                 return check_session_id(value, prefix + field), "body"
     for value in (metadata.get("user_id") if isinstance(metadata, dict) else None, body.get("user")):
-        found = _SESSION_WORD.search(value) if isinstance(value, str) else None
-        if found and not fault(found[1]):
-            return found[1], "body"
+        session = _spelled_out(value) if isinstance(value, str) else ""
+        if session and not fault(session):
+            return session, "body"
     return None
+
+
+def _spelled_out(value: str) -> str:
+    """The session in an end user's id: a field of a JSON object, or what follows the word; "" if there is none."""
+    if value.lstrip().startswith("{"):
+        try:
+            told = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            return ""
+        session = told.get("session_id") if isinstance(told, dict) else None
+        return session.strip() if isinstance(session, str) else ""
+    found = _SESSION_WORD.search(value)
+    return found[1] if found else ""
 
 
 def check_session_id(value: Any, where: str) -> str:

@@ -18,11 +18,13 @@ from proxy.identity import fresh_session, named_session
 from proxy.openclaw import Reaction, reactions
 from proxy.parameters import Parameters, read_model, read_parameters
 from proxy.response_format import check_schema
+from proxy.rules import own_rules
 from shared.errors import BadRequest, ContextLengthExceeded, EngineError
 from shared.normalize import ChatInput, normalize_chat
 from shared.records import new_id, now
 from shared.rendering import Prompt, Prompter
 from shared.settings import Settings
+from shared.turn_rules import parse_rules
 
 _NEVER = frozenset(("never", "no", "off", "false", "0"))
 
@@ -57,6 +59,7 @@ class Reader:
         self._prompter = prompter
         self._conversations = conversations
         self._watch = watch
+        self._rules = own_rules(parse_rules(settings.classification_rules))
 
     async def read(self, headers: Mapping[str, str], data: bytes, dialect: str = "chat") -> Incoming:
         """Read a chat request. Raises `RequestError`, `ContextLengthExceeded` or `JournalError`; nothing has been
@@ -73,7 +76,16 @@ class Reader:
         if prompt_length.may_exceed(size, self._limit):
             await asyncio.to_thread(prompt_length.refuse_if_too_long, chat, self._prompter, self._limit)
         chain = Chain(chat.messages)
-        verdict = classify(Evidence.of(headers, chat.messages, bool(body.get("tools")), chain.speeches))
+        evidence = Evidence.of(
+            headers,
+            chat.messages,
+            bool(body.get("tools")),
+            chain.speeches,
+            dialect=dialect,
+            model=parameters.model,
+            max_tokens=parameters.most_tokens,
+        )
+        verdict = classify(evidence, self._rules)
         prompt = await self._render(chat, thinking, size)
         parameters = self.fit(parameters, prompt.length)
         tracked = self._settings.capture and headers.get("x-rl-train", "").strip().lower() not in _NEVER

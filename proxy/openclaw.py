@@ -13,11 +13,13 @@ from typing import Literal
 
 import msgspec
 
+from proxy.claude_code import unwrap
 from shared.normalize import INTERNAL_CONTEXT, text_of
 from shared.records import Message
 
 Speaker = Literal["person", "context", "command", "heartbeat", "cron", "subagent", "announcement", "flush", "notice"]
 
+COMPACTED = "The conversation history before this point was compacted"
 _CONTEXT_END = "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
 _STAMP = re.compile(
     r"\A\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?(?: [A-Za-z0-9+:/_-]{1,32})?\] ?"
@@ -37,7 +39,7 @@ _OPENINGS: tuple[tuple[str, Speaker], ...] = (
     ("A subagent task", "announcement"),
     ("Pre-compaction memory flush.", "flush"),
     ("A new session was started via /new or /reset", "notice"),
-    ("The conversation history before this point was compacted", "notice"),
+    (COMPACTED, "notice"),
 )
 
 _LIKED = frozenset(["👍", "❤", "🔥", "👏", "🎉", "💯", "😍", "🥰", "🙏", "🤩", "✅", "🏆", "👌", "😁"])
@@ -71,6 +73,9 @@ def read_user(message: Message) -> Speech:
     text, blocks = _cut_context(whole)
     if blocks and not text.strip():
         return Speech("context", "")
+    text, wrapped = unwrap(text)
+    if wrapped:
+        return Speech(wrapped, text.strip())
     text, runtime = _cut_runtime(text)
     text = _STAMP.sub("", text, count=1)
     while line := _SYSTEM_LINE.match(text):

@@ -8,6 +8,7 @@ Names that users of other systems have in their scripts are mapped in `shared.al
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -22,6 +23,8 @@ from shared import aliases
 from shared.errors import ConfigError
 from shared.process import PARENT_VARIABLE
 from shared.trainer import Recipe
+from shared.turn_rules import SETTING as TURN_RULES
+from shared.turn_rules import parse_rules
 
 PREFIX = "OPENCLAW_RL_"
 FILE = "openclaw-rl.toml"
@@ -72,6 +75,11 @@ class Settings(BaseSettings):
         3600.0, gt=0, description="Time without a main turn or feedback after which an episode ends"
     )
     capture: bool = Field(True, description="Record turns; off serves only")
+    classification_rules: str = Field(
+        "",
+        description="Your own rules of what is a main or a side turn, tried before the built-in ones: "
+        "[[classification_rules]] tables in the file, a JSON list elsewhere (docs/classification.md)",
+    )
     thinking: bool = Field(False, description="Let the policy think before it answers, where its template can")
 
     # Where things are
@@ -181,6 +189,12 @@ class Settings(BaseSettings):
     def _key(cls, value: str) -> str:
         if not value.isascii() or any(character.isspace() for character in value):
             raise ValueError("a key is ASCII without blanks, so that it fits into an HTTP header")
+        return value
+
+    @field_validator("classification_rules", mode="after")
+    @classmethod
+    def _rules(cls, value: str) -> str:
+        parse_rules(value)
         return value
 
     @field_validator("device", mode="after")
@@ -348,7 +362,9 @@ def _read(path: Path, *, required: bool) -> dict[str, Any]:
     for key, value in keys.items():
         if key not in known:
             raise ConfigError(f"{path}: {key!r} is no setting{_meant(key, known)}; openclaw-rl doctor lists them all")
-        if isinstance(value, dict | list):
+        if key == TURN_RULES and isinstance(value, list):
+            keys[key] = json.dumps(value, ensure_ascii=False, default=str)
+        elif isinstance(value, dict | list):
             raise ConfigError(f"{path}: {key} holds a table or a list; write one value: {key} = …")
     return keys
 

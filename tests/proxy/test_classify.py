@@ -7,6 +7,7 @@ import pytest
 from proxy.chain import Chain
 from proxy.classify import RULES, Evidence, Verdict, classify, describe
 from shared.normalize import normalize_chat
+from tests.fixtures.clients import CALLS, Call
 from tests.fixtures.openclaw import CASES, TOOLS, Case, agent_run, floating, user
 
 
@@ -14,7 +15,8 @@ def taken(body: dict[str, Any], headers: dict[str, str] | None = None) -> Verdic
     """What a body is taken for."""
     chat = normalize_chat(body)
     speeches = Chain(chat.messages).speeches
-    return classify(Evidence.of(headers or {}, chat.messages, bool(body.get("tools")), speeches))
+    tools, most = bool(body.get("tools")), body.get("max_tokens")
+    return classify(Evidence.of(headers or {}, chat.messages, tools, speeches, max_tokens=most))
 
 
 def plain(*texts: str, system: str = "", tools: bool = False) -> dict[str, Any]:
@@ -33,6 +35,17 @@ def test_every_kind_of_openclaw_request_is_told_by_its_body_alone(case: Case) ->
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_headers_say_the_same_as_the_body(case: Case) -> None:
     assert taken(case.body, case.headers).kind == case.kind
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+def test_what_other_clients_send_is_told_by_named_rules(call: Call) -> None:
+    assert taken(call.body, call.headers) == Verdict(call.kind, call.reason)
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call.headers], ids=lambda call: call.name)
+def test_other_clients_need_no_headers_either(call: Call) -> None:
+    headers = {name: value for name, value in call.headers.items() if name == "x-claude-code-agent-id"}
+    assert taken(call.body, headers).kind == call.kind
 
 
 def test_headers_outrank_the_body() -> None:
@@ -82,6 +95,12 @@ def test_utility_prompts_of_other_clients_are_side(body: dict[str, Any]) -> None
         plain("make a session for the yoga class", "Done.", "great, now a concise message to the group"),
         plain("I keep a heartbeat monitor; what does 60 mean?"),
         plain("/etc/hosts is empty, why?"),
+        plain("Fix the bug", "Done.", "Give me a summary of the conversation so far.", tools=True),
+        plain("test"),
+        plain("How do I write git commit messages for big changes?"),
+        plain("How does a web page describe its content?"),
+        plain("Fix the bug", "Done.", "Hand off the work: who could take it?", tools=True),
+        plain("hello", system="You are a friend.\nYou are good at summarizing. Talk as in a chat."),
     ],
 )
 def test_what_a_person_asks_is_main(body: dict[str, Any]) -> None:

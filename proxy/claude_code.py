@@ -1,0 +1,70 @@
+"""What Claude Code wraps around the words of a conversation, taken off again.
+
+Claude Code (2.1) puts reminders of its own into user messages, tells of local commands and their output there, and
+speaks in the user's role itself after a compaction or an interruption. Works on texts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Wrapped = Literal["", "context", "command", "notice"]
+
+SUGGESTION = "[SUGGESTION MODE:"
+"""How the request begins by which it asks what its user may type next."""
+
+_NOISE = (
+    "system-reminder", "local-command-caveat", "local-command-stdout", "local-command-stderr",
+    "bash-input", "bash-stdout", "bash-stderr", "task-notification", "user-prompt-submit-hook",
+)  # fmt: skip
+_COMMAND = ("command-name", "command-message", "command-args")
+_INTERRUPTED = re.compile(r"\s*\[Request interrupted by user[^\]\n]{0,40}\]")
+_NOTICES = ("This session is being continued from a previous conversation", SUGGESTION)
+_BILLING = re.compile(r"\Ax-anthropic-billing-header:(?:\s*[\w.-]+=[^;\n]{0,80};)*\s*")
+_IDENTITY = re.compile(r"\AYou are (?:Claude Code|a Claude agent), [^.\n]{0,120}\.\s*")
+_NOTICE = "Continue from where you left off."
+
+
+def unwrap(text: str) -> tuple[str, Wrapped]:
+    """The text without the wrapping, and what the message is if it is not a person's: only wrapping (`context`), a
+    slash command with the prompt that it stands for (`command`), or words of the program itself (`notice`).
+    """
+    if text.startswith(_NOTICES):
+        return text, "notice"
+    if "<" not in text and "[Request" not in text and text.strip() != _NOTICE:
+        return text, ""
+    local = "<local-command-" in text
+    bare = _INTERRUPTED.sub("", _without(text, _NOISE))
+    if "<command-name>" in bare:
+        if not local:
+            return bare.strip(), "command"
+        bare = _without(bare, _COMMAND)
+    if bare == text and bare.strip() != _NOTICE:
+        return text, ""
+    bare = bare.strip()
+    if not bare:
+        return "", "context"
+    return bare, "notice" if bare == _NOTICE or bare.startswith(_NOTICES) else ""
+
+
+def bare_system(text: str) -> tuple[str, bool]:
+    """System text without what Claude Code puts before every one, and whether that says that a sub-agent asks."""
+    head = _BILLING.match(text)
+    if head is None:
+        return text, False
+    return _IDENTITY.sub("", text[head.end() :]), "cc_is_subagent=true" in head[0]
+
+
+def _without(text: str, tags: tuple[str, ...]) -> str:
+    """The text without the elements of these names."""
+    for tag in tags:
+        opening, closing = f"<{tag}>", f"</{tag}>"
+        kept: list[str] = []
+        position = 0
+        while (start := text.find(opening, position)) >= 0 and (end := text.find(closing, start)) >= 0:
+            kept.append(text[position:start])
+            position = end + len(closing)
+        if position:
+            text = "".join([*kept, text[position:]])
+    return text

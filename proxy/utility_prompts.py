@@ -1,0 +1,164 @@
+"""How requests are worded that are not part of a conversation but about it: titles, summaries, tags, probes.
+
+Searched only where such a request stands: at the beginning of the system text, and in the last user message. Words
+alone are weak evidence, so each pattern wants several at once: the label, what it is for, and how short it shall be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_MAKE = r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make|propose|summari[sz]e)"
+_LABEL = r"(?:title|headline|subject line|slug|short name|thread name|topic label|tags?\b)"
+_TALK = (
+    r"(?:conversation|chat|session|thread|discussion|message|dialogue|"
+    r"user'?s? (?:request|query|question|prompt|input))"
+)
+_BREVITY = (
+    r"(?:concise|short|brief|succinct|or (?:less|fewer)|max(?:imum)?\b|under \d+|no more than|at most|"
+    r"\b(?:\d+|one|two|three|four|five|six|ten)\b[\w\s,-]{0,12}words?)"
+)
+
+
+def _pattern(*alternatives: str) -> re.Pattern[str]:
+    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
+
+
+_TITLE = _pattern(
+    rf"\b{_MAKE}\b[^\n]{{0,80}}\b{_LABEL}",
+    r"\b(?:give|find)\b[^\n]{0,20}\b(?:conversation|chat)\b[^\n]{0,20}\ba name\b",
+    r"\ba name (?:for|of) (?:this|the) (?:conversation|chat)\b",
+)
+_NEAR_TITLE = (_pattern(_TALK), _pattern(_BREVITY))
+_TITLER = _pattern(
+    r"\A\W*you (?:are|act as|will act as) an? [\w\s-]{0,40}"
+    r"(?:title|headline|slug|tag)s?[\w\s-]{0,20}(?:generator|assistant|writer|bot|maker)",
+    r"\banaly[sz]e (?:if|whether) this message indicates a new (?:conversation )?topic\b",
+)
+_SUMMARY_SYSTEM = _pattern(
+    rf"\A\W*you(?:r| are)\b[^\n.]{{0,80}}\bsummari[sz](?:e|es|ing|ation)\b[^\n.]{{0,60}}{_TALK}",
+    rf"\A\W*(?:briefly\W{{1,4}})?summari[sz]e\b[^\n.]{{0,60}}{_TALK}",
+    rf"\A\W*write\b[^\n.]{{0,40}}\b(?:summary|recap)\b[^\n.]{{0,40}}{_TALK}",
+    r"\bsummari[sz]es? internal (?:chat )?history\b",
+)
+_SUMMARY = _pattern(
+    rf"\A\W*(?:briefly\W{{1,4}})?summari[sz]e\b[^\n.]{{0,60}}{_TALK}",
+    rf"\A\W*write\b[^\n.]{{0,40}}\b(?:summary|recap)\b[^\n.]{{0,40}}{_TALK}",
+)
+_TRANSCRIPT = _pattern(
+    r"<(?:conversation|chat_history|transcript|messages|session)>",
+    r"^[ \t]{0,8}(?:user|human)[ \t]{0,8}:",
+    r"^[ \t#*]{0,8}messages to summari[sz]e\b",
+)
+_ABOVE = _pattern(
+    rf"\A\W*{_MAKE}\b[^\n]{{0,40}}\bsummary of (?:the|this|our) (?:(?:chat|conversation|discussion|messages?)\W+above\b"
+    r"|above (?:chat|conversation|discussion|messages?)\b)",
+    r"\A\W*(?:distil+|condense|compress) the (?:above|previous|earlier) (?:chat|conversation|messages)\b",
+    r"\bextend the summary by taking into account the new messages\b",
+    r"\A\W*summari[sz]e the (?:discussion|conversation|chat)\b[^\n]{0,60}"
+    r"\b(?:prompt for future context|\d+ words or less)",
+)
+_COMPACTION = _pattern(
+    rf"\b(?:{_MAKE}|your task is to)\b[^\n]{{0,80}}\bsummary of (?:the|this|our) (?:entire |whole )?"
+    r"(?:conversation|chat|session|work)\b[^\n]{0,20}\b(?:so far|above|to date|until now)\b",
+    r"\bcontext checkpoint compaction\b",
+    r"\bhand(?:ing)? off your work to another (?:AI )?(?:agent|LLM|model)\b[\s\S]{0,200}\bsummary\b",
+    r"\bhandoff summary for another (?:AI |LLM )?(?:agent|LLM|model)?\b",
+    r"\bgenerate the <state_snapshot>",
+)
+_BY_PROGRAM = _pattern(
+    r"<(?:analysis|summary|state_snapshot)>",
+    r"\b(?:do not|don't|never|without) (?:call|use|invoke|calling|using)\b[^\n]{0,20}\btools?\b",
+    r"\btext only\b",
+    r"\banother (?:AI |LLM )?(?:agent|LLM|model)\b",
+)
+_HANDOFF = _pattern(
+    r"\A\W*you are picking up work from a previous (?:AI )?agent\b",
+    r"\A\W*the next agent has a few questions for you\b",
+)
+_TASK = _pattern(
+    rf"\A\W*(?:task:?\s+)?{_MAKE}\b[^\n]{{0,60}}"
+    rf"\b(?:tags?|follow-?up questions?|search quer(?:y|ies)|autocomplet\w+|emoji)\b[^\n]{{0,160}}{_TALK}",
+    r"\A\W*(?:task:?\s+)?you are an? autocompletion system\b",
+    r"\byour task is to (?:choose and return the correct tool|reflect the speaker'?s likely facial expression)",
+)
+_TASK_HEAD = _pattern(r"\A#{1,6} task:")
+_HISTORY = _pattern(r"<chat_history>", r"^#{1,6} chat history:")
+_CHECK = _pattern(
+    r"\bprocess (?:bash|shell) commands that an AI (?:coding )?agent wants to run\b",
+    r"\bextract any file paths that this command reads or modifies\b",
+    r"<policy_spec>",
+)
+_HELPER = _pattern(
+    r"\A\W*web ?page content:",
+    r"\A\W*you are an assistant for performing an? web search tool use\b",
+    r"\A\W*perform a web search for the query\b",
+)
+_COMMIT = _pattern(
+    r"\b(?:generates?|writes?)\b[^\n]{0,60}\bgit commit messages?\b[^\n]{0,80}\b(?:diffs?|changes)\b",
+)
+_AWAY = _pattern(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b[^\n]{0,40}\bin under \d+ words\b")
+
+
+def asks_title(system: str, instructions: Iterable[str]) -> bool:
+    """A title, a name or a label of a conversation is wanted."""
+    if _TITLER.search(system[:4000]):
+        return True
+    for text in instructions:
+        found = _TITLE.search(text)
+        near = text[max(0, found.start() - 300) : found.end() + 300] if found else ""
+        if found and all(pattern.search(near) for pattern in _NEAR_TITLE):
+            return True
+    return False
+
+
+def asks_summary(system: str, last: str, *, alone: bool) -> bool:
+    """A summary of a conversation is wanted: of one that is quoted (`last` is the only user message then), or of the
+    one above.
+    """
+    if _SUMMARY_SYSTEM.search(system[:1000]) or _ABOVE.search(last[:2000] + "\n" + last[-300:]):
+        return True
+    return alone and bool(_TRANSCRIPT.search(last)) and bool(_SUMMARY.search(last[:1000]) or _COMPACTION.search(last))
+
+
+def asks_compaction(last: str) -> bool:
+    """The program wants the conversation condensed; also where the tools of the conversation stay offered. A person who
+    asks for a summary does not tell how its markup has to look, or that no tools may be called.
+    """
+    text = last if len(last) <= 12_000 else last[:6000] + "\n" + last[-6000:]
+    if not any(word in text.lower() for word in ("summary", "compaction", "snapshot")):  # as nearly always
+        return False
+    return bool(_COMPACTION.search(text) and _BY_PROGRAM.search(text))
+
+
+def hands_over(last: str) -> bool:
+    """One agent asks another one what it did, or is asked, when the first one's context is full."""
+    return bool(_HANDOFF.search(last[:400]))
+
+
+def asks_side_task(instructions: Iterable[str], last: str) -> bool:
+    """Tags, follow-ups, search queries, completions and the like are wanted, of a conversation that is quoted."""
+    if any(_TASK.search(text) for text in instructions):
+        return True
+    return bool(_TASK_HEAD.search(last[:40]) and _HISTORY.search(last))
+
+
+def checks_command(system: str, last: str) -> bool:
+    """A command that an agent wants to run is to be judged."""
+    return bool(_CHECK.search(system[:4000]) or _CHECK.search(last[:4000]))
+
+
+def helps_tool(system: str, last: str) -> bool:
+    """A tool asks the model itself: to read a page, to search."""
+    return bool(_HELPER.search(last[:200]) or _HELPER.search(system[-400:]))
+
+
+def asks_commit_message(system: str) -> bool:
+    """A commit message for a change is wanted."""
+    return bool(_COMMIT.search(system[:1500]))
+
+
+def asks_recap(last: str) -> bool:
+    """A person who comes back wants to know where things stand; the program asks for them."""
+    return bool(_AWAY.search(last[:600]))
