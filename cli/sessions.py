@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -47,11 +48,18 @@ def _one(row: dict[str, Any]) -> None:
     for episode in row["episodes"]:
         if episode["ended"] is not None:
             out.print(f"episode {episode['episode']} ended {ago(episode['ended'])}: {episode['reason']}", markup=False)
-    shown = table("turn", "#episode", "kind", "taken so because", "status", "#tokens", "settled", "#score", "state")
-    for turn in row.get("turns", ()):
+    turns = row.get("turns", ())
+    numbers = {turn["turn_id"]: str(number) for number, turn in enumerate(turns, 1)}
+    shown = table(
+        "#", "turn", "#episode", "#after", "kind", "taken so because", "status", "#tokens", "settled", "#score", "state"
+    )
+    for turn in turns:
+        parent = turn["parent_turn_id"]
         shown.add_row(
+            numbers[turn["turn_id"]],
             turn["turn_id"],
             str(turn["episode"]),
+            numbers.get(parent, "other" if parent else "–"),
             turn["kind"],
             turn["kind_reason"],
             turn["status"],
@@ -61,3 +69,20 @@ def _one(row: dict[str, Any]) -> None:
             turn["state"],
         )
     out.print(shown)
+    for line in _parents(turns, numbers):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _parents(turns: Sequence[Mapping[str, Any]], numbers: Mapping[str, str]) -> Iterator[str]:
+    """Why turns continue none, or one that the list does not show."""
+    told: dict[str, list[str]] = {}
+    for turn in turns:
+        parent, reason = turn["parent_turn_id"], turn["parent_reason"]
+        if parent is None:
+            told.setdefault(f"no turn before it: {reason}", []).append(numbers[turn["turn_id"]])
+        elif parent not in numbers:
+            told.setdefault(f"after {parent} of another session", []).append(numbers[turn["turn_id"]])
+        elif reason:
+            told.setdefault(reason, []).append(numbers[turn["turn_id"]])
+    for reason, which in told.items():
+        yield f"{', '.join(which)}: {reason}"

@@ -40,7 +40,8 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
     yield f"Asked: {_clip(_asked(turn))}"
     yield f"Answered: {_clip(_answered(turn['answer']))}"
     if turn["parent_turn_id"]:
-        yield f"It continues {turn['parent_turn_id']}."
+        how = f" ({turn['parent_reason']})" if turn["parent_reason"] else ""
+        yield f"It continues {turn['parent_turn_id']}{how}."
     else:
         yield f"It continues no earlier turn: {turn['parent_reason'] or 'a conversation begins here'}."
     yield f"It was taken as {turn['kind']}: {describe(turn['kind_reason']) or turn['kind_reason']}."

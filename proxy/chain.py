@@ -1,20 +1,24 @@
 """A conversation as a chain of digests, so that a history is found again however a client rewrites it.
 
 The digest after each message covers all messages up to it. Left out, because clients add, drop or change them between
-two requests of one conversation: system messages, floating context, time stamps, the `Runtime:` line, empty answers. A
-run of assistant messages counts as one text without its white space, since some clients merge them.
+two requests of one conversation: system messages, floating context, time stamps, the `Runtime:` line, empty answers.
+Messages in a row by the assistant, or by the user, count as one text without its white space, since some clients merge
+them.
+
+A client that cuts its history short (compaction, a sliding window, old tool results cleared) changes every digest after
+the cut. What is left is known by its exchanges: an answer together with the user's message, or all the
+tool results, that it was given to.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proxy.openclaw import Speech, read_user
-from shared.canonical import message_key
+from proxy.openclaw import COMPACTED, Speech, read_user
+from shared.canonical import call_key, message_key
 from shared.normalize import text_of
 from shared.records import Message, Role
 
@@ -22,15 +26,29 @@ ROOT = bytes(16)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One message of a history: the chain's digest after it; who speaks, if it has the user's role; whether the chain
-    skips it.
+    """One message of a history: the chain's digest after it; the digest of its own (or of the run that it ends); who
+    speaks, if it has the user's role; whether the chain skips it.
     """
 
     key: bytes
+    part: bytes
     role: str
     skipped: bool
     text: str
     speech: Speech | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where in a history an answer of ours may end: after the step at `index`, at the digest `key`.
+
+    `answered`: an assistant's message stands there. Otherwise a request may have ended there whose answer was empty;
+    or, if `dropped`, one whose answer the client left out, and put a text in its stead.
+    """
+
+    index: int
+    key: bytes
+    answered: bool
+    dropped: bool
 
 
 class NextWords(msgspec.Struct, frozen=True):
@@ -48,9 +66,8 @@ class Chain:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._key = ROOT
-        self._base = ROOT  # the digest before the current run of assistant messages
-        self._texts: list[str] = []  # of that run
-        self._calls: list[dict[str, Any]] = []
+        self._base = ROOT  # the digest before the current run
+        self._run: _Run | None = None
         self.steps = [self._push(message) for message in messages]
 
     @property
@@ -63,25 +80,69 @@ class Chain:
         """The digest of the whole history: the same for a request and its retry."""
         return self._key
 
+    @property
+    def compacted(self) -> bool:
+        """Whether the history says that its beginning was replaced by a summary."""
+        return any(speech.speaker == "notice" and speech.text.startswith(COMPACTED) for speech in self.speeches)
+
+    @property
+    def from_openclaw(self) -> bool:
+        """Whether OpenClaw wrote it: it keeps every answer in its history, and what it adds there is not an answer to
+        one that is missing.
+        """
+        return any(speech.speaker == "context" or speech.runtime for speech in self.speeches)
+
     def answer_key(self, answer: Message) -> bytes:
         """The digest of the history with `answer` after it, as the next request of the conversation will show it."""
-        calls = [*self._calls, *(answer.get("tool_calls") or ())]
-        return self._run_key([*self._texts, text_of(answer)], calls) if calls or text_of(answer).strip() else self._key
+        run = self._answered(answer)
+        return self._key if run is None else _extend(self._base_of("assistant"), run.digest())
 
-    def answers(self) -> list[tuple[int, bytes]]:
-        """Index and digest of every place in the history that can be the end of an answer of ours, deepest first.
+    def exchange_key(self, answer: Message) -> bytes:
+        """The digest of the last exchange of the history with `answer` after it; empty if there is none."""
+        run = self._answered(answer)
+        return b"" if run is None else self._exchange(len(self.steps), run.digest())
 
-        Something has to follow it, or the request is no continuation. A user's or tool's message counts where no
-        assistant message comes next: the answer there may have been empty, and clients do not keep empty ones.
+    def exchange_at(self, index: int) -> bytes:
+        """The digest of the exchange that ends with the assistant's step at `index`; empty if nothing stands before
+        its answer.
         """
-        found: list[tuple[int, bytes]] = []
+        return self._exchange(index, self.steps[index].part)
+
+    def exchange_size(self, index: int) -> int:
+        """How many characters of text that exchange has."""
+        return sum(len(step.text) for step in (self.steps[index], *self._heard(index)))
+
+    def size(self, index: int) -> int:
+        """How many characters the history has up to the step at `index`, without what the chain skips."""
+        return sum(len(step.text) for step in self.steps[: index + 1] if not step.skipped)
+
+    def keys_before(self, index: int) -> set[bytes]:
+        """The digests that a request must have had for its answer to end at the assistant's step at `index`."""
+        found: set[bytes] = set()
+        for step in reversed(self.steps[:index]):
+            if step.skipped:
+                continue
+            found.add(step.key)
+            if step.role != "assistant":
+                break
+        return found
+
+    def places(self) -> list[Place]:
+        """Every place in the history that can be the end of an answer of ours, deepest first.
+
+        A user's or tool's message counts where another one comes next, and no assistant's: the answer there may have
+        been empty, and clients do not keep empty ones.
+        """
+        found: list[Place] = []
         following = ""
         for index in range(len(self.steps) - 1, -1, -1):
             step = self.steps[index]
             if step.skipped:
                 continue
-            if following and (step.role == "assistant" or following != "assistant"):
-                found.append((index, step.key))
+            answered = step.role == "assistant"
+            if answered or following in ("user", "tool"):
+                dropped = not answered and following == "user"
+                found.append(Place(index, step.key, answered, dropped))
             following = step.role
         return found
 
@@ -109,33 +170,95 @@ class Chain:
         role = message["role"]
         text = text_of(message)
         if role == "system":
-            return Step(self._key, role, True, text)
+            return Step(self._key, b"", role, True, text)
         if role == "assistant":
-            calls = message.get("tool_calls") or []
+            calls = message.get("tool_calls") or ()
             if not calls and not text.strip():
-                return Step(self._key, role, True, text)
-            self._texts.append(text)
-            self._calls += calls
-            self._key = self._run_key(self._texts, self._calls)
-            return Step(self._key, role, False, text)
-        speech = read_user(message) if role == "user" else None
-        if speech is not None:
+                return Step(self._key, b"", role, True, text)
+            return self._extend_run(role, text, map(call_key, calls), None)
+        if role == "user":
+            speech = read_user(message)
             if speech.speaker == "context":
-                return Step(self._key, role, True, "", speech)
-            text = speech.text
-        content = message["content"]
-        if not isinstance(content, str):
-            content = [{"type": "text", "text": text}, *(part for part in content if part["type"] != "text")]
-        else:
-            content = text
-        self._key = self._base = _extend(self._key, {"role": role, "content": content})
-        self._texts, self._calls = [], []
-        return Step(self._key, role, False, text, speech)
+                return Step(self._key, b"", role, True, "", speech)
+            parts = () if isinstance(message["content"], str) else message["content"]
+            images = (msgspec.json.encode(part, order="sorted") for part in parts if part["type"] != "text")
+            return self._extend_run(role, speech.text, map(_digest, images), speech)
+        part = message_key(message)
+        self._key = _extend(self._key, part)
+        self._run = None
+        return Step(self._key, part, role, False, text)
 
-    def _run_key(self, texts: Sequence[str], calls: Sequence[dict[str, Any]]) -> bytes:
-        squeezed = "".join("".join(texts).split())
-        return _extend(self._base, {"role": "assistant", "content": squeezed, "tool_calls": calls})
+    def _extend_run(self, role: str, text: str, others: Iterable[bytes], speech: Speech | None) -> Step:
+        self._base = self._base_of(role)
+        if self._run is None or self._run.role != role:
+            self._run = _Run(role)
+        self._run.add(text, others)
+        part = self._run.digest()
+        self._key = _extend(self._base, part)
+        return Step(self._key, part, role, False, text, speech)
+
+    def _base_of(self, role: str) -> bytes:
+        """The digest before the run that a message of this role joins or begins."""
+        return self._base if self._run is not None and self._run.role == role else self._key
+
+    def _answered(self, answer: Message) -> _Run | None:
+        """The run that an answer ends, `None` for an empty answer."""
+        calls = answer.get("tool_calls") or ()
+        text = text_of(answer)
+        if not calls and not text.strip():
+            return None
+        run = self._run.copy() if self._run is not None and self._run.role == "assistant" else _Run("assistant")
+        run.add(text, map(call_key, calls))
+        return run
+
+    def _exchange(self, index: int, answer: bytes) -> bytes:
+        parts = [
+            _digest("".join(step.text.split()).encode()) if step.role == "user" else step.part
+            for step in self._heard(index)
+        ]
+        return _digest(b"".join([answer, *parts])) if parts else b""
+
+    def _heard(self, index: int) -> list[Step]:
+        """What an answer that ends at or before the step at `index` was given to: the user's last message, or all tool
+        results.
+        """
+        found: list[Step] = []
+        for step in reversed(self.steps[:index]):
+            if step.skipped or (step.role == "assistant" and not found):
+                continue
+            if found and (step.role == "user" or step.role != found[0].role):
+                break
+            found.append(step)
+        return found
 
 
-def _extend(key: bytes, message: Message) -> bytes:
-    return hashlib.blake2b(key + message_key(message), digest_size=16).digest()
+class _Run:
+    """Messages in a row by one speaker: their texts without white space as one, and beside them the digests of calls or
+    images. Grows without reading what is there again: a history may be one long run.
+    """
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self._texts = hashlib.blake2b(role.encode(), digest_size=16)
+        self._others = hashlib.blake2b(digest_size=16)
+
+    def add(self, text: str, others: Iterable[bytes]) -> None:
+        self._texts.update("".join(text.split()).encode())
+        for other in others:
+            self._others.update(other)
+
+    def copy(self) -> _Run:
+        other = _Run(self.role)
+        other._texts, other._others = self._texts.copy(), self._others.copy()
+        return other
+
+    def digest(self) -> bytes:
+        return _extend(self._texts.digest(), self._others.digest())
+
+
+def _extend(key: bytes, part: bytes) -> bytes:
+    return _digest(key + part)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

@@ -259,6 +259,7 @@ class ChatTurn:
             timings=Timings(arrived=incoming.arrived, first_token=self._first_token, finished=finished),
             request_key=placement.request_key,
             answer_key=incoming.chain.answer_key(message),
+            exchange_key=incoming.chain.exchange_key(message),
             untrainable=untrainable,
         )
         recording = asyncio.ensure_future(self._recorder.record(turn))

@@ -8,6 +8,7 @@ either: most clients drop it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -46,6 +47,12 @@ def message_key(message: Message) -> bytes:
         content = content.strip()
     calls = [[call["name"], _comparable(_read(call["arguments"]))] for call in message.get("tool_calls") or ()]
     payload = msgspec.json.encode([message["role"], _comparable(content), calls], order="sorted")
+    return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def call_key(call: Mapping[str, Any]) -> bytes:
+    """16 bytes that are equal exactly for tool calls with the same name and parsed arguments."""
+    payload = msgspec.json.encode([call["name"], _comparable(_read(call["arguments"]))], order="sorted")
     return hashlib.blake2b(payload, digest_size=16).digest()
 
 

@@ -76,9 +76,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One model call: a request and the answer sampled for it.
 
     `messages` are the canonical messages of the request, `answer` the canonical assistant message. `logprobs` is as
-    long as `response_ids`. `parent_turn_id` is the turn whose answer this request continues, `None` at a root (then
-    `parent_reason` says why). `request_key` and `answer_key` are chain digests (see `proxy.conversation`) of the
-    history before and after the answer.
+    long as `response_ids`. `parent_turn_id` is the turn whose answer this request continues, `None` at a root;
+    `parent_reason` says why there is none, or how it was found if not by the whole history. `request_key` and
+    `answer_key` are chain digests (see `proxy.chain`) of the history before and after the answer, `exchange_key` of the
+    last exchange alone.
     """
 
     turn_id: str
@@ -104,6 +105,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     timings: Timings
     request_key: bytes = b""
     answer_key: bytes = b""
+    exchange_key: bytes = b""
     untrainable: str = ""
     """Why this turn must never be trained on ("" when it may be): forced answer, mismatch between ids and text,
     fallback model…

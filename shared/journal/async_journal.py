@@ -130,11 +130,14 @@ class AsyncJournal:
     async def sessions(self, limit: int = 50, offset: int = 0) -> list[SessionRow]:
         return await self._read(self.sync.sessions, limit, offset)
 
-    async def find_answers(self, keys: Sequence[bytes]) -> dict[bytes, list[TurnRef]]:
-        return await self._read(self.sync.find_answers, keys)
+    async def find_answers(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+        return await self._read(self.sync.find_answers, keys, session_id)
 
-    async def find_requests(self, key: bytes) -> list[TurnRef]:
-        return await self._read(self.sync.find_requests, key)
+    async def find_requests(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+        return await self._read(self.sync.find_requests, keys, session_id)
+
+    async def find_exchanges(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+        return await self._read(self.sync.find_exchanges, keys, session_id)
 
     async def last_main_turn(
         self, session_id: str, episode: int | None = None, before: float | None = None

@@ -209,7 +209,12 @@ CREATE INDEX audits_by_version ON audits (version, verdict);
 CREATE INDEX audits_compared ON audits (time) WHERE verdict IN ('aligned', 'misaligned');
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS)
+EXCHANGES = """
+ALTER TABLE turns ADD COLUMN exchange_key BLOB NOT NULL DEFAULT x'';
+CREATE INDEX turns_by_exchange ON turns (exchange_key) WHERE exchange_key != x'';
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS, EXCHANGES)
 
 
 def migrate(connection: sqlite3.Connection, path: str, migrations: tuple[str, ...] = MIGRATIONS) -> None:

@@ -41,6 +41,7 @@ class TurnSummary(msgspec.Struct, frozen=True):
     turn_id: str
     episode: int
     parent_turn_id: str | None
+    parent_reason: str
     kind: Kind
     kind_reason: str
     status: TurnStatus

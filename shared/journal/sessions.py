@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.journal.rows import EpisodeRow, SessionRow, TurnRef, TurnSummary
-from shared.journal.turns import Turns
+from shared.journal.turns import PARENT_FORGOTTEN, Turns
 from shared.records import Kind, now
+
+FOUND = 64
+"""Turns that are given for one digest: of the same words in thousands of sessions only the latest matter."""
 
 FRESH_SECONDS = 30.0
 """How far a session's `last_seen` may lag behind: opening an episode that is open writes nothing within this time."""
@@ -30,8 +33,8 @@ FROM sessions
 """
 
 _SUMMARY = """
-SELECT turns.id, turn_id, episode, parent_turn_id, kind, kind_reason, status, finish_reason, prompt_tokens,
-  response_tokens, arrived,
+SELECT turns.id, turn_id, episode, parent_turn_id, parent_reason, kind, kind_reason, status, finish_reason,
+  prompt_tokens, response_tokens, arrived,
   EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id)
 FROM turns WHERE session = ? ORDER BY turns.id
 """
@@ -138,20 +141,33 @@ class Sessions(Turns):
             ).fetchall()
             return [_session_row(connection, row) for row in rows]
 
-    def find_answers(self, keys: Sequence[bytes]) -> dict[bytes, list[TurnRef]]:
-        """Turns by `answer_key`, newest first; keys that no turn has are left out."""
-        with self._reading() as connection:
-            found = {}
-            for key in dict.fromkeys(keys):
-                references = _references(connection, "WHERE answer_key = ? AND answer_key != x''", key)
-                if references:
-                    found[key] = references
-            return found
+    def find_answers(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+        """Turns by `answer_key`: the newest of the named session, then the newest of all; keys that no turn has are
+        left out.
+        """
+        return self._find("answer_key", keys, session_id)
 
-    def find_requests(self, key: bytes) -> list[TurnRef]:
-        """Turns by `request_key`, newest first: earlier tries of the same request."""
+    def find_requests(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+        """Turns by `request_key`, in the same order: earlier tries of the same request."""
+        return self._find("request_key", keys, session_id)
+
+    def find_exchanges(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+        """Turns by `exchange_key`, in the same order: the same words and answer, whatever was said before them."""
+        return self._find("exchange_key", keys, session_id)
+
+    def _find(self, column: str, keys: Sequence[bytes], session_id: str) -> dict[bytes, list[TurnRef]]:
+        """Up to `FOUND` turns of the named session, and up to `FOUND` of all sessions, for each key."""
+        where = f"WHERE {column} = ?1 AND {column} != x''"
+        ours = f"{where} AND session = (SELECT id FROM sessions WHERE session_id = ?2)"
+        found = {}
         with self._reading() as connection:
-            return _references(connection, "WHERE request_key = ? AND request_key != x''", key)
+            for key in dict.fromkeys(keys):
+                refs = _references(connection, ours, key, session_id) if session_id else []
+                known = {ref.turn_id for ref in refs}
+                refs += [ref for ref in _references(connection, where, key) if ref.turn_id not in known]
+                if refs:
+                    found[key] = refs
+        return found
 
     def last_main_turn(
         self, session_id: str, episode: int | None = None, before: float | None = None
@@ -201,9 +217,9 @@ class Sessions(Turns):
 
 def _forget_content(connection: sqlite3.Connection, session: int, turns: Sequence[int]) -> None:
     connection.execute(
-        "UPDATE turns SET parent_turn_id = NULL, parent_reason = 'its parent was forgotten' "
+        "UPDATE turns SET parent_turn_id = NULL, parent_reason = ?2 "
         "WHERE session != ?1 AND parent_turn_id IN (SELECT turn_id FROM turns WHERE session = ?1)",
-        (session,),
+        (session, PARENT_FORGOTTEN),
     )
     blobs = connection.execute(
         "SELECT DISTINCT blob FROM turn_blobs JOIN turns ON turns.id = turn WHERE session = ?", (session,)
@@ -229,8 +245,8 @@ def _open_episode(connection: sqlite3.Connection, session_id: str) -> tuple[int 
     return found[0], episode
 
 
-def _references(connection: sqlite3.Connection, where: str, key: bytes) -> list[TurnRef]:
-    rows = connection.execute(f"{_REFERENCE} {where} ORDER BY turns.id DESC", (key,))
+def _references(connection: sqlite3.Connection, where: str, *values: bytes | str) -> list[TurnRef]:
+    rows = connection.execute(f"{_REFERENCE} {where} ORDER BY turns.id DESC LIMIT {FOUND}", values)
     return [_reference(row) for row in rows]
 
 

@@ -21,11 +21,13 @@ class Signals(Sessions):
     """The part of the journal that holds what came back on turns."""
 
     def settle(self, next_state: NextState) -> bool:
-        """Store what came after a turn; the first one stays. False if the turn already had one; JournalError if there
-        is no such turn.
+        """Store what came after a turn; the first one stays. False if the turn already had one, or if its episode had
+        ended before the next turn came; JournalError if there is no such turn.
         """
         with self._writing() as connection:
             turn = _turn_row(connection, next_state.turn_id)
+            if next_state.next_turn_id is not None and _episode_ended(connection, turn):
+                return False
             added = connection.execute(
                 "INSERT OR IGNORE INTO next_states (turn, role, body) VALUES (?,?,?)",
                 (turn, next_state.role, _body(next_state)),
@@ -170,6 +172,13 @@ def _turn_row(connection: sqlite3.Connection, turn_id: str) -> int:
     if found is None:
         raise JournalError(f"the journal has no turn {turn_id}; it was never recorded, or its session was forgotten")
     return int(found[0])
+
+
+def _episode_ended(connection: sqlite3.Connection, turn: int) -> bool:
+    found = connection.execute(
+        "SELECT ended FROM turns JOIN episodes USING (session, episode) WHERE turns.id = ?", (turn,)
+    ).fetchone()
+    return found is not None and found[0] is not None
 
 
 def _queue(connection: sqlite3.Connection, turn: int) -> None:

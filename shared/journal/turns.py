@@ -23,6 +23,8 @@ GENERATIONS = 64
 FAN_OUT = 256
 """So many turns may hang on a full copy before there is a new one: forgetting it rewrites no more than these."""
 
+PARENT_FORGOTTEN = "its parent was forgotten"
+
 _ANSWER, _TOOLS = -1, -2
 """Positions in `turn_blobs` beside those of the messages."""
 
@@ -42,7 +44,7 @@ ORDER BY distance DESC
 _TURN = """
 SELECT turn_id, sessions.session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, turns.policy,
   sampling, versions, finish_reason, status, error, arrived, first_token, finished,
-  request_key, answer_key, untrainable, tools, answer, logprobs
+  request_key, answer_key, exchange_key, untrainable, tools, answer, logprobs
 FROM turns JOIN sessions ON sessions.id = session JOIN contents ON turn = turns.id WHERE turns.id = ?
 """
 
@@ -112,7 +114,8 @@ class Turns(Database):
         """Store a turn with its session and episode, and count it under its kind and reason; False if it is already
         there.
 
-        A main turn that must never be trained on is quarantined at once, with its reason.
+        A main turn that must never be trained on is quarantined at once, with its reason. A parent that was forgotten
+        meanwhile is left out.
         """
         prompt, response = storage.token_ids(turn.prompt_ids), storage.token_ids(turn.response_ids)
         logprobs = storage.floats(turn.logprobs)
@@ -127,7 +130,8 @@ class Turns(Database):
                 return False
             session = _session(connection, turn)
             head = _blob(connection, messages[0], digests[0]) if messages else None
-            base = self._base(connection, turn.parent_turn_id, head)
+            parent = _parent(connection, turn.parent_turn_id)
+            base = self._base(connection, parent, head)
             shared = _shared_messages(base, digests)
             shared_ids = storage.common_prefix(base.content.ids, prompt) if base else 0
             near = base.content.ids[shared_ids:] if base else array("I")
@@ -136,8 +140,8 @@ class Turns(Database):
                 "turn_id": turn.turn_id,
                 "session": session,
                 "episode": turn.episode,
-                "parent_turn_id": turn.parent_turn_id,
-                "parent_reason": turn.parent_reason,
+                "parent_turn_id": parent[0] if parent else None,
+                "parent_reason": PARENT_FORGOTTEN if turn.parent_turn_id and not parent else turn.parent_reason,
                 "kind": turn.kind,
                 "kind_reason": turn.kind_reason,
                 "dialect": turn.dialect,
@@ -152,6 +156,7 @@ class Turns(Database):
                 "finished": turn.timings.finished,
                 "request_key": turn.request_key,
                 "answer_key": turn.answer_key,
+                "exchange_key": turn.exchange_key,
                 "untrainable": untrainable,
                 "prompt_digest": storage.digest(prompt.tobytes()),
                 "prompt_tokens": len(prompt),
@@ -207,7 +212,7 @@ class Turns(Database):
         blobs, prompt, response = _replay(connection, row)
         (
             *identity, sampling, versions, finish_reason, status, error, arrived, first_token, finished,
-            request_key, answer_key, untrainable, tools, answer, logprobs,
+            request_key, answer_key, exchange_key, untrainable, tools, answer, logprobs,
         ) = connection.execute(_TURN, (row,)).fetchone()  # fmt: skip
         turn_id, session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, policy = identity
         numbers: array[float] = array("f")
@@ -236,15 +241,18 @@ class Turns(Database):
             timings=Timings(arrived=arrived, first_token=first_token, finished=finished),
             request_key=request_key,
             answer_key=answer_key,
+            exchange_key=exchange_key,
             untrainable=untrainable,
         )
 
-    def _base(self, connection: sqlite3.Connection, parent_turn_id: str | None, head: int | None) -> Base | None:
+    def _base(
+        self, connection: sqlite3.Connection, parent: tuple[str, int, int] | None, head: int | None
+    ) -> Base | None:
         """The parent, while its chain is short; else the newest full copy with its head, unless many hang on it."""
-        if parent_turn_id is not None:
-            found = connection.execute("SELECT id, depth FROM turns WHERE turn_id = ?", (parent_turn_id,)).fetchone()
-            if found and found[1] + 1 < GENERATIONS:
-                return Base(found[0], found[1], self._content(connection, parent_turn_id, found[0]))
+        if parent is not None:
+            turn_id, row, depth = parent
+            if depth + 1 < GENERATIONS:
+                return Base(row, depth, self._content(connection, turn_id, row))
         if head is not None:
             found = connection.execute(
                 "SELECT id, turn_id FROM turns WHERE head = ? AND base IS NULL ORDER BY id DESC LIMIT 1", (head,)
@@ -287,6 +295,16 @@ class Turns(Database):
                 "UPDATE contents SET prompt_rest = ? WHERE turn = ?",
                 (storage.pack_ids(prompt[shared_ids:], base_ids[shared_ids:]), row),
             )
+
+
+def _parent(connection: sqlite3.Connection, turn_id: str | None) -> tuple[str, int, int] | None:
+    """A turn's id, row and depth, if it is there."""
+    if turn_id is None:
+        return None
+    found: tuple[str, int, int] | None = connection.execute(
+        "SELECT turn_id, id, depth FROM turns WHERE turn_id = ?", (turn_id,)
+    ).fetchone()
+    return found
 
 
 def _replay(connection: sqlite3.Connection, row: int) -> tuple[list[int], array[int], array[int]]:

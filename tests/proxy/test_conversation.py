@@ -1,4 +1,4 @@
-"""Placement against a real journal, with turns whose answers we choose."""
+"""Which session a request belongs to, against a real journal."""
 
 from __future__ import annotations
 
@@ -8,78 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.chain import Chain
-from proxy.conversation import Conversations, Placement
-from proxy.metrics import Metrics
-from proxy.openclaw import reactions
-from proxy.reactions import Reactions
-from proxy.recorder import Recorder
 from shared.journal import AsyncJournal
-from shared.normalize import assistant_message, normalize_messages
-from shared.records import Kind, NextState, Sampling, Timings, Turn, TurnStatus, VersionSpan, now
 from tests.fixtures.openclaw import floating, user
-
-Sent = dict[str, Any]
-
-
-class Talk:
-    """A proxy without HTTP and engine: places requests, and records the answers that the test gives."""
-
-    def __init__(self, journal: AsyncJournal) -> None:
-        self.journal = journal
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget everything that is only in memory."""
-        metrics = Metrics()
-        self.conversations = Conversations(self.journal)
-        self.recorder = Recorder(self.journal, self.conversations, metrics, "policy")
-        self.reactions = Reactions(self.journal, self.conversations.tree, metrics)
-
-    async def ask(
-        self,
-        *messages: Sent,
-        answer: str | None = "fine",
-        calls: list[dict[str, Any]] | None = None,
-        kind: Kind = "main",
-        status: TurnStatus = "complete",
-        headers: dict[str, str] | None = None,
-        body: dict[str, Any] | None = None,
-    ) -> Placement:
-        """One request; `answer=None` leaves it unanswered."""
-        history = normalize_messages(list(messages))
-        chain = Chain(history)
-        placement = await self.conversations.place(headers or {}, body or {}, chain, kind)
-        episode = await self.recorder.enter(placement, reactions(history))
-        if answer is not None:
-            message = assistant_message(answer, tool_calls=calls)
-            moment = now()
-            turn = Turn(
-                turn_id=placement.turn_id,
-                session_id=placement.session_id,
-                episode=episode,
-                parent_turn_id=placement.parent.turn_id if placement.parent else None,
-                parent_reason=placement.parent_reason,
-                kind=kind,
-                kind_reason="test",
-                messages=history,
-                answer=message,
-                prompt_ids=[1, 2],
-                response_ids=[3],
-                logprobs=[-0.5],
-                sampling=Sampling(),
-                versions=[VersionSpan(0, 0, 1)],
-                finish_reason="stop",
-                status=status,
-                timings=Timings(moment, moment, moment),
-                request_key=placement.request_key,
-                answer_key=chain.answer_key(message),
-            )
-            await self.recorder.record(turn)
-        return placement
-
-    async def next_state(self, placement: Placement) -> NextState | None:
-        return await self.journal.next_state(placement.turn_id)
+from tests.proxy.talk import Talk, parent, said, says
 
 
 @pytest.fixture
@@ -87,18 +18,6 @@ async def talk(tmp_path: Path) -> AsyncIterator[Talk]:
     journal = AsyncJournal.open(tmp_path / "journal.db")
     yield Talk(journal)
     await journal.close()
-
-
-def says(text: str) -> Sent:
-    return {"role": "user", "content": text}
-
-
-def said(text: str) -> Sent:
-    return {"role": "assistant", "content": text}
-
-
-def parent(placement: Placement) -> str | None:
-    return placement.parent.turn_id if placement.parent else None
 
 
 async def test_a_conversation_without_any_id_is_one_session(talk: Talk) -> None:

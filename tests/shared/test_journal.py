@@ -59,7 +59,7 @@ def test_empty_content_is_content(journal: Journal) -> None:
     )
     journal.record_turn(turn)
     assert same_turn(turn, journal.turn(turn.turn_id))
-    assert journal.find_requests(b"") == []
+    assert journal.find_requests([b""]) == journal.find_exchanges([b""]) == {}
 
 
 def test_recording_a_turn_twice_changes_nothing(journal: Journal) -> None:

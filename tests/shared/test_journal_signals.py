@@ -215,7 +215,7 @@ def test_turns_are_found_by_their_keys(journal: Journal) -> None:
         b"a": [first.turn_id],
         b"b": [retry.turn_id],
     }
-    newest, oldest = journal.find_requests(b"r")
+    newest, oldest = journal.find_requests([b"r"])[b"r"]
     assert (newest.turn_id, newest.session_id, newest.status, newest.settled) == (
         retry.turn_id,
         "ses2",

@@ -1,0 +1,125 @@
+"""A conversation against a real journal, with turns whose answers the test chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.chain import Chain
+from proxy.conversation import Conversations, Placement
+from proxy.metrics import Metrics
+from proxy.openclaw import reactions
+from proxy.reactions import Reactions
+from proxy.recorder import Recorder
+from shared.journal import AsyncJournal
+from shared.normalize import assistant_message, normalize_messages
+from shared.records import Kind, Message, NextState, Sampling, Timings, Turn, TurnStatus, VersionSpan, now
+
+Sent = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request without its answer."""
+
+    placement: Placement
+    episode: int
+    history: list[Message]
+    chain: Chain
+
+
+class Talk:
+    """A proxy without HTTP and engine: places requests, and records the answers that the test gives."""
+
+    def __init__(self, journal: AsyncJournal) -> None:
+        self.journal = journal
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything that is only in memory."""
+        metrics = Metrics()
+        self.conversations = Conversations(self.journal)
+        self.recorder = Recorder(self.journal, self.conversations, metrics, "policy")
+        self.reactions = Reactions(self.journal, self.conversations.tree, metrics)
+
+    async def begin(
+        self,
+        *messages: Sent,
+        kind: Kind = "main",
+        headers: dict[str, str] | None = None,
+        body: dict[str, Any] | None = None,
+    ) -> Asked:
+        """A request that is placed and waits for its answer."""
+        history = normalize_messages(list(messages))
+        chain = Chain(history)
+        placement = await self.conversations.place(headers or {}, body or {}, chain, kind)
+        episode = await self.recorder.enter(placement, reactions(history))
+        return Asked(placement, episode, history, chain)
+
+    async def finish(
+        self,
+        asked: Asked,
+        answer: str,
+        calls: list[dict[str, Any]] | None = None,
+        status: TurnStatus = "complete",
+        reasoning: str = "",
+    ) -> None:
+        """Record the answer to a request."""
+        placement = asked.placement
+        message = assistant_message(answer, reasoning, tool_calls=calls)
+        moment = now()
+        turn = Turn(
+            turn_id=placement.turn_id,
+            session_id=placement.session_id,
+            episode=asked.episode,
+            parent_turn_id=placement.parent.turn_id if placement.parent else None,
+            parent_reason=placement.parent_reason,
+            kind=placement.kind,
+            kind_reason="test",
+            messages=asked.history,
+            answer=message,
+            prompt_ids=[1, 2],
+            response_ids=[3],
+            logprobs=[-0.5],
+            sampling=Sampling(),
+            versions=[VersionSpan(0, 0, 1)],
+            finish_reason="stop",
+            status=status,
+            timings=Timings(moment, moment, moment),
+            request_key=placement.request_key,
+            answer_key=asked.chain.answer_key(message),
+            exchange_key=asked.chain.exchange_key(message),
+        )
+        await self.recorder.record(turn)
+
+    async def ask(
+        self,
+        *messages: Sent,
+        answer: str | None = "fine",
+        calls: list[dict[str, Any]] | None = None,
+        kind: Kind = "main",
+        status: TurnStatus = "complete",
+        reasoning: str = "",
+        headers: dict[str, str] | None = None,
+        body: dict[str, Any] | None = None,
+    ) -> Placement:
+        """One request; `answer=None` leaves it unanswered."""
+        asked = await self.begin(*messages, kind=kind, headers=headers, body=body)
+        if answer is not None:
+            await self.finish(asked, answer, calls, status, reasoning)
+        return asked.placement
+
+    async def next_state(self, placement: Placement) -> NextState | None:
+        return await self.journal.next_state(placement.turn_id)
+
+
+def says(text: str) -> Sent:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> Sent:
+    return {"role": "assistant", "content": text}
+
+
+def parent(placement: Placement) -> str | None:
+    return placement.parent.turn_id if placement.parent else None
