@@ -41,6 +41,8 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
         ("audit", audit_line(answer["audit"])),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
     ]
+    if answer["why_untrained"]:
+        lines.append(("nothing trained", answer["why_untrained"]))
     shown = table("", "")
     shown.show_header = False
     for name, text in lines:
@@ -89,9 +91,11 @@ def audit_line(told: dict[str, Any]) -> str:
 def _classes(out: Console, classes: Any) -> None:
     if not classes:
         return
-    shown = table("kind", "taken so because", "#requests")
+    total = sum(row["count"] for row in classes)
+    shown = table("kind", "reason", "taken so because", "#requests", "#share")
     for row in classes:
-        shown.add_row(row["kind"], row.get("description") or row["reason"], str(row["count"]))
+        share = f"{100 * row['count'] / total:.0f} %"
+        shown.add_row(row["kind"], row["reason"], row.get("description", ""), str(row["count"]), share)
     out.print()
     out.print(shown)
 

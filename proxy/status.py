@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from proxy.classify import describe
 from proxy.service import Service
+from proxy.why_untrained import why_untrained
 from shared.journal import AuditFigures, ProcessRow
 from shared.process import alive
 from shared.records import AuditVerdict, now
@@ -30,6 +31,8 @@ async def status_report(service: Service) -> dict[str, Any]:
     processes = await service.journal.processes()
     control = await service.journal.get_control("train", "running")
     info = service.watch.info
+    training = "off" if not service.settings.train else "paused" if control == "paused" else "running"
+    told = _processes(service, processes)
     return {
         "version": {"live": counts["live"], "engine": info.live if info is not None else None},
         "model": {
@@ -53,9 +56,16 @@ async def status_report(service: Service) -> dict[str, Any]:
         "audit": _audit(service, await service.journal.audit_figures()),
         "trained": counts["consumed"],
         "versions": counts["versions"],
-        "training": "off" if not service.settings.train else "paused" if control == "paused" else "running",
+        "why_untrained": why_untrained(
+            counts,
+            capture=service.settings.capture,
+            training=training,
+            batch_size=service.settings.batch_size,
+            learner=told.get("learner"),
+        ),
+        "training": training,
         "capture": service.settings.capture,
-        "processes": _processes(service, processes),
+        "processes": told,
         "active": len(service.answering),
         "limits": {"keys": service.limits.figures(), "dialects": service.dialects.limit.figures()},
         **readiness(service),
