@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from proxy.claude_code import CONTINUED
 from proxy.openclaw import COMPACTED, Speech, read_user
 from shared.canonical import call_key, message_key
 from shared.normalize import text_of
@@ -83,7 +84,9 @@ class Chain:
     @property
     def compacted(self) -> bool:
         """Whether the history says that its beginning was replaced by a summary."""
-        return any(speech.speaker == "notice" and speech.text.startswith(COMPACTED) for speech in self.speeches)
+        return any(
+            speech.speaker == "notice" and speech.text.startswith((COMPACTED, CONTINUED)) for speech in self.speeches
+        )
 
     @property
     def from_openclaw(self) -> bool:
@@ -148,10 +151,11 @@ class Chain:
 
     def after(self, index: int) -> NextWords:
         """What follows the step at `index`, up to the next answer: a person's words if there are any, else all tool
-        results together.
+        results together, else what an environment says in the user's role.
         """
         persons: list[str] = []
         tools: list[str] = []
+        observations: list[str] = []
         commands: list[Speech] = []
         for step in self.steps[index + 1 :]:
             if step.role == "assistant" and not step.skipped:
@@ -160,11 +164,12 @@ class Chain:
                 tools.append(step.text)
             elif step.speech is not None and step.speech.speaker == "person" and step.text:
                 persons.append(step.text)
+            elif step.speech is not None and step.speech.speaker == "environment":
+                observations.append(step.text)
             elif step.speech is not None and step.speech.speaker == "command":
                 commands.append(step.speech)
-        if persons:
-            return NextWords("user", "\n\n".join(persons), tuple(commands))
-        return NextWords("tool" if tools else None, "\n\n".join(tools), tuple(commands))
+        role: Role | None = "user" if persons else "tool" if tools else "environment" if observations else None
+        return NextWords(role, "\n\n".join(persons or tools or observations), tuple(commands))
 
     def _push(self, message: Message) -> Step:
         role = message["role"]

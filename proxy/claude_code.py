@@ -11,6 +11,8 @@ from typing import Literal
 
 Wrapped = Literal["", "context", "command", "notice"]
 
+CONTINUED = "This session is being continued from a previous conversation"
+"""How the message begins that stands where a conversation was condensed."""
 SUGGESTION = "[SUGGESTION MODE:"
 """How the request begins by which it asks what its user may type next."""
 
@@ -20,7 +22,7 @@ _NOISE = (
 )  # fmt: skip
 _COMMAND = ("command-name", "command-message", "command-args")
 _INTERRUPTED = re.compile(r"\s*\[Request interrupted by user[^\]\n]{0,40}\]")
-_NOTICES = ("This session is being continued from a previous conversation", SUGGESTION)
+_NOTICES = (CONTINUED, SUGGESTION)
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(?:\s*[\w.-]+=[^;\n]{0,80};)*\s*")
 _IDENTITY = re.compile(r"\AYou are (?:Claude Code|a Claude agent), [^.\n]{0,120}\.\s*")
 _NOTICE = "Continue from where you left off."

@@ -14,10 +14,13 @@ from typing import Literal
 import msgspec
 
 from proxy.claude_code import unwrap
+from proxy.observations import is_observation
 from shared.normalize import INTERNAL_CONTEXT, text_of
 from shared.records import Message
 
-Speaker = Literal["person", "context", "command", "heartbeat", "cron", "subagent", "announcement", "flush", "notice"]
+Speaker = Literal[
+    "person", "environment", "context", "command", "heartbeat", "cron", "subagent", "announcement", "flush", "notice"
+]  # fmt: skip
 
 COMPACTED = "The conversation history before this point was compacted"
 _CONTEXT_END = "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
@@ -38,6 +41,7 @@ _OPENINGS: tuple[tuple[str, Speaker], ...] = (
     ("A background task completed.", "announcement"),
     ("A subagent task", "announcement"),
     ("Pre-compaction memory flush.", "flush"),
+    ("Here are the answers the other agent provided.", "notice"),
     ("A new session was started via /new or /reset", "notice"),
     (COMPACTED, "notice"),
 )
@@ -84,6 +88,8 @@ def read_user(message: Message) -> Speech:
     for opening, speaker in _OPENINGS:
         if body.startswith(opening):
             return Speech(speaker, body, runtime)
+    if is_observation(body):
+        return Speech("environment", body, runtime)
     if _COMMAND.match(body):
         return Speech("command", body, runtime)
     if not body and whole.strip():

@@ -8,8 +8,9 @@ from proxy.chain import Chain
 from proxy.identity import named_session
 from proxy.openclaw import read_user
 from shared.normalize import normalize_chat
-from tests.fixtures.clients import CLAUDE_HEADERS, CLAUDE_TALK, REMINDER, SESSION, USER_ID, says
+from tests.fixtures.clients import CALLS, CLAUDE_HEADERS, CLAUDE_TALK, REMINDER, SESSION, USER_ID, says
 
+CALLS_BY_NAME = {call.name: call.messages for call in CALLS}
 CAVEAT = "<local-command-caveat>These were local commands.</local-command-caveat>\n"
 COMPACT = "<command-name>/compact</command-name>\n<command-message>compact</command-message>\n"
 OUTPUT = "<local-command-stdout>Compacted</local-command-stdout>\n"
@@ -79,3 +80,8 @@ def test_other_clients_name_their_conversations_in_headers_of_their_own() -> Non
     for name in ("x-openwebui-chat-id", "session_id", "session-id", "conversation_id"):
         assert named_session({name: "c-1"}, {}, []) == ("c-1", "header")
         assert named_session({name: "x" * 300}, {}, []) is None
+
+
+def test_a_condensed_history_says_so() -> None:
+    assert Chain(normalize_chat({"messages": CALLS_BY_NAME["claude: goes on after a compaction"]}).messages).compacted
+    assert not Chain(normalize_chat({"messages": CLAUDE_TALK}).messages).compacted
