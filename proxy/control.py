@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from proxy.incoming import decode_object
 from proxy.service import Service
 from proxy.status import status_report
 from shared.errors import BadRequest, NotFound
+from shared.normalize import clean_text
 from shared.records import Feedback, Outcome
 
 _LARGEST_BODY = 1 << 20
@@ -139,6 +141,7 @@ def turn_id_of(value: Any) -> str:
     """
     if not isinstance(value, str) or not value:
         raise BadRequest("turn_id must be a string.", param="turn_id")
+    value = clean_text(value)
     digits = turn_digits(value)
     return value if digits == value else f"turn_{digits}"
 
@@ -190,22 +193,25 @@ def _score(body: Mapping[str, Any]) -> float | None:
 
 
 def _number(value: Any, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise BadRequest(f"{name} must be a number.", param=name)
-    return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(OverflowError):  # an integer of hundreds of digits
+            number = float(value)
+            if math.isfinite(number):
+                return number
+    raise BadRequest(f"{name} must be a number.", param=name)
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise BadRequest(f"{name} must be a string.", param=name)
-    return value or ""
+    return clean_text(value or "")
 
 
 def _query(request: Request, name: str, default: int, most: int) -> int:
     value = request.query_params.get(name)
     if value is None:
         return default
-    if not value.isascii() or not value.isdigit() or int(value) > most:
+    if not value.isascii() or not value.isdigit() or len(value) > len(str(most)) or int(value) > most:
         raise BadRequest(f"{name} must be a whole number from 0 to {most}.", param=name)
     return int(value)

@@ -12,6 +12,7 @@ import msgspec
 
 from proxy.response_format import read_schema
 from shared.errors import BadRequest, NotFound
+from shared.normalize import clean_text
 from shared.records import Sampling
 
 _MAX_STOPS = 16
@@ -142,7 +143,7 @@ def _stop(value: Any) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or len(stops) > _MAX_STOPS or not all(isinstance(stop, str) for stop in stops):
         _refuse(f"stop must be a string or an array of at most {_MAX_STOPS} strings.", "stop")
-    return tuple(stop for stop in stops if stop)
+    return tuple(clean_text(stop) for stop in stops if stop)
 
 
 def _flag(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
@@ -171,7 +172,9 @@ def _number(
     value = body.get(name)
     if value is None:
         return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        _refuse(f"{name} must be a number.", name)
+    if isinstance(value, float) and not math.isfinite(value):
         _refuse(f"{name} must be a number.", name)
     if not least <= value <= most or (open_below and value == least):
         _refuse(

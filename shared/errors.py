@@ -62,6 +62,8 @@ class RequestError(OpenClawRLError):
             self.code = code
         if status is not None:
             self.status = status
+            if status >= 500 and self.type == RequestError.type:
+                self.type = "server_error"
 
     def body(self) -> dict[str, Any]:
         """The JSON body of the answer."""

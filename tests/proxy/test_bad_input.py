@@ -48,6 +48,7 @@ def refused(response: httpx.Response, status: int) -> dict[str, Any]:
         ({"max_tokens": "many"}, "max_tokens"),
         ({"temperature": 3}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
+        ({"temperature": 10**400}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"top_k": 1.5}, "top_k"),
         ({"min_p": 2}, "min_p"),
@@ -122,6 +123,18 @@ def test_unknown_fields_and_half_emoji_are_no_obstacle(service: Proxy) -> None:
     body = b'{"model":"policy","max_tokens":3,"store":false,"foo":{"bar":1},"messages":' + messages + b"}"
     with service.client() as client:
         assert client.post("/v1/chat/completions", content=body).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_an_emoji_to_stop_at_is_no_obstacle(service: Proxy, stream: bool) -> None:
+    sent = json.dumps({"model": "policy", "max_tokens": 3, "stream": stream, "messages": HELLO, "stop": ["\ud83d"]})
+    with service.client() as client:
+        response = client.post("/v1/chat/completions", content=sent)
+    assert response.status_code == 200
+    assert '"error"' not in response.text
+    turn = service.journal().turn(response.headers["x-openclaw-rl-turn"])
+    assert turn is not None
+    assert turn.sampling.stop == ("\ufffd",)
 
 
 def test_a_session_id_that_is_none(service: Proxy) -> None:

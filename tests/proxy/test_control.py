@@ -42,6 +42,39 @@ def test_feedback_takes_thumbs_turns_and_headers(service: Proxy) -> None:
     assert [one["score"] for one in (by_turn, by_answer, by_header)] == [-1.0, 0.5, None]
 
 
+def test_words_that_end_in_half_an_emoji_are_kept(service: Proxy) -> None:
+    turn = service.chat(HELLO, headers={"x-session-id": "half-emoji"}).headers["x-openclaw-rl-turn"]
+    said = {"text": "no lists \ud83d", "detail": "\udc4e", "reason": "done \ud83d", "reward": 1}
+    with service.client() as client:
+        for path in ("feedback", "outcome", "session-done"):
+            response = client.post(f"/rl/{path}", content=json.dumps({"session_id": "half-emoji", **said}))
+            assert response.status_code == 200, response.text
+    assert [one.text for one in service.journal().feedback_for(turn)] == ["no lists \ufffd"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param"),
+    [
+        ("feedback", {"session_id": "numbers", "score": 10**400}, 400, "score"),
+        ("outcome", {"session_id": "numbers", "reward": 10**400}, 400, "reward"),
+        ("feedback", {"turn_id": "turn_\ud83d", "score": 1}, 404, "turn_id"),
+    ],
+)
+def test_values_that_no_column_holds_are_refused(
+    service: Proxy, path: str, body: dict[str, Any], status: int, param: str
+) -> None:
+    service.chat(HELLO, headers={"x-session-id": "numbers"})
+    with service.client() as client:
+        response = client.post(f"/rl/{path}", content=json.dumps(body))
+    assert (response.status_code, response.json()["error"]["param"]) == (status, param)
+
+
+def test_a_page_beyond_all_numbers_is_refused(service: Proxy) -> None:
+    with service.client() as client:
+        response = client.get("/rl/sessions", params={"limit": "1" * 5000})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "limit")
+
+
 def test_a_session_id_in_any_script_is_one_session_in_header_and_body(service: Proxy) -> None:
     name = "Küche 三"
     turn = service.chat(HELLO, headers={"x-session-id": name.encode()}).headers["x-openclaw-rl-turn"]

@@ -144,4 +144,5 @@ def test_an_answer_that_takes_too_long_is_given_up(start_proxy: Callable[..., Pr
 def test_failures_have_statuses_that_clients_act_on(error: OpenClawRLError, status: int, code: str | None) -> None:
     told = to_request_error(error)
     assert (told.status, told.code) == (status, code)
+    assert told.type == ("server_error" if status >= 500 else "invalid_request_error")
     assert to_request_error(RequestError("as it is", status=418)).status == 418
