@@ -62,6 +62,16 @@ def leaves(settings: Settings) -> Iterator[str]:
         where = settings.judge_api_base or "its provider"
         if not is_loopback(urlsplit(settings.judge_api_base).hostname or ""):
             yield f"conversations (request, answer and what came next) go to the judge {settings.judge} at {where}"
+    for name, base, what in (
+        (settings.side_model, settings.side_api_base, "side turns go to the model"),
+        (
+            settings.fallback_model,
+            settings.fallback_api_base,
+            "while the engine is away, requests go to the model",
+        ),
+    ):
+        if name and not is_loopback(urlsplit(base).hostname or ""):
+            yield f"{what} {name} at {base or 'its provider'}"
     if settings.engine_url and not is_loopback(urlsplit(settings.engine_url).hostname or ""):
         yield f"prompts and answers, as token ids, go to and come from the engine at {settings.engine_url}"
     if not Path(settings.model).exists():

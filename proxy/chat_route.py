@@ -17,6 +17,9 @@ from proxy.body import Disconnected, discard, read_body, read_headers
 from proxy.chat import ChatTurn
 from proxy.choices import TURNS_HEADER, side_by_side, spread, usage_of
 from proxy.failures import VISIBLE, TooSlow, error_response, json_response, to_request_error
+from proxy.incoming import Incoming
+from proxy.other_model import OtherModel, is_away
+from proxy.routed import RoutedTurn
 from proxy.service import Service
 from proxy.sse import ChunkWriter, error_event
 from proxy.stream import EventStream
@@ -28,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _DISCARD_BYTES = 256 << 20
 _DISCARD_SECONDS = 30.0
+_LONGEST_CREDIT = 300
 
 
 class ChatRoute:
@@ -107,12 +111,8 @@ class Exchange:
         incoming = await service.reader.read(self._headers, data, service.dialects.of(self._headers))
         if incoming.parameters.version is not None:
             await service.versions.require(incoming.parameters.version)
-        try:
-            async with asyncio.timeout(service.settings.request_timeout):
-                incoming = await service.tools.settle(incoming)
-        except TimeoutError as error:
-            raise self._too_slow() from error
-        turns = [service.turn(one) for one in spread(incoming)]
+        incoming, order = await self._settled(incoming)
+        turns = [service.turn(one, order) for one in spread(incoming)]
         turn = turns[0]
         self._told = {
             "x-openclaw-rl-turn": turn.turn_id,
@@ -147,6 +147,23 @@ class Exchange:
                 await _abandon(turns, "error", str(error))
                 raise
 
+    async def _settled(self, incoming: Incoming) -> tuple[Incoming, Sequence[OtherModel | None]]:
+        """The request as the policy takes it, and who is asked: without the policy, if its engine is away and others
+        are left.
+        """
+        service = self._service
+        order = service.others.order(incoming, self._headers)
+        try:
+            async with asyncio.timeout(service.settings.request_timeout):
+                return await service.tools.settle(incoming), order
+        except TimeoutError as error:
+            raise self._too_slow() from error
+        except EngineError as error:
+            others = [model for model in order if model is not None]
+            if not others or not is_away(error):
+                raise
+            return incoming, others
+
     def _too_slow(self) -> TooSlow:
         return TooSlow(f"The answer took longer than {self._service.settings.request_timeout:g} s (request_timeout).")
 
@@ -160,6 +177,7 @@ class Exchange:
             pieces = [piece async for piece in side_by_side(turns, self._complete)]
             found = {piece.index: piece.finished[1] for piece in pieces if piece.finished is not None}
             answers = [found[index] for index in range(len(turns))]
+        self._credit(turns[0])
         response = json_response(_completion(turns, answers), headers=self._told)
         self._responded = True
         try:
@@ -180,6 +198,7 @@ class Exchange:
                 if index not in writers:
                     if turn.failed_early() and not stream.started:
                         await turn.entered()
+                    self._credit(turn)
                     writers[index] = _writer(turn, turns[0].turn_id, index)
                     data = writers[index].role()
                 writer = writers[index]
@@ -212,6 +231,7 @@ class Exchange:
                 if writer is None:
                     if turn.failed_early() and not stream.started:
                         await turn.entered()
+                    self._credit(turn)
                     writer = _writer(turn)
                     data = writer.role()
                 if batch.deltas:
@@ -223,6 +243,7 @@ class Exchange:
         finally:
             pulse.discard(stream)
         if writer is None:
+            self._credit(turn)
             writer = _writer(turn)
             await stream.write(writer.role())
         last = writer.deltas(deltas) if deltas else b""
@@ -240,6 +261,14 @@ class Exchange:
         if incoming.ends_session and incoming.tracked:
             await self._service.sessions.end(incoming.placement.session_id, "X-Session-Done")
         return finished
+
+    def _credit(self, turn: ChatTurn) -> None:
+        """Tell in a header that another model answered, and why."""
+        if isinstance(turn, RoutedTurn) and turn.credit:
+            credit = {"x-openclaw-rl-answered-by": quote(turn.credit[:_LONGEST_CREDIT], safe=VISIBLE)}
+            self._told |= credit
+            if self._stream is not None:
+                self._stream.tell(_raw(credit))
 
     def _cut(self) -> None:
         """End an answer that its client does not read, so that it holds neither a place nor the engine."""

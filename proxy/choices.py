@@ -71,6 +71,6 @@ async def side_by_side(
 def usage_of(turns: Sequence[ChatTurn]) -> dict[str, Any]:
     """OpenAI's usage of several answers: the prompt counts once."""
     usage = turns[0].usage()
-    usage["completion_tokens"] = sum(len(turn.ids) for turn in turns)
+    usage["completion_tokens"] = sum(turn.usage()["completion_tokens"] for turn in turns)
     usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
     return usage

@@ -12,6 +12,7 @@ import uvicorn
 
 from proxy.app import create_app
 from proxy.auth import check_binding
+from proxy.other_model import check_installed
 from proxy.service import Service
 from shared.errors import OpenClawRLError
 from shared.journal import AsyncJournal
@@ -31,6 +32,7 @@ def serve(settings: Settings) -> None:
     cannot start.
     """
     check_binding(settings.host, settings.api_key)
+    check_installed(settings)
     engine = create_engine(settings)
     prompter = Prompter.of(settings)
     journal = AsyncJournal.open(settings.journal_path)

@@ -25,6 +25,7 @@ class Metrics:
         def histogram(name: str, text: str) -> Histogram:
             return Histogram(f"openclaw_rl_{name}_seconds", text, _SECONDS, registry=self.registry)
 
+        self.other_models = counter("other_models", "Requests to side_model and fallback_model", "role", "outcome")
         self.requests = counter("requests", "Chat requests answered, by HTTP status", "status")
         self.dialect_requests = counter(
             "dialect_requests", "Requests in other dialects than chat, by HTTP status", "dialect", "status"

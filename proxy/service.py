@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from proxy.chat import ChatTurn
 from proxy.conversation import Conversations
@@ -14,13 +16,15 @@ from proxy.engine_watch import EngineWatch
 from proxy.incoming import Incoming, Reader
 from proxy.limits import KeyLimits
 from proxy.metrics import Metrics
+from proxy.other_model import OtherModel, OtherModels
 from proxy.recorder import Recorder
+from proxy.routed import RoutedTurn
 from proxy.sessions import SessionKeeper
 from proxy.stream import Pulse
 from proxy.tool_choice import ToolChooser
 from proxy.versions import Versions
 from shared.engine import Engine
-from shared.errors import JournalError
+from shared.errors import JournalError, RequestError
 from shared.journal import AsyncJournal
 from shared.records import now
 from shared.rendering import Prompter
@@ -53,6 +57,7 @@ class Service:
         self.pulse = Pulse(self.watch, settings.slow_client_seconds)
         self.limits = KeyLimits(settings.key_concurrency, settings.queue_seconds, settings.queue_length)
         self.dialects = Dialects(settings.dialect_concurrency, settings.queue_seconds, settings.queue_length)
+        self.others = OtherModels(settings, self.dialects.process, self.watch, self.metrics)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
         self.versions = Versions(engine, self.watch, journal, settings.model_name)
         self.journal_error = ""
@@ -60,11 +65,17 @@ class Service:
         self.started = now()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def turn(self, incoming: Incoming) -> ChatTurn:
-        """The answer to a request, not begun."""
-        return ChatTurn(
-            incoming, engine=self.engine, prompter=self.prompter, recorder=self.recorder, metrics=self.metrics
-        )
+    def turn(self, incoming: Incoming, order: Sequence[OtherModel | None] = (None,)) -> ChatTurn:
+        """The answer to a request, not begun. `order` says who is asked for it, as `OtherModels.order` does."""
+        parts: dict[str, Any] = {
+            "engine": self.engine,
+            "prompter": self.prompter,
+            "recorder": self.recorder,
+            "metrics": self.metrics,
+        }
+        if tuple(order) == (None,):
+            return ChatTurn(incoming, **parts)
+        return RoutedTurn(incoming, order=order, others=self.others, watch=self.watch, **parts)
 
     async def start(self) -> None:
         """Begin the background work. Returns after the engine was asked once, whatever it said."""
@@ -75,6 +86,8 @@ class Service:
             ("heartbeat", self._heartbeats()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
+        if self.others.any:
+            self._tasks.append(asyncio.create_task(self._warm(), name="adapter"))
 
     async def stop(self) -> None:
         """Let answers in progress be recorded, end the background work, close journal and engine client."""
@@ -88,6 +101,13 @@ class Service:
                 await task
         await self.engine.close()
         await self.journal.close()
+
+    async def _warm(self) -> None:
+        """Begin the adapter process before anybody needs it: a fallback that takes seconds to load is none."""
+        try:
+            await self.dialects.process.session()
+        except RequestError as error:
+            log.warning("side_model and fallback_model cannot be asked yet: %s", error.message)
 
     async def _heartbeats(self) -> None:
         while True:

@@ -17,9 +17,9 @@ _LOST_SECONDS = 60.0
 
 
 def readiness(service: Service) -> dict[str, Any]:
-    """Whether chat requests can be answered, and if not, why."""
+    """Whether chat requests can be answered, if need be by the fallback model, and if not, why."""
     return {
-        "ready": service.watch.ready and not service.journal_error,
+        "ready": (service.watch.ready or service.others.fallback is not None) and not service.journal_error,
         "engine": service.watch.error or "ok",
         "journal": service.journal_error or "ok",
     }
@@ -68,6 +68,7 @@ async def status_report(service: Service) -> dict[str, Any]:
         "processes": told,
         "active": len(service.answering),
         "limits": {"keys": service.limits.figures(), "dialects": service.dialects.limit.figures()},
+        "other_models": service.others.figures(),
         **readiness(service),
     }
 

@@ -34,6 +34,11 @@ class EventStream:
         self.hold = hold
         self.started = False
 
+    def tell(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add headers, unless they have left already."""
+        if not self.started:
+            self._headers += headers
+
     async def write(self, data: bytes) -> None:
         """Send events, after the status if they are the first."""
         if self.hold:

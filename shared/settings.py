@@ -71,6 +71,17 @@ class Settings(BaseSettings):
     slow_client_seconds: float = Field(
         60.0, gt=0, description="Seconds a client may leave a stream unread before its answer is cut"
     )
+    side_model: str = Field("", description="LiteLLM model that answers side turns instead of the policy")
+    side_api_base: str = Field("", description="Base URL of the side model, if not the provider's own")
+    side_api_key: str = Field("", description="Key of the side model, if not in the provider's own variable")
+    fallback_model: str = Field(
+        "", description="LiteLLM model that answers while the engine is away; what it says is never trained on"
+    )
+    fallback_api_base: str = Field("", description="Base URL of the fallback model, if not the provider's own")
+    fallback_api_key: str = Field("", description="Key of the fallback model, if not in the provider's own variable")
+    other_model_seconds: float = Field(
+        60.0, gt=0, description="Seconds the side or fallback model may take to begin its answer"
+    )
     session_idle_seconds: float = Field(
         3600.0, gt=0, description="Time without a main turn or feedback after which an episode ends"
     )
@@ -170,7 +181,7 @@ class Settings(BaseSettings):
             raise ValueError("not an address; 127.0.0.1 serves this machine, 0.0.0.0 the network")
         return value
 
-    @field_validator("engine_url", "judge_api_base", mode="after")
+    @field_validator("engine_url", "judge_api_base", "side_api_base", "fallback_api_base", mode="after")
     @classmethod
     def _url(cls, value: str) -> str:
         if value and not re.match(r"https?://[^/\s]+", value):

@@ -30,6 +30,7 @@ from proxy.dialects.dialect import Ask, Dialect, Writer
 from proxy.dialects.errors import dialect_response
 from proxy.dialects.identity import CHAT_HEADER, READY
 from proxy.dialects.messages import Messages
+from proxy.dialects.other import OTHER_PATH, answer_by_other
 from proxy.dialects.responses import Responses, continued, previous_turn, unknown_previous
 from proxy.failures import json_response
 from proxy.incoming import decode_object
@@ -78,6 +79,9 @@ class Adapter:
                 await work
 
     async def _answer(self, path: str, headers: dict[str, str], data: bytes, send: Send) -> None:
+        if path == OTHER_PATH:
+            await answer_by_other(self._library, decode_object(data), send)
+            return
         counting = path in COUNTING
         dialect = DIALECTS[COUNTING.get(path, path)]
         url = headers[CHAT_HEADER] + "/v1"
@@ -94,6 +98,9 @@ class Adapter:
             await exchange.tell(error)
         except OSError as error:
             log.info("the connection broke: %s", error)
+        except Exception:
+            log.exception("ERROR in the adapter of %s; please report it", path)
+            await exchange.tell(RequestError("Something went wrong in the proxy; its log says what.", status=500))
 
 
 class _Exchange:

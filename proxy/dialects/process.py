@@ -31,6 +31,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 NEEDED = ("litellm", "mcp")
 
 
+def missing_modules() -> list[str]:
+    """What the process needs and is not installed."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
 class AdapterProcess:
     """One child process and the connections to it. Made outside an event loop; its methods belong to one loop."""
 
@@ -88,7 +93,7 @@ class AdapterProcess:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def _start(self) -> aiohttp.ClientSession:
-        missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+        missing = missing_modules()
         if missing:
             raise RequestError(
                 f"This dialect needs {' and '.join(missing)}, which is not installed: "

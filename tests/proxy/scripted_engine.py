@@ -72,16 +72,16 @@ class ScriptedEngine:
 
 @asynccontextmanager
 async def scripted_service(
-    policy: Path, data: Path, says: str, **changes: Any
+    policy: Path, data: Path, says: str, *, engine: type[ScriptedEngine] = ScriptedEngine, **changes: Any
 ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, ScriptedEngine]]:
     """A client of the application, the service behind it and its engine."""
     settings = Settings(model=str(policy), data=data, api_key="key", **changes)
     prompter = Prompter(policy)
-    engine = ScriptedEngine(prompter, says)
-    service = Service(settings, AsyncJournal.open(settings.journal_path), engine, prompter)
+    scripted = engine(prompter, says)
+    service = Service(settings, AsyncJournal.open(settings.journal_path), scripted, prompter)
     app = create_app(service)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)
         headers = {"authorization": "Bearer key"}
         async with httpx.AsyncClient(transport=transport, base_url="http://proxy", headers=headers) as client:
-            yield client, service, engine
+            yield client, service, scripted

@@ -1,0 +1,306 @@
+"""Side turns and the fallback: another model answers, the client gets an answer, and the operator is told why.
+
+The other model is a scripted OpenAI-compatible server; LiteLLM, which asks it, is the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote
+
+import httpx
+import pytest
+
+from proxy.dialects.process import AdapterProcess
+from proxy.incoming import Incoming
+from proxy.other_model import OtherModel, OtherModelFailed, check_installed
+from proxy.parameters import read_parameters
+from shared.engine import EngineInfo, Tokens
+from shared.errors import ConfigError, EngineError, Overloaded
+from shared.normalize import ChatInput
+from shared.settings import Settings
+from tests.processes import Engine, Proxy, run_proxy
+from tests.proxy.engine_switch import Wire, run_wire
+from tests.proxy.other_server import KEY, TEXT, OtherServer, run_other_server
+from tests.proxy.scripted_engine import ScriptedEngine, scripted_service
+
+CHAT = "/v1/chat/completions"
+ANSWER = "".join(TEXT)
+SIDE = {"x-turn-type": "side"}
+CREDIT = "x-openclaw-rl-answered-by"
+TOOL = {
+    "type": "function",
+    "function": {"name": "read_file", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},
+}
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[OtherServer]:
+    with run_other_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def anew(other: OtherServer) -> None:
+    """Each test begins with a server that answers and was asked nothing."""
+    other.mode = "text"
+    other.requests.clear()
+    other.headers.clear()
+
+
+@pytest.fixture(scope="module")
+def wire(engine_server: Engine) -> Iterator[Wire]:
+    """What leads to the engine."""
+    with run_wire(engine_server.port) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def routed(
+    other: OtherServer, wire: Wire, engine_server: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxy]:
+    """A proxy whose side turns go to the other model, and everything else while its engine is away."""
+    settings = {"side_model": "openai/small", "side_api_base": other.url, "side_api_key": KEY}
+    settings |= {"fallback_model": "openai/big", "fallback_api_base": other.url, "fallback_api_key": KEY}
+    behind = dataclasses.replace(engine_server, url=wire.url)
+    with run_proxy(behind, tmp_path_factory.mktemp("routed"), **settings) as proxy:
+        until_engine(proxy, ready=True)
+        yield proxy
+
+
+@pytest.fixture
+def away(routed: Proxy, wire: Wire) -> Iterator[None]:
+    """The engine is away, and the proxy knows."""
+    wire.cut()
+    until_engine(routed, ready=False)
+    yield
+    wire.mend()
+    until_engine(routed, ready=True)
+
+
+def until_engine(proxy: Proxy, *, ready: bool) -> None:
+    deadline = time.monotonic() + 30.0
+    with proxy.client() as client:
+        while (client.get("/readyz").json()["engine"] == "ok") is not ready:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def says(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]
+
+
+def streamed(
+    proxy: Proxy, body: dict[str, Any], headers: dict[str, str]
+) -> tuple[httpx.Response, list[dict[str, Any]]]:
+    with (
+        proxy.client() as client,
+        client.stream("POST", CHAT, json=body | {"stream": True}, headers=headers) as response,
+    ):
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return response, [json.loads(line) for line in lines[:-1]]
+
+
+def test_side_turns_are_answered_by_the_side_model_and_main_turns_are_not(routed: Proxy, other: OtherServer) -> None:
+    response = routed.chat(says("Name this chat."), headers=SIDE, temperature=0.3, stop=["END"])
+    assert response.json()["choices"][0]["message"]["content"] == ANSWER
+    assert response.json()["usage"] == {"prompt_tokens": 11, "completion_tokens": 4, "total_tokens": 15}
+    assert response.headers[CREDIT] == "answered by side_model openai/small"
+    [asked] = other.requests
+    assert asked["model"] == "small" and asked["messages"] == says("Name this chat.")
+    assert (asked["temperature"], asked["stop"], asked["max_tokens"]) == (0.3, ["END"], 8)
+    assert other.headers[0]["authorization"] == f"Bearer {KEY}"
+    turn = routed.journal().turn(response.headers["x-openclaw-rl-turn"])
+    assert turn is not None and (turn.kind, turn.status) == ("side", "complete")
+    assert turn.answer["content"] == ANSWER and not len(turn.response_ids)
+    assert turn.untrainable == "answered by side_model openai/small, not by the policy"
+    assert CREDIT not in routed.chat(says("Hello.")).headers
+    assert len(other.requests) == 1
+
+
+def test_a_streamed_side_turn_and_its_tool_call(routed: Proxy, other: OtherServer) -> None:
+    body = {"messages": says("Name it."), "stream_options": {"include_usage": True}}
+    response, chunks = streamed(routed, body, SIDE)
+    assert unquote(response.headers[CREDIT]) == "answered by side_model openai/small"
+    told = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"]]
+    assert "".join(told) == ANSWER and len([text for text in told if text]) == 3
+    assert chunks[-1]["usage"]["total_tokens"] == 15
+    other.mode = "call"
+    body = {"messages": says("Look."), "tools": [TOOL], "tool_choice": "required"}
+    _, chunks = streamed(routed, body, SIDE)
+    calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls") or ()]
+    assert calls[0]["function"]["name"] == "read_file"
+    assert "".join(call["function"]["arguments"] for call in calls) == '{"path": "a.txt"}'
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    assert other.requests[-1]["tool_choice"] == {"type": "function", "function": {"name": "read_file"}}
+    whole = routed.chat(says("Look."), headers=SIDE, tools=[TOOL])
+    assert whole.json()["choices"][0]["message"]["tool_calls"][0]["id"] == "call_1"
+
+
+def test_side_turns_of_other_dialects_too(routed: Proxy) -> None:
+    with routed.client(**SIDE) as client:
+        messages = client.post("/v1/messages", json={"model": "policy", "max_tokens": 9, "messages": says("Name it.")})
+        responses = client.post("/v1/responses", json={"model": "policy", "input": "Name it."})
+    assert messages.json()["content"] == [{"type": "text", "text": ANSWER}]
+    assert responses.json()["output"][0]["content"][0]["text"] == ANSWER
+    assert messages.headers[CREDIT] == responses.headers[CREDIT] == "answered by side_model openai/small"
+
+
+@pytest.mark.parametrize("mode", ["refuse", "break"])
+def test_where_the_side_model_fails_the_policy_answers_and_the_reason_is_told(
+    routed: Proxy, other: OtherServer, mode: str
+) -> None:
+    other.mode = mode
+    stream = {"stream": True} if mode == "break" else {}
+    response = routed.chat(says(f"Name it, {mode}."), headers=SIDE, **stream)
+    if mode == "break":  # its answer had begun: nobody else can go on with it
+        assert "other_model_error" in response.text and "[DONE]" not in response.text
+        return
+    assert response.status_code == 200 and CREDIT not in response.headers
+    turn = routed.journal().turn(response.headers["x-openclaw-rl-turn"])
+    assert turn is not None and len(turn.response_ids) and "side_model openai/small failed" in turn.error
+    with routed.client() as client:
+        report, metrics = client.get("/rl/status").json(), client.get("/metrics").text
+    told = report["other_models"]["side_model"]
+    assert told["model"] == "openai/small" and told["failed"] >= 1 and "Incorrect API key" in told["last_failure"]
+    assert 'openclaw_rl_other_models_total{outcome="failed",role="side_model"}' in metrics
+    log = routed.log.read_text()
+    assert "side_model openai/small failed" in log
+    assert KEY not in log + metrics + json.dumps(report) + turn.error + response.text
+
+
+def test_a_request_that_was_passed_on_is_not_passed_on_again(routed: Proxy, other: OtherServer) -> None:
+    response = routed.chat(says("Name it."), headers=SIDE | {"x-openclaw-rl-routed": "true"})
+    assert response.status_code == 200 and other.requests == []
+    routed.chat(says("Name it."), headers=SIDE)
+    assert other.headers[0]["x-openclaw-rl-routed"] == "true"
+
+
+@pytest.mark.usefixtures("away")
+def test_while_the_engine_is_away_the_fallback_answers_and_nothing_of_it_is_trained_on(routed: Proxy) -> None:
+    headers = {"x-session-id": "away"}
+    first = routed.chat(says("Hello?"), headers=headers)
+    assert first.json()["choices"][0]["message"]["content"] == ANSWER
+    assert unquote(first.headers[CREDIT]).startswith("answered by fallback_model openai/big; the engine is away: ")
+    history = [*says("Hello?"), {"role": "assistant", "content": ANSWER}, *says("Thanks!")]
+    second, chunks = streamed(routed, {"messages": history}, headers)
+    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == ANSWER
+    assert CREDIT in second.headers
+    ids = [response.headers["x-openclaw-rl-turn"] for response in (first, second)]
+    turn, following = map(routed.journal().turn, ids)
+    assert turn is not None and following is not None
+    assert (turn.kind, turn.status, len(turn.response_ids)) == ("main", "complete", 0)
+    assert "the engine is away" in turn.error
+    assert following.parent_turn_id == turn.turn_id, "the conversation goes on"
+    assert turn.turn_id not in [one.turn_id for one in routed.journal().unjudged(100)]
+    assert routed.journal().status()["quarantined"]["answered by fallback_model openai/big, not by the policy"] == 2
+    with routed.client() as client:
+        report, ready = client.get("/rl/status").json(), client.get("/readyz").json()
+    assert report["other_models"]["fallback_model"]["answered"] == 2
+    assert ready["ready"] and ready["engine"] != "ok"
+
+
+def test_without_litellm_it_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("proxy.dialects.process.NEEDED", ("a_module_nobody_has",))
+    check_installed(Settings(data=tmp_path))
+    with pytest.raises(ConfigError, match=r"a_module_nobody_has.*pip install 'openclaw-rl\[dialects\]'"):
+        check_installed(Settings(data=tmp_path, fallback_model="openai/big"))
+
+
+class ScriptedOther(OtherModel):
+    """Another model that needs no adapter process: says "Instead.", or fails."""
+
+    def __init__(self, *, fails: str = "") -> None:
+        super().__init__("fallback_model", "scripted", "", "", 60.0, AdapterProcess())
+        self.fails = fails
+
+    async def ask(self, incoming: Incoming) -> AsyncIterator[dict[str, Any]]:
+        """What it was told to say."""
+        if self.fails:
+            raise OtherModelFailed("It failed.", reason=self.fails)
+        yield {"content": "Instead."}
+        yield {"finish": "stop", "usage": {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}}
+
+
+class VanishingEngine(ScriptedEngine):
+    """Refuses, or with `hangs` says nothing at all, and is not there when it is asked how it is after that."""
+
+    hangs = False
+    vanished = False
+
+    async def generate(self, prompt_ids: Sequence[int] | bytes, sampling: Any, **rest: Any) -> AsyncIterator[Tokens]:
+        """Nothing."""
+        self.vanished = True
+        if self.hangs:
+            await asyncio.Event().wait()
+        raise EngineError("gone", status=503)
+        yield
+
+    async def info(self) -> EngineInfo:
+        """As the scripted engine's, until something was asked of it."""
+        if self.vanished:
+            raise EngineError("gone")
+        return await super().info()
+
+
+@pytest.mark.parametrize(("hangs", "choices"), [(False, 2), (True, 1)])
+async def test_with_a_scripted_model_an_engine_that_vanishes_before_the_first_token_is_replaced(
+    policy_folder: Path, tmp_path: Path, hangs: bool, choices: int
+) -> None:
+    body = {"messages": says("Hello?"), "n": choices}
+    async with scripted_service(policy_folder, tmp_path, "", engine=VanishingEngine) as (client, service, engine):
+        assert isinstance(engine, VanishingEngine)
+        engine.hangs = hangs
+        service.others.fallback = ScriptedOther()
+        await service.watch.refresh()
+        response = await client.post(CHAT, json=body, timeout=60.0)
+        told = response.json()
+        assert [choice["message"]["content"] for choice in told["choices"]] == ["Instead."] * choices
+        assert told["usage"]["completion_tokens"] == 3 * choices
+        credit = unquote(response.headers[CREDIT])
+        assert credit == "answered by fallback_model scripted; the engine is away: gone"
+        engine.hangs = False
+        service.others.fallback = ScriptedOther(fails="secret reasons")
+        nobody = await client.post(CHAT, json=body)
+        assert nobody.status_code == 503 and "gone" in nobody.text and "secret" not in nobody.text
+        service.others.fallback = ScriptedOther()
+        pinned = await client.post(CHAT, json=body | {"model": "policy@0"})
+        assert pinned.status_code == 503 and CREDIT not in pinned.headers
+
+
+class StuckAdapter(AdapterProcess):
+    """Never gets up; or says at once that it cannot."""
+
+    refuses = False
+
+    async def session(self) -> Any:
+        """Nothing."""
+        if self.refuses:
+            raise Overloaded("not up")
+        await asyncio.Event().wait()
+
+
+class Asked:
+    """The least of a request."""
+
+    chat = ChatInput(messages=says("x"))
+    parameters = read_parameters({}, model_name="policy", max_output_tokens=4)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool) -> None:
+    adapter = StuckAdapter()
+    adapter.refuses = refuses
+    model = OtherModel("side_model", "m", "", "", 0.3, adapter)
+    with pytest.raises(OtherModelFailed) as failed:
+        async for _ in model.ask(cast("Incoming", Asked())):
+            pass
+    assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s (other_model_seconds)")
+    assert model.figures().failed == 1
