@@ -97,7 +97,7 @@ def test_a_task_with_commands_in_the_text(captured: Captured, tmp_path: Path) ->
         ("main", looked.turn_id),
         ("main", thought.turn_id),
     ]
-    captured.followed(looked, "user", "<returncode>0</returncode>\n<output>\n5 apples\n</output>")
+    captured.followed(looked, "environment", "<returncode>0</returncode>\n<output>\n5 apples\n</output>")
     error = captured.proxy.journal().next_state(thought.turn_id)
     assert error is not None and error.role == "environment" and "EXACTLY ONE action" in error.text
     captured.unanswered(submitted)
