@@ -43,6 +43,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
     ]
     if answer["why_untrained"]:
         lines.append(("nothing trained", answer["why_untrained"]))
+    lines += traffic_lines(answer)
     shown = table("", "")
     shown.show_header = False
     for name, text in lines:
@@ -50,6 +51,21 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
     out.print(shown)
     for reason, count in sorted(quarantined.items(), key=lambda item: -item[1]):
         out.print(f"  set aside {count}×: {reason}", markup=False)
+
+
+def traffic_lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is out of the ordinary: nothing kept, other models that answer, requests that wait or were refused."""
+    lines = [] if answer["capture"] else [("capture", "off: requests are answered and nothing of them is kept")]
+    for role, told in answer["other_models"].items():
+        if told is not None:
+            failed = f", failed {told['failed']}× (last: {told['last_failure']})" if told["failed"] else ""
+            lines.append((role, f"{told['model']} answered {told['answered']}×{failed}"))
+    limits = [*((f"key {place}", row) for place, row in enumerate(answer["limits"]["keys"], start=1))]
+    for name, row in [*limits, ("other dialects", answer["limits"]["dialects"])]:
+        if row["waiting"] or row["refused"]:
+            now = f"{row['active']} of {row['places']} places taken, {row['waiting']} waiting, {row['refused']} refused"
+            lines.append((name, now))
+    return lines
 
 
 def _learner(processes: dict[str, Any]) -> str:

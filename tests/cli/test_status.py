@@ -1,0 +1,42 @@
+"""The lines of `openclaw-rl status` that are there only when something is out of the ordinary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cli.status import traffic_lines
+
+FREE = {"places": 4, "active": 1, "waiting": 0, "refused": 0}
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    ordinary = {
+        "capture": True,
+        "other_models": {"side_model": None, "fallback_model": None},
+        "limits": {"keys": [FREE], "dialects": FREE},
+    }
+    return ordinary | changes
+
+
+def test_an_ordinary_service_has_none() -> None:
+    assert traffic_lines(answer()) == []
+
+
+def test_nothing_kept_is_told() -> None:
+    assert traffic_lines(answer(capture=False)) == [
+        ("capture", "off: requests are answered and nothing of them is kept")
+    ]
+
+
+def test_other_models_and_full_limits_are_told() -> None:
+    side = {"model": "openai/small", "answered": 3, "failed": 1, "last_failure": "401"}
+    full = {"places": 4, "active": 4, "waiting": 2, "refused": 7}
+    told = traffic_lines(
+        answer(
+            other_models={"side_model": side, "fallback_model": None}, limits={"keys": [FREE, full], "dialects": FREE}
+        )
+    )
+    assert told == [
+        ("side_model", "openai/small answered 3×, failed 1× (last: 401)"),
+        ("key 2", "4 of 4 places taken, 2 waiting, 7 refused"),
+    ]
