@@ -207,6 +207,7 @@ _JSON_PIECES = [
 
 
 @settings(max_examples=150, deadline=None)
+@example('{"name": {"name": "read", "parameters": {"path": "a"}}}')
 @given(st.lists(st.sampled_from([*_JSON_PIECES, "Ninety.", '{"a": 1}', "<|eot_id|>", "\n"]), max_size=6).map("".join))
 def test_two_readers_agree_on_any_answer_of_a_llama(text: str) -> None:
     asked = chat(user(), tools=[READ, WRITE])
