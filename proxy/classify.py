@@ -15,7 +15,7 @@ import msgspec
 from proxy import utility_prompts as prompts
 from proxy.claude_code import SUGGESTION, bare_system
 from proxy.openclaw import Speech, runtime_fields
-from shared.normalize import text_of
+from shared.normalize import is_internal_context, text_of
 from shared.records import Kind, Message
 
 OWN = "rule:"
@@ -23,13 +23,13 @@ OWN = "rule:"
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules look at: lower-case headers, canonical messages, whether tools are offered, and what OpenClaw's
-    body tells.
+    """What the rules look at: lower-case headers, canonical messages, whether tools are offered, and what the bodies of
+    OpenClaw and Claude Code tell.
 
     `system` is all system text without what Claude Code puts before it, `closing` that of a system message that stands
     last; `speeches` has one entry per user message, in order; `session_key` is OpenClaw's, from header or `Runtime:`
-    line ("" if neither); `subagent`: Claude Code says that a sub-agent asks. `max_tokens` is what the client asked for,
-    `None` where it named none.
+    line ("" if neither), `floating` says that its context is there; `subagent`: Claude Code says that a sub-agent asks.
+    `max_tokens` is what the client asked for, `None` where it named none.
     """
 
     headers: Mapping[str, str]
@@ -38,6 +38,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     speeches: Sequence[Speech]
     session_key: str
     closing: str = ""
+    floating: bool = False
     subagent: bool = False
     dialect: str = "chat"
     model: str = ""
@@ -65,6 +66,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             speeches=speeches,
             session_key=headers.get("x-openclaw-session-key") or runtime_fields(speeches).get("session", ""),
             closing=text_of(messages[-1]) if len(messages) > 1 and messages[-1]["role"] == "system" else "",
+            floating=any(is_internal_context(message) for message in messages),
             subagent=subagent,
             dialect=dialect,
             model=model,
@@ -145,9 +147,7 @@ def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], boo
 
 
 def _from_openclaw(evidence: Evidence) -> bool:
-    return bool(evidence.session_key) or any(
-        speech.speaker == "context" or speech.runtime for speech in evidence.speeches
-    )
+    return bool(evidence.session_key) or evidence.floating or any(speech.runtime for speech in evidence.speeches)
 
 
 RULES: tuple[Rule, ...] = (

@@ -85,11 +85,7 @@ _TASK = _pattern(
 )
 _TASK_HEAD = _pattern(r"\A#{1,6} task:")
 _HISTORY = _pattern(r"<chat_history>", r"^#{1,6} chat history:")
-_CHECK = _pattern(
-    r"\bprocess (?:bash|shell) commands that an AI (?:coding )?agent wants to run\b",
-    r"\bextract any file paths that this command reads or modifies\b",
-    r"<policy_spec>",
-)
+_CHECKS = ("agent wants to run", "any file paths that this command reads or modifies", "<policy_spec>")
 _HELPER = _pattern(
     r"\A\W*web ?page content:",
     r"\A\W*you are an assistant for performing an? web search tool use\b",
@@ -98,14 +94,20 @@ _HELPER = _pattern(
 _COMMIT = _pattern(
     r"\b(?:generates?|writes?)\b[^\n]{0,60}\bgit commit messages?\b[^\n]{0,80}\b(?:diffs?|changes)\b",
 )
+_LABELS = ("title", "headline", "subject line", "slug", "name", "topic label", "tag")
+_SUMMARIES = ("summar", "recap", "distil", "condense", "compress", "compaction", "snapshot")
+_PROGRAM_WORDS = ("<analysis>", "<summary>", "<state_snapshot>", "tool", "text only", "another")
+_TASKS = ("tag", "follow", "search", "autocomplet", "emoji", "your task is")
 _AWAY = _pattern(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b[^\n]{0,40}\bin under \d+ words\b")
 
 
 def asks_title(system: str, instructions: Iterable[str]) -> bool:
     """A title, a name or a label of a conversation is wanted."""
-    if _TITLER.search(system[:4000]):
+    if _mentions(system[:4000], *_LABELS, "new conversation topic", "new topic") and _TITLER.search(system[:4000]):
         return True
     for text in instructions:
+        if not _mentions(text, *_LABELS):
+            continue
         found = _TITLE.search(text)
         near = text[max(0, found.start() - 300) : found.end() + 300] if found else ""
         if found and all(pattern.search(near) for pattern in _NEAR_TITLE):
@@ -117,9 +119,14 @@ def asks_summary(system: str, last: str, *, alone: bool) -> bool:
     """A summary of a conversation is wanted: of one that is quoted (`last` is the only user message then), or of the
     one above.
     """
-    if _SUMMARY_SYSTEM.search(system[:1000]) or _ABOVE.search(last[:2000] + "\n" + last[-300:]):
+    if _mentions(system[:1000], *_SUMMARIES) and _SUMMARY_SYSTEM.search(system[:1000]):
         return True
-    return alone and bool(_TRANSCRIPT.search(last)) and bool(_SUMMARY.search(last[:1000]) or _COMPACTION.search(last))
+    ends = last if len(last) <= 4000 else last[:2000] + "\n" + last[-2000:]
+    if not _mentions(ends, *_SUMMARIES):
+        return False
+    if _ABOVE.search(ends):
+        return True
+    return alone and bool(_SUMMARY.search(last[:1000]) or _COMPACTION.search(ends)) and bool(_TRANSCRIPT.search(last))
 
 
 def asks_compaction(last: str) -> bool:
@@ -127,9 +134,9 @@ def asks_compaction(last: str) -> bool:
     asks for a summary does not tell how its markup has to look, or that no tools may be called.
     """
     text = last if len(last) <= 12_000 else last[:6000] + "\n" + last[-6000:]
-    if not any(word in text.lower() for word in ("summary", "compaction", "snapshot")):  # as nearly always
+    if not (_mentions(text, "summary", "compaction", "snapshot") and _mentions(text, *_PROGRAM_WORDS)):
         return False
-    return bool(_COMPACTION.search(text) and _BY_PROGRAM.search(text))
+    return bool(_BY_PROGRAM.search(text) and _COMPACTION.search(text))
 
 
 def hands_over(last: str) -> bool:
@@ -139,14 +146,14 @@ def hands_over(last: str) -> bool:
 
 def asks_side_task(instructions: Iterable[str], last: str) -> bool:
     """Tags, follow-ups, search queries, completions and the like are wanted, of a conversation that is quoted."""
-    if any(_TASK.search(text) for text in instructions):
+    if any(_mentions(text, *_TASKS) and _TASK.search(text) for text in instructions):
         return True
     return bool(_TASK_HEAD.search(last[:40]) and _HISTORY.search(last))
 
 
 def checks_command(system: str, last: str) -> bool:
     """A command that an agent wants to run is to be judged."""
-    return bool(_CHECK.search(system[:4000]) or _CHECK.search(last[:4000]))
+    return _mentions(system[:4000], *_CHECKS) or _mentions(last[:4000], *_CHECKS)
 
 
 def helps_tool(system: str, last: str) -> bool:
@@ -156,9 +163,15 @@ def helps_tool(system: str, last: str) -> bool:
 
 def asks_commit_message(system: str) -> bool:
     """A commit message for a change is wanted."""
-    return bool(_COMMIT.search(system[:1500]))
+    return _mentions(system[:1500], "commit message") and bool(_COMMIT.search(system[:1500]))
+
+
+def _mentions(text: str, *words: str) -> bool:
+    """Whether a text holds one of these words at all, which is found out far sooner than what a pattern wants."""
+    lowered = text.lower()
+    return any(word in lowered for word in words)
 
 
 def asks_recap(last: str) -> bool:
     """A person who comes back wants to know where things stand; the program asks for them."""
-    return bool(_AWAY.search(last[:600]))
+    return _mentions(last[:600], "stepped away", "recap") and bool(_AWAY.search(last[:600]))
