@@ -28,6 +28,7 @@ _STAMP = re.compile(
     r"\A\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?(?: [A-Za-z0-9+:/_-]{1,32})?\] ?"
 )
 _RUNTIME = "Runtime: "
+_SUMMARY_END = "</summary>"
 _COMMAND = re.compile(r"\A/([a-z][a-z0-9_-]{0,31})(?:@\w+)?(?:[ \t]+(.*))?\Z", re.DOTALL)
 _SYSTEM_LINE = re.compile(r"\ASystem: \[[^\]\n]*\][^\n]*(?:\n+|\Z)")
 _REACTION = re.compile(r"System: \[[^\]\n]*\] (\S+ reaction added: (\S+) by [^\n\"]*)")
@@ -149,8 +150,12 @@ def _cut_context(text: str) -> tuple[str, list[str]]:
 
 
 def _cut_runtime(text: str) -> tuple[str, dict[str, str]]:
-    """The text without a `Runtime:` line at its end, and the fields of that line."""
+    """The text without a `Runtime:` line at its end, and the fields of that line. It follows the summary of a history
+    that was compacted without a line break.
+    """
     before, _, line = text.rstrip().rpartition("\n")
+    if line.startswith(_SUMMARY_END):
+        before, line = before + "\n" + _SUMMARY_END, line.removeprefix(_SUMMARY_END)
     if not line.startswith(_RUNTIME) or "agent=" not in line:
         return text, {}
     fields: dict[str, str] = {}

@@ -106,6 +106,16 @@ def test_the_session_is_named_by_the_first_runtime_line() -> None:
     assert runtime_fields([]) == {}
 
 
+def test_the_session_is_named_behind_the_summary_of_a_compacted_history() -> None:
+    text = (
+        "The conversation history before this point was compacted into the following summary:\n\n<summary>\nBeans.\n"
+        "</summary>Runtime: agent=main | session=agent:main:garden | sessionId=5d1e | model=clawrl/policy"
+    )
+    speech = read_user({"role": "user", "content": text})
+    assert (speech.speaker, speech.text.endswith("Beans.\n</summary>")) == ("notice", True)
+    assert speech.runtime["sessionId"] == "5d1e"
+
+
 @pytest.mark.parametrize("text", ["\n" * 300_000, CONTEXT_BEGIN * 20_000, "Runtime: " * 40_000, "System: [" * 40_000])
 def test_hostile_text_is_read_in_no_time(text: str) -> None:
     started = time.perf_counter()
