@@ -20,7 +20,7 @@ from proxy.parameters import Parameters, read_model, read_parameters
 from proxy.response_format import check_schema
 from proxy.rules import own_rules
 from shared.errors import BadRequest, ContextLengthExceeded, EngineError
-from shared.normalize import ChatInput, normalize_chat
+from shared.normalize import ChatInput, clean_text, normalize_chat
 from shared.records import new_id, now
 from shared.rendering import Prompt, Prompter
 from shared.settings import Settings
@@ -179,11 +179,23 @@ def is_true(value: str) -> bool:
 
 
 def _decode_leniently(data: bytes) -> Any:
-    """JSON with half surrogate pairs, which clients make by cutting emoji in two."""
+    """JSON with half surrogate pairs, which clients make by cutting emoji in two; they become U+FFFD wherever they
+    are: nothing further on can write them.
+    """
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return _whole(json.loads(data, parse_constant=_refuse_constant))
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"The body is not JSON: {error}", code="invalid_json") from error
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(name): _whole(item) for name, item in value.items()}
+    return value
 
 
 def _refuse_constant(name: str) -> None:

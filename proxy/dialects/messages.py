@@ -14,10 +14,10 @@ from shared.errors import RequestError
 from shared.litellm_policy import Call
 
 _BLOCKS = {
-    "user": frozenset(("text", "image", "tool_result")),
-    "assistant": frozenset(("text", "tool_use", "thinking", "redacted_thinking")),
-    "system": frozenset(("text",)),
-    "tool_result": frozenset(("text", "image")),
+    "user": ("text", "image", "tool_result"),
+    "assistant": ("text", "tool_use", "thinking", "redacted_thinking"),
+    "system": ("text",),
+    "tool_result": ("text", "image"),
 }
 _CHOICES = ("auto", "any", "tool", "none")
 

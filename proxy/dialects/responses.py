@@ -13,10 +13,8 @@ from proxy.dialects.identity import TURN_HEADER, turn_digits
 from shared.errors import BadRequest, RequestError
 from shared.litellm_policy import Call
 
-_ITEMS = frozenset(
-    (
-        "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
-    )
+_ITEMS = (
+    "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
 )  # fmt: skip
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
@@ -189,7 +187,7 @@ def _input(value: Any) -> list[dict[str, Any]]:
         elif kind in _CALLS:
             _check_call(item, where)
             called.add(item["call_id"])
-        elif kind in _OUTPUTS and item.get("call_id") not in called:
+        elif kind in _OUTPUTS and (not isinstance(item.get("call_id"), str) or item["call_id"] not in called):
             raise refuse(f"{where}: no call with call_id {item.get('call_id')!r} comes before it.", f"{where}.call_id")
     return [{"type": "message", **item} for item in items]
 

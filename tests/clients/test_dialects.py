@@ -129,6 +129,9 @@ def test_bodies_that_are_none(captured: Captured) -> None:
         {"input": "x", "tool_choice": {"type": "allowed_tools"}}, {"input": "x", "reasoning": "high"},
         {"input": "x", "metadata": 3}, {"input": "x", "user": [3]}, {"input": "x", "previous_response_id": 3},
         {"input": "x", "instructions": [3]}, {"input": "x", "max_output_tokens": "many"},
+        {"input": [{"type": [None]}]}, {"input": [{"type": "function_call_output", "call_id": {}, "output": "x"}]},
+        {"messages": [{"role": "user", "content": [{"type": []}]}]},
+        {"messages": [{"role": "user", "content": "x"}], "system": [{"type": {}, "text": "x"}]},
     ]  # fmt: skip
     with captured.proxy.client() as client:
         for body in bodies:

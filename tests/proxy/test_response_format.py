@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,15 @@ def test_an_engine_that_cannot_constrain_is_not_asked_to(service: Proxy, form: d
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_format")
     assert "cannot hold answers to a schema" in refused.json()["error"]["message"]
     assert service.chat(QUESTION, response_format={"type": "text"}).status_code == 200
+
+
+def test_half_an_emoji_in_a_schema_is_no_obstacle(service: Proxy) -> None:
+    schema = {"type": "object", "title": "\ud83d"}
+    form = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
+    sent = json.dumps({"model": "policy", "messages": QUESTION, "response_format": form})
+    with service.client() as client:
+        refused = client.post("/v1/chat/completions", content=sent)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_format")
 
 
 async def test_a_scripted_engine_that_can_is_given_the_schema(
