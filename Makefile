@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 DIGEST := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(DIGEST)
 TORCH := $(shell grep '^torch==' constraints.txt)
+USED := import cli.demo, cli.main, cli.serve, learner.main, matplotlib.pyplot, peft, proxy.dialects.adapter, proxy.main, pytest, \
+  shared.litellm_policy, trainer_local.embedded.server, trainer_local.transformers_trainer; \
+  import transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; shared.litellm_policy.load()
 # What test-real drives beside the SGLang below has its environments in .cache/rigs too (tests/rigs/environments.py).
 # The real SGLang, for test-real only, in an environment of its own.
 SGLANG := .cache/rigs/sglang
@@ -26,6 +29,8 @@ $(STAMP):
 	# torch first and by exact version: any other way of resolving it takes gigabytes of CUDA packages.
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[local,demo,judge,dev]'
+	# Compiles what is used, once: where Python is told to keep no bytecode, each process would compile torch again.
+	env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -c '$(USED)'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
