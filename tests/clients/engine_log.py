@@ -44,15 +44,15 @@ class LoggedEngine:
     def __init__(self, real: str, policy: Path) -> None:
         self.log: dict[str, Logged] = {}
         self._real = real
-        self._script: list[str | int] = []
+        self._script: list[tuple[str, str | int]] = []
         self._prompter = Prompter(policy)
         self._hung_up = threading.Semaphore(0)
 
-    def say(self, *answers: str | int) -> None:
+    def say(self, *answers: str | int, to: str = "") -> None:
         """What the next requests are answered: a text, `ENDLESS`, `BROKEN` (off after three tokens), or the HTTP status
-        of a refusal.
+        of a refusal. With `to`, the next requests whose prompt has these words in it.
         """
-        self._script += answers
+        self._script += [(to, answer) for answer in answers]
 
     def wait_for_hang_up(self) -> None:
         """Return once the proxy has hung up on an answer."""
@@ -70,7 +70,7 @@ class LoggedEngine:
         """`POST /generate`."""
         body = await request.json()
         logged = self.log[body["rid"]] = Logged(body["input_ids"], body["sampling_params"])
-        said = self._script.pop(0) if self._script else None
+        said = self._next(logged.prompt_ids)
         if isinstance(said, int):
             return web.json_response({"error": {"message": "scripted refusal", "code": said}}, status=said)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -94,6 +94,14 @@ class LoggedEngine:
             self._hung_up.release()
             raise
         return response
+
+    def _next(self, prompt_ids: list[int]) -> str | int | None:
+        prompt = self._prompter.tokenizer.decode(prompt_ids) if any(words for words, _ in self._script) else ""
+        for number, (words, answer) in enumerate(self._script):
+            if words in prompt:
+                del self._script[number]
+                return answer
+        return None
 
     async def forward(self, request: web.Request) -> web.Response:
         """Every other route, as the real engine answers it."""

@@ -1,0 +1,122 @@
+"""Starts the real OpenClaw, its gateway, with a running service as its only model provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from shared.process import claim_port, ending_with
+from tests.processes import Proxy, wait_until_ready
+from tests.rigs.environments import clean_environment, environment
+
+TOKEN = "gateway-token"
+MODEL = "clawrl/policy"
+START_SECONDS = 240.0
+TURN_SECONDS = 120.0
+
+
+class OpenClaw:
+    """A running gateway. `workspace` is the folder that its agent works in."""
+
+    def __init__(self, url: str, workspace: Path, command: Sequence[str], variables: dict[str, str]) -> None:
+        self.url = url
+        self.workspace = workspace
+        self._command = [*command]
+        self._variables = variables
+
+    def ask(self, words: str, user: str) -> str:
+        """What its agent answers to a person called `user`, who has one session."""
+        response = httpx.post(
+            f"{self.url}/v1/chat/completions",
+            headers={"authorization": f"Bearer {TOKEN}"},
+            json={"model": "openclaw", "user": user, "messages": [{"role": "user", "content": words}]},
+            timeout=TURN_SECONDS,
+        )
+        assert response.status_code == 200, response.text
+        answer: str = response.json()["choices"][0]["message"]["content"]
+        return answer
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """A method of its gateway, by its command line."""
+        done = subprocess.run(
+            [*self._command, "gateway", "call", method, "--params", json.dumps(parameters), "--json"],
+            env=self._variables,
+            cwd=self.workspace,
+            capture_output=True,
+            text=True,
+            timeout=TURN_SECONDS,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+        return json.loads(done.stdout)
+
+
+@contextmanager
+def run_openclaw(service: Proxy, folder: Path) -> Iterator[OpenClaw]:
+    """A gateway until the block ends; its log is in `folder`. Skips the test where its environment is not there."""
+    modules = environment("openclaw") / "node_modules"
+    nodes = sorted(modules.glob("node-linux-*/bin/node"))
+    command = [str(nodes[0]) if nodes else "node", str(modules / "openclaw" / "openclaw.mjs")]
+    port = claim_port("127.0.0.1", 0, setting="port")
+    workspace = folder / "workspace"
+    workspace.mkdir()
+    state = folder / "state"
+    state.mkdir()
+    (state / "openclaw.json").write_text(json.dumps(_configuration(service, port, workspace)))
+    variables = clean_environment(
+        folder,
+        OPENCLAW_STATE_DIR=str(state),
+        OPENCLAW_CONFIG_PATH=str(state / "openclaw.json"),
+        PATH=os.pathsep.join([*(str(node.parent) for node in nodes[:1]), os.environ.get("PATH", "")]),
+    )
+    log = folder / "openclaw.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "gateway", "run"],
+            cwd=workspace,
+            env=variables,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=ending_with(os.getpid()),
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until_ready(f"{url}/healthz", process, log, START_SECONDS)
+        yield OpenClaw(url, workspace, command, variables)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _configuration(service: Proxy, port: int, workspace: Path) -> dict[str, Any]:
+    """As the README has it, with a gateway that speaks HTTP."""
+    model = {
+        "id": "policy",
+        "name": "RL policy",
+        "reasoning": False,
+        "input": ["text"],
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "contextWindow": 32768,
+        "maxTokens": 1024,
+    }
+    provider = {"baseUrl": f"{service.url}/v1", "apiKey": service.key, "api": "openai-completions", "models": [model]}
+    return {
+        "models": {"mode": "replace", "providers": {"clawrl": provider}},
+        "agents": {"defaults": {"workspace": str(workspace), "model": {"primary": MODEL}}},
+        "gateway": {
+            "mode": "local",
+            "port": port,
+            "bind": "loopback",
+            "auth": {"mode": "token", "token": TOKEN},
+            "http": {"endpoints": {"chatCompletions": {"enabled": True}}},
+        },
+    }
