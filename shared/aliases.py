@@ -224,7 +224,10 @@ def notes(environ: Mapping[str, str], *, quiet: bool = False) -> list[str]:
 def flag_names(*, counterpart: bool | None = None) -> frozenset[str]:
     """Every flag that is an alias; with `counterpart` only those that have one, or have none."""
     return frozenset(
-        name for alias in ALIASES for name in (*alias.flags, *(key.replace("_", "-") for key in alias.keys))
+        name
+        for alias in ALIASES
+        if counterpart is None or counterpart == bool(alias.settings)
+        for name in (*alias.flags, *(key.replace("_", "-") for key in alias.keys))
     )
 
 

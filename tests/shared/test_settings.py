@@ -115,6 +115,7 @@ def test_flags_as_people_write_them() -> None:
     [
         (["--prot", "1"], r"--prot is no setting \(did you mean port\?\)"),
         (["--port"], "--port needs a value"),
+        (["--lr", "--port", "1"], "--lr needs a value"),
         (["here"], "'here' is no flag"),
     ],
 )
