@@ -38,6 +38,7 @@ class Supervisor:
     def __init__(self, settings: Settings, roles: Sequence[str] = ROLES, *, say: Callable[[str], None]) -> None:
         self.roles = tuple(role for role in ROLES if role in roles)
         self._say = say
+        registry.backend(settings.backend)
         if "proxy" in self.roles and not settings.api_key and not is_loopback(settings.host):
             raise ConfigError(
                 f"host = {settings.host} can be reached from other machines, so it needs a key of your choosing: "

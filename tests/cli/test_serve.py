@@ -156,6 +156,13 @@ def test_a_taken_port_is_refused(tmp_path: Path, engine_server: Engine) -> None:
     assert "--port" in answer.stderr
 
 
+def test_an_unknown_backend_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    answer = refused("--backend", "megaton", "--data", str(tmp_path / "data"))
+    assert answer.returncode == 2
+    assert "choose one of: embedded" in answer.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_other_addresses_need_a_key(tmp_path: Path) -> None:
     answer = refused("--host", "0.0.0.0", "--data", str(tmp_path / "data"))
     assert answer.returncode == 2
