@@ -64,7 +64,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             system=system,
             has_tools=has_tools,
             speeches=speeches,
-            session_key=headers.get("x-openclaw-session-key") or runtime_fields(speeches).get("session", ""),
+            session_key=headers.get("x-openclaw-session-key") or runtime_fields(speeches, system).get("session", ""),
             closing=text_of(messages[-1]) if len(messages) > 1 and messages[-1]["role"] == "system" else "",
             floating=any(is_internal_context(message) for message in messages),
             subagent=subagent,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from proxy.chain import Chain, NextWords
-from proxy.identity import fresh_session, named_session
+from proxy.identity import fresh_session, session_of
 from proxy.parents import Parents
 from proxy.tree import Tree
 from shared.journal import AsyncJournal, TurnRef
@@ -49,7 +49,7 @@ class Conversations:
         """Session and parent of a request. Reads the journal only if memory lacks the history's last answer. Raises
         `BadRequest` or `JournalError`.
         """
-        named = named_session(headers, body, chain.speeches)
+        named = session_of(headers, body, chain)
         session_id, source = named if named is not None else ("", "")
         parent = await self._parents.find(chain, session_id, kind)
         if not session_id and parent.ref is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from proxy.chain import Chain
 from proxy.openclaw import Speech, runtime_fields
 from shared.errors import BadRequest
 from shared.records import new_id
@@ -20,8 +21,14 @@ _CLIENT_HEADERS = ("x-claude-code-session-id", "x-openwebui-chat-id", "session_i
 _SESSION_WORD = re.compile(r"(?:^|[^a-z])session[_:=-]+([A-Za-z0-9][\w:.-]{5,})", re.IGNORECASE)
 
 
+def session_of(headers: Mapping[str, str], body: Mapping[str, Any], chain: Chain) -> tuple[str, str] | None:
+    """`named_session` of a request with these messages."""
+    system = "\n".join(step.text for step in chain.steps if step.role == "system")
+    return named_session(headers, body, chain.speeches, system)
+
+
 def named_session(
-    headers: Mapping[str, str], body: Mapping[str, Any], speeches: Sequence[Speech]
+    headers: Mapping[str, str], body: Mapping[str, Any], speeches: Sequence[Speech], system: str = ""
 ) -> tuple[str, str] | None:
     """The session id that a request names, and where it stood: `header`, `runtime` (OpenClaw's line) or `body`; else
     `None`.
@@ -37,7 +44,7 @@ def named_session(
         told = headers.get(name, "").strip()
         if told and not fault(told):
             return told, "header"
-    runtime = runtime_fields(speeches).get("sessionId", "")
+    runtime = runtime_fields(speeches, system).get("sessionId", "")
     if runtime and not fault(runtime):
         return runtime, "runtime"
     metadata = body.get("metadata")

@@ -14,7 +14,7 @@ from proxy.chain import Chain
 from proxy.classify import Evidence, Verdict, classify
 from proxy.conversation import Conversations, Placement
 from proxy.engine_watch import EngineWatch
-from proxy.identity import fresh_session, named_session
+from proxy.identity import fresh_session, session_of
 from proxy.openclaw import Reaction, reactions
 from proxy.parameters import Parameters, read_model, read_parameters
 from proxy.response_format import check_schema
@@ -215,7 +215,7 @@ def _thinking(body: Mapping[str, Any]) -> bool | None:
 
 
 def _unplaced(headers: Mapping[str, str], body: Mapping[str, Any], chain: Chain, verdict: Verdict) -> Placement:
-    named = named_session(headers, body, chain.speeches)
+    named = session_of(headers, body, chain)
     session_id, source = named or (fresh_session(verdict.kind), "new")
     return Placement(
         turn_id=new_id("turn"),

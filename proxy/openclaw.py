@@ -98,9 +98,15 @@ def read_user(message: Message) -> Speech:
     return Speech("person", body, runtime)
 
 
-def runtime_fields(speeches: Iterable[Speech]) -> dict[str, str]:
-    """The fields of the first `Runtime:` line: `session` (its key), `sessionId`, `model`…; empty when there is none."""
-    return next((speech.runtime for speech in speeches if speech.runtime), {})
+def runtime_fields(speeches: Iterable[Speech], system: str = "") -> dict[str, str]:
+    """The fields of the first `Runtime:` line: `session` (its key), `sessionId`, `model`…; empty when there is none. It
+    ends the first user message or, in Responses and Messages, the system prompt.
+    """
+    found = next((speech.runtime for speech in speeches if speech.runtime), None)
+    if found is not None:
+        return found
+    start = f"\n{system}".rfind(f"\n{_RUNTIME}agent=")
+    return _cut_runtime(system[start:].partition("\n")[0])[1] if start >= 0 else {}
 
 
 def command_score(speech: Speech) -> tuple[float, str] | None:

@@ -4,8 +4,11 @@ import time
 
 import pytest
 
+from proxy.chain import Chain
+from proxy.classify import Evidence, classify
+from proxy.identity import session_of
 from proxy.openclaw import Reaction, command_score, emoji_score, reactions, read_user, runtime_fields
-from shared.normalize import normalize_messages
+from shared.normalize import normalize_chat, normalize_messages
 from shared.records import Message
 from tests.fixtures.openclaw import CONTEXT_BEGIN, STAMP, floating, runtime, user
 
@@ -104,6 +107,23 @@ def test_the_session_is_named_by_the_first_runtime_line() -> None:
     messages = normalize_messages([user("a"), user("b", "first"), user("c", "second")])
     assert runtime_fields([read_user(message) for message in messages])["sessionId"] == "first"
     assert runtime_fields([]) == {}
+
+
+def test_the_session_is_named_in_the_system_prompt_of_other_dialects() -> None:
+    system = (
+        "You are helpful.\nRuntime: 5 minutes\n\nRuntime: agent=main | session=agent:main:cron:7 | sessionId=5d1e\nBye."
+    )
+    said = [read_user({"role": "user", "content": "hello"})]
+    assert runtime_fields(said, system) == {"agent": "main", "session": "agent:main:cron:7", "sessionId": "5d1e"}
+    own = read_user({"role": "user", "content": "hello\nRuntime: agent=main | sessionId=mine"})
+    assert runtime_fields([own], system)["sessionId"] == "mine"
+    assert runtime_fields(said, "Say Runtime: agent=main | sessionId=x") == {}
+    chat = normalize_chat(
+        {"messages": [{"role": "system", "content": system}, {"role": "user", "content": "Tidy up."}]}
+    )
+    chain = Chain(chat.messages)
+    assert session_of({}, {}, chain) == ("5d1e", "runtime")
+    assert classify(Evidence.of({}, chat.messages, True, chain.speeches)).reason == "key-cron"
 
 
 def test_the_session_is_named_behind_the_summary_of_a_compacted_history() -> None:
