@@ -160,8 +160,9 @@ class _Exchange:
     def _failure(self, error: Exception, call: Call) -> RequestError:
         refusal = call.refusal
         if refusal is None and not call.begun:
-            log.info("LiteLLM could not translate a request: %r", error)
-            return BadRequest(f"The request could not be read: {str(error)[:300]}", code="invalid_value")
+            what = str(error).partition("Traceback (most recent call last)")[0].strip()[:300]  # LiteLLM tells all
+            log.info("LiteLLM could not translate a request: %s", what)
+            return BadRequest(f"The request could not be read: {what}", code="invalid_value")
         if refusal is None:
             log.error("ERROR in LiteLLM's adapter; please report it", exc_info=error)
             return RequestError("The answer could not be translated; the proxy's log says why.", status=500)

@@ -225,6 +225,8 @@ def _check_tools(tools: Any) -> None:
             )
         if not isinstance(tool.get("name"), str) or not tool["name"]:
             raise refuse(f"tools[{index}].name is missing.", f"tools[{index}].name")
+        if not isinstance(tool.get("parameters"), dict | None):
+            raise refuse(f"tools[{index}].parameters must be an object.", f"tools[{index}].parameters")
 
 
 def _tool_choice(choice: Any) -> Any:

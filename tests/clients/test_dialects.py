@@ -131,6 +131,7 @@ def test_bodies_that_are_none(captured: Captured) -> None:
         {"input": "x", "instructions": [3]}, {"input": "x", "max_output_tokens": "many"},
         {"input": [{"type": [None]}]}, {"input": [{"type": "function_call_output", "call_id": {}, "output": "x"}]},
         {"messages": [{"role": "user", "content": [{"type": []}]}]},
+        *({"input": "x", "tools": [{"type": "function", "name": "f", "parameters": wrong}]} for wrong in ("", [], 3)),
         {"messages": [{"role": "user", "content": "x"}], "system": [{"type": {}, "text": "x"}]},
     ]  # fmt: skip
     with captured.proxy.client() as client:
@@ -141,6 +142,7 @@ def test_bodies_that_are_none(captured: Captured) -> None:
                 assert response.status_code in (200, 400), (path, body, response.text)
                 error = response.json().get("error")
                 assert error is None or error["message"], (path, body)
+                assert "Traceback" not in response.text
         assert client.get("/v1/messages").status_code == 405
         large = client.post("/v1/messages", content=b" " * (captured.proxy.settings.max_body_bytes + 1))
     assert (large.status_code, large.json()["error"]["type"]) == (413, "request_too_large")
