@@ -67,19 +67,22 @@ def _reading(*paths: str) -> str:
     return "I look." + "".join(f"\n<tool_call>\n{call}\n</tool_call>" for call in calls)
 
 
-def test_two_tools_at_once_their_results_and_a_correction(captured: Captured, openclaw: OpenClaw) -> None:
-    asked = "How many apples are in fruit.txt and more.txt together?"
-    corrected = "No, answer in one word please."
+@pytest.mark.parametrize(("agent", "dialect"), [("main", "chat"), ("responses", "responses"), ("messages", "messages")])
+def test_two_tools_at_once_their_results_and_a_correction(
+    captured: Captured, openclaw: OpenClaw, agent: str, dialect: str
+) -> None:
+    asked = f"How many apples are in fruit.txt and more.txt together? ({dialect})"
+    corrected = f"No, answer in one word please. ({dialect})"
     captured.engine.say(_reading("fruit.txt", "more.txt"), "There are seven apples.", to=asked)
     with captured.watch() as turns:
-        assert openclaw.ask(asked, "anna") == "There are seven apples."
-        captured.engine.say("Hello, Bob.", to="I am Bob.")
-        assert openclaw.ask("I am Bob.", "bob") == "Hello, Bob."
+        assert openclaw.ask(asked, "anna", agent) == "There are seven apples."
+        captured.engine.say("Hello, Bob.", to=f"I am Bob. ({dialect})")
+        assert openclaw.ask(f"I am Bob. ({dialect})", "bob", agent) == "Hello, Bob."
         captured.engine.say("Seven.", to=corrected)
-        assert openclaw.ask(corrected, "anna") == "Seven."
+        assert openclaw.ask(corrected, "anna", agent) == "Seven."
     looked, answered, bob, short = turns
-    assert {(turn.kind, turn.kind_reason, turn.status, turn.untrainable) for turn in turns} == {
-        ("main", "openclaw-run", "complete", "")
+    assert {(turn.dialect, turn.kind, turn.kind_reason, turn.status, turn.untrainable) for turn in turns} == {
+        (dialect, "main", "openclaw-run", "complete", "")
     }
     assert [call["name"] for call in looked.answer["tool_calls"]] == ["read", "read"]
     assert [turn.parent_turn_id for turn in turns] == [None, looked.turn_id, None, answered.turn_id]

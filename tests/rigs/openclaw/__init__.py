@@ -18,7 +18,8 @@ from tests.processes import Proxy, wait_until_ready
 from tests.rigs.environments import clean_environment, environment
 
 TOKEN = "gateway-token"
-MODEL = "clawrl/policy"
+AGENTS = {"main": "openai-completions", "responses": "openai-responses", "messages": "anthropic-messages"}
+"""Agents by name, and the dialect in which each speaks to the service."""
 START_SECONDS = 240.0
 TURN_SECONDS = 120.0
 
@@ -32,12 +33,12 @@ class OpenClaw:
         self._command = [*command]
         self._variables = variables
 
-    def ask(self, words: str, user: str) -> str:
-        """What its agent answers to a person called `user`, who has one session."""
+    def ask(self, words: str, user: str, agent: str = "main") -> str:
+        """What an agent (`AGENTS`) answers to a person called `user`, who has one session with it."""
         response = httpx.post(
             f"{self.url}/v1/chat/completions",
             headers={"authorization": f"Bearer {TOKEN}"},
-            json={"model": "openclaw", "user": user, "messages": [{"role": "user", "content": words}]},
+            json={"model": f"openclaw/{agent}", "user": user, "messages": [{"role": "user", "content": words}]},
             timeout=TURN_SECONDS,
         )
         assert response.status_code == 200, response.text
@@ -108,10 +109,24 @@ def _configuration(service: Proxy, port: int, workspace: Path) -> dict[str, Any]
         "contextWindow": 32768,
         "maxTokens": 1024,
     }
-    provider = {"baseUrl": f"{service.url}/v1", "apiKey": service.key, "api": "openai-completions", "models": [model]}
+    providers = {
+        f"clawrl-{name}": {
+            "baseUrl": service.url if api == "anthropic-messages" else f"{service.url}/v1",
+            "apiKey": service.key,
+            "api": api,
+            "models": [model],
+        }
+        for name, api in AGENTS.items()
+    }
+    agents = [
+        {"id": name, "workspace": str(workspace), "model": {"primary": f"clawrl-{name}/policy"}} for name in AGENTS
+    ]
     return {
-        "models": {"mode": "replace", "providers": {"clawrl": provider}},
-        "agents": {"defaults": {"workspace": str(workspace), "model": {"primary": MODEL}}},
+        "models": {"mode": "replace", "providers": providers},
+        "agents": {
+            "defaults": {"workspace": str(workspace), "model": {"primary": "clawrl-main/policy"}},
+            "list": [{**agents[0], "default": True}, *agents[1:]],
+        },
         "gateway": {
             "mode": "local",
             "port": port,
