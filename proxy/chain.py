@@ -42,14 +42,13 @@ class Step(msgspec.Struct, frozen=True):
 class Place(msgspec.Struct, frozen=True):
     """Where in a history an answer of ours may end: after the step at `index`, at the digest `key`.
 
-    `answered`: an assistant's message stands there. Otherwise a request may have ended there whose answer was empty;
-    or, if `dropped`, one whose answer the client left out, and put a text in its stead.
+    `answered`: an assistant's message stands there. Otherwise a request may have ended there whose answer was empty, or
+    was left out by a client that put a text in its stead.
     """
 
     index: int
     key: bytes
     answered: bool
-    dropped: bool
 
 
 class NextWords(msgspec.Struct, frozen=True):
@@ -133,8 +132,8 @@ class Chain:
     def places(self) -> list[Place]:
         """Every place in the history that can be the end of an answer of ours, deepest first.
 
-        A user's or tool's message counts where another one comes next, and no assistant's: the answer there may have
-        been empty, and clients do not keep empty ones.
+        A user's or tool's message counts where a user's comes next: the answer there may have been empty, and clients do
+        not keep empty ones.
         """
         found: list[Place] = []
         following = ""
@@ -143,9 +142,8 @@ class Chain:
             if step.skipped:
                 continue
             answered = step.role == "assistant"
-            if answered or following in ("user", "tool"):
-                dropped = not answered and following == "user"
-                found.append(Place(index, step.key, answered, dropped))
+            if answered or following == "user":
+                found.append(Place(index, step.key, answered))
             following = step.role
         return found
 

@@ -31,7 +31,7 @@ UNKNOWN = "no answer in its history was sampled here"
 COMPACTED = "its history was compacted, and no answer that was sampled here is left of it"
 CHANGED = "its client changed the answers that were sampled here"
 SIDE = "the answers in its history belong to side turns"
-AMBIGUOUS = "what is left of its history was sampled in several sessions, or is too little to tell in which"
+AMBIGUOUS = "what is left of its history fits several turns or was changed, or is too little to tell which it is"
 FOUND_BY_EXCHANGE = "its client changed the history before that turn: found by the words that the turn answered"
 FOUND_DROPPED = "its client left that turn's answer out and sent a text in its stead"
 
@@ -90,23 +90,20 @@ class Parents:
             return Parent(None, COMPACTED if chain.compacted else BEGINS)
         search = _Search(chain, session_id, kind)
         found = _Found(self._tree, places)
-        depth, parent = search.exact(places, found)
-        passed = [place for place in places[:depth] if place.answered]
-        if not passed and parent is not None:
+        depth, parent = search.exact(places, found, certain=True)
+        if depth == 0 and parent is not None:
             return parent
-        # Of a place that is no answer, only a request without any other parent is worth a look into the journal.
-        asked = [place.key for place in places if place.dropped] if parent is None else []
-        if passed or asked:
-            keys = [place.key for place in passed]
-            found.learn(
-                await self._journal.find_answers(keys, session_id),
-                await self._journal.find_requests(asked, session_id) if asked else {},
-            )
-            depth, parent = search.exact(places, found)
-            passed = [place for place in places[:depth] if place.answered]
+        keys = [place.key for place in places[:depth]]
+        asked = [place.key for place in places[:depth] if not place.answered]
+        found.learn(
+            await self._journal.find_answers(keys, session_id),
+            await self._journal.find_requests(asked, session_id) if asked else {},
+        )
+        depth, parent = search.exact(places, found)
+        unknown = [place for place in places[:depth] if place.answered and not found.answers(place)]
         reason = ""
-        if passed:
-            deeper, reason = await self._by_exchange(search, found, passed[:_DEEPEST], parent)
+        if unknown:
+            deeper, reason = await self._by_exchange(search, found, unknown[:_DEEPEST], parent)
             parent = deeper or parent
         return parent or Parent(None, reason or search.why_none(places, found))
 
@@ -117,11 +114,18 @@ class Parents:
         chain = search.chain
         keys = {place.index: chain.exchange_at(place.index) for place in places}
         stored = await self._journal.find_exchanges([key for key in keys.values() if key], search.session_id)
-        session_id = search.session_id or (parent.ref.session_id if parent is not None and parent.ref else "")
+        before = parent.ref if parent is not None else None
+        session_id = search.session_id or (before.session_id if before is not None else "")
         candidates = {
             place: refs
             for place in places
-            if (refs := [ref for ref in stored.get(keys[place.index], ()) if search.may_continue(ref)])
+            if (
+                refs := [
+                    ref
+                    for ref in stored.get(keys[place.index], ())
+                    if search.may_continue(ref) and (before is None or ref.arrived > before.arrived)
+                ]
+            )
         }
         if not candidates:
             return None, ""
@@ -130,16 +134,19 @@ class Parents:
             return None, AMBIGUOUS
         for place, refs in candidates.items():
             own = [ref for ref in refs if ref.session_id == session_id]
-            if own and not await self._changed(search, place, found, session_id):
+            # The same words and answer twice, there or in a nameless session that may go on there: which is left?
+            which = {ref.answer_key for ref in (refs if search.session_id else own)}
+            if own and len(which) == 1 and not await self._changed(search, place, found, session_id):
                 return Parent(_choose(own, session_id), FOUND_BY_EXCHANGE, place.index), ""
-        return None, ""
+        return None, AMBIGUOUS
 
     async def _changed(self, search: _Search, place: Place, found: _Found, session_id: str) -> bool:
-        """Whether the very history before this answer was asked in the session: then its answer was another one."""
+        """Whether the very history before this answer was asked in the session, by whatever kind of turn: then its
+        answer was another one.
+        """
         keys = list(search.chain.keys_before(place.index))
         found.learn({}, await self._journal.find_requests(keys, session_id))
-        asked = [ref for key in keys for ref in found.requests(key)]
-        return any(ref.session_id == session_id and search.may_continue(ref) for ref in asked)
+        return any(ref.session_id == session_id for key in keys for ref in found.requests(key))
 
 
 class _Search:
@@ -150,16 +157,20 @@ class _Search:
         self.session_id = session_id
         self._kind = kind
 
-    def exact(self, places: Sequence[Place], found: _Found) -> tuple[int, Parent | None]:
-        """The deepest parent by the whole history, and how many places are deeper than it."""
+    def exact(self, places: Sequence[Place], found: _Found, *, certain: bool = False) -> tuple[int, Parent | None]:
+        """The deepest parent by the whole history, and how many places are deeper than it. `certain`: only one that
+        stays the parent whatever else the journal knows.
+        """
+        answered = False
         for depth, place in enumerate(places):
             refs = [ref for ref in found.answers(place) if self.may_continue(ref)]
-            if refs:
+            own = any(ref.session_id == self.session_id for ref in refs)
+            answered = answered or place.answered
+            left_out = None if own or certain or answered else self._left_out(place, found)
+            if left_out is not None and (not refs or left_out.session_id == self.session_id):
+                return depth, Parent(left_out, FOUND_DROPPED, place.index, dropped=True)
+            if refs and (own or not certain or not self.session_id):
                 return depth, Parent(_choose(refs, self.session_id), "", place.index)
-            if place.dropped and not self.chain.from_openclaw:
-                ref = self._left_out(place, found)
-                if ref is not None:
-                    return depth, Parent(ref, FOUND_DROPPED, place.index, dropped=True)
         return len(places), None
 
     def may_continue(self, ref: TurnRef) -> bool:
@@ -188,6 +199,8 @@ class _Search:
 
     def _left_out(self, place: Place, found: _Found) -> TurnRef | None:
         """The one turn whose answer the client left out at this place."""
+        if self.chain.from_openclaw:
+            return None
         refs = [
             ref
             for ref in found.requests(place.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ class Asked:
     episode: int
     history: list[Message]
     chain: Chain
+    response: list[int]
+    arrived: float
 
 
 class Talk:
@@ -33,6 +36,7 @@ class Talk:
 
     def __init__(self, journal: AsyncJournal) -> None:
         self.journal = journal
+        self._tokens = itertools.count(100)
         self.restart()
 
     def restart(self) -> None:
@@ -50,11 +54,12 @@ class Talk:
         body: dict[str, Any] | None = None,
     ) -> Asked:
         """A request that is placed and waits for its answer."""
+        arrived = now()
         history = normalize_messages(list(messages))
         chain = Chain(history)
         placement = await self.conversations.place(headers or {}, body or {}, chain, kind)
         episode = await self.recorder.enter(placement, reactions(history))
-        return Asked(placement, episode, history, chain)
+        return Asked(placement, episode, history, chain, [next(self._tokens)], arrived)
 
     async def finish(
         self,
@@ -67,7 +72,6 @@ class Talk:
         """Record the answer to a request."""
         placement = asked.placement
         message = assistant_message(answer, reasoning, tool_calls=calls)
-        moment = now()
         turn = Turn(
             turn_id=placement.turn_id,
             session_id=placement.session_id,
@@ -79,13 +83,13 @@ class Talk:
             messages=asked.history,
             answer=message,
             prompt_ids=[1, 2],
-            response_ids=[3],
+            response_ids=asked.response,
             logprobs=[-0.5],
             sampling=Sampling(),
             versions=[VersionSpan(0, 0, 1)],
             finish_reason="stop",
             status=status,
-            timings=Timings(moment, moment, moment),
+            timings=Timings(asked.arrived, now(), now()),
             request_key=placement.request_key,
             answer_key=asked.chain.answer_key(message),
             exchange_key=asked.chain.exchange_key(message),
