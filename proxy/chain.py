@@ -24,6 +24,7 @@ from shared.normalize import text_of
 from shared.records import Message, Role
 
 ROOT = bytes(16)
+_SPACE = b" \t\n\r\v\f"
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -132,8 +133,8 @@ class Chain:
     def places(self) -> list[Place]:
         """Every place in the history that can be the end of an answer of ours, deepest first.
 
-        A user's or tool's message counts where a user's comes next: the answer there may have been empty, and clients do
-        not keep empty ones.
+        A user's or tool's message counts where a user's comes next: the answer there may have been empty, and clients
+        do not keep empty ones.
         """
         found: list[Place] = []
         following = ""
@@ -215,10 +216,7 @@ class Chain:
         return run
 
     def _exchange(self, index: int, answer: bytes) -> bytes:
-        parts = [
-            _digest("".join(step.text.split()).encode()) if step.role == "user" else step.part
-            for step in self._heard(index)
-        ]
+        parts = [_digest(_squeezed(step.text)) if step.role == "user" else step.part for step in self._heard(index)]
         return _digest(b"".join([answer, *parts])) if parts else b""
 
     def _heard(self, index: int) -> list[Step]:
@@ -246,7 +244,7 @@ class _Run:
         self._others = hashlib.blake2b(digest_size=16)
 
     def add(self, text: str, others: Iterable[bytes]) -> None:
-        self._texts.update("".join(text.split()).encode())
+        self._texts.update(_squeezed(text))
         for other in others:
             self._others.update(other)
 
@@ -257,6 +255,11 @@ class _Run:
 
     def digest(self) -> bytes:
         return _extend(self._texts.digest(), self._others.digest())
+
+
+def _squeezed(text: str) -> bytes:
+    """The text without its white space."""
+    return text.strip().encode().translate(None, _SPACE)
 
 
 def _extend(key: bytes, part: bytes) -> bytes:

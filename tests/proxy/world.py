@@ -340,7 +340,8 @@ class World:
             assert any(index == deepest and one is parent for index, one in exact), "not the deepest, or not its answer"
             index = deepest
             own = [one for at, one in exact if at == index and one.session[0] == placement.session_id]
-            assert not own or parent in own
+            newest = max((one.asked.arrived for one in own), default=parent.asked.arrived)
+            assert parent.asked.arrived == newest, "a discarded try of the same request"
         role, text = words_after(request.history, index)
         if reason == parents.FOUND_DROPPED and role == "user":
             role = "environment"
