@@ -201,13 +201,14 @@ class _Search:
         """The one turn whose answer the client left out at this place."""
         if self.chain.from_openclaw:
             return None
-        refs = [
+        tries = [
             ref
             for ref in found.requests(place.key)
-            if self.may_continue(ref) and ref.kind == self._kind and ref.status == "complete"
+            if ref.kind == self._kind and self.session_id in ("", ref.session_id)
         ]
-        refs = [ref for ref in refs if ref.session_id == self.session_id] or refs
-        return refs[0] if len(refs) == 1 and self.chain.size(place.index) >= _CERTAIN else None
+        if len(tries) != 1 or self.chain.size(place.index) < _CERTAIN:
+            return None
+        return tries[0] if tries[0].status == "complete" else None
 
 
 def _only_session(chain: Chain, candidates: Mapping[Place, Sequence[TurnRef]]) -> str:

@@ -58,6 +58,23 @@ def test_merged_assistant_texts_are_found_as_the_two_they_were() -> None:
     assert places(ASK, SAID, tail, MORE)[0][1] == answered(ASK, SAID, answer=tail)
 
 
+def test_a_history_that_is_one_long_run_is_read_like_any_other() -> None:
+    parts: list[Sent] = [{"role": "assistant", "content": f"Word {number} of very many."} for number in range(30_000)]
+    whole: Sent = {"role": "assistant", "content": "\n\n".join(part["content"] for part in parts)}
+    assert chain(ASK, *parts, MORE).request_key == chain(ASK, whole, MORE).request_key
+
+
+def test_an_exchange_is_an_answer_and_what_it_was_given_to() -> None:
+    call_it = {"role": "assistant", "content": None, "tool_calls": [call("read", "{}", "a"), call("exec", "{}", "b")]}
+    results = [{"role": "tool", "content": text, "tool_call_id": text} for text in ("dry", "20")]
+    known = chain(ASK, call_it, *results).exchange_key(normalize_messages([SAID])[0])
+    for history in ([MORE, call_it, *results, SAID], [*results, floating(), SAID, MORE], [SAID, *results, SAID]):
+        index = max(place.index for place in chain(*history).places())
+        assert chain(*history).exchange_at(index) == known
+    assert chain(ASK, call_it, results[1], SAID).exchange_at(3) != known
+    assert chain(SAID, MORE).exchange_at(0) == b""
+
+
 def test_other_words_are_another_conversation() -> None:
     keys = {
         answered(ASK, answer=SAID),

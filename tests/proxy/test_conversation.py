@@ -123,6 +123,12 @@ async def test_named_sessions_with_the_same_words_do_not_mix(talk: Talk) -> None
     assert await talk.next_state(b) is None
 
 
+async def test_a_retry_that_could_be_of_either_of_two_sessions_begins_a_third(talk: Talk) -> None:
+    cut = [await talk.ask(says("hi"), answer=None), await talk.ask(says("hi"), answer="he", status="aborted")]
+    retried = await talk.ask(says("hi"), headers={"x-stainless-retry-count": "1"})
+    assert (retried.source, retried.session_id in [one.session_id for one in cut]) == ("new", False)
+
+
 async def test_a_session_whose_header_got_lost_goes_on(talk: Talk) -> None:
     named = await talk.ask(says("hi"), answer="hello", headers={"x-session-id": "a"})
     lost = await talk.ask(says("hi"), said("hello"), says("go"))

@@ -321,6 +321,10 @@ class World:
             asked = form(parent.history)
             places = [index for index, _ in enumerate(request.history) if form(request.history[: index + 1]) == asked]
             assert places and parent.status == "complete"
+            tries = [one for one in known if one.kind == request.kind and form(one.history) == asked]
+            if placement.source != "tree":
+                tries = [one for one in tries if one.session[0] == placement.session_id]
+            assert tries == [parent], "one of several tries"
             own = [one for at, one in exact if at == places[-1] and one.session[0] == placement.session_id]
             assert places[-1] >= deepest and not own
             index = places[-1]
