@@ -51,3 +51,9 @@ def start_proxy(engine_server: Engine, tmp_path: Path) -> Iterator[Callable[...,
             return stack.enter_context(run_proxy(engine_server, data or tmp_path / "data", **settings))
 
         yield start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: whoever shares the work out by files must not begin the longest of them last."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

@@ -27,7 +27,7 @@ ROUND = 20
 BY_HAND = "FUZZ_SECONDS" in os.environ
 MOST_TOKENS = 24
 
-pytestmark = pytest.mark.timeout(3 * SECONDS + 120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * SECONDS + 120)]
 
 FUNCTION = {
     "name": "read_file",
