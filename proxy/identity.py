@@ -88,7 +88,7 @@ def fault(identity: str) -> str:
     """Why a text cannot be a session id ("" if it can): each one that is taken can be asked for at
     `/rl/sessions/{id}`, percent-encoded.
     """
-    if len(identity) > MAX_SESSION_ID or not identity.isprintable() or "\ufffd" in identity:  # a character that was lost
+    if len(identity) > MAX_SESSION_ID or not identity.isprintable() or "\ufffd" in identity:
         return f"must be at most {MAX_SESSION_ID} printable characters"
     if identity in (".", ".."):
         return f"must not be {identity!r}: in a URL such as /rl/sessions/{{id}} that is no name but a direction"
