@@ -141,12 +141,22 @@ async def test_without_a_name_only_a_history_that_leaves_no_doubt_goes_on(talk: 
 
 
 async def test_an_answer_that_the_client_changed_is_never_taken_for_another_turns(talk: Talk) -> None:
-    elsewhere = await talk.ask(says("x"), said("y"), says("one"), answer="right", headers=NAMED)
     first = await talk.ask(says("hi"), answer="hello", headers=NAMED)
     await talk.ask(says("hi"), said("hello"), says("one"), answer="wrong", headers=NAMED)
+    elsewhere = await talk.ask(says("x"), said("y"), says("one"), answer="right", headers=NAMED)
     fixed = await talk.ask(says("hi"), said("hello"), says("one"), said("right"), says("go on"), headers=NAMED)
     assert parent(fixed) == first.turn_id
     assert await talk.next_state(elsewhere) is None
+
+
+async def test_an_answer_of_another_session_is_never_taken_for_one_like_it_of_this(talk: Talk) -> None:
+    history = [says("hi"), said("hello"), says("go on"), said("done"), says("thanks")]
+    first = await talk.ask(*history[:1], answer="hello", headers=NAMED)
+    for end, answer in ((1, "hello"), (3, "done")):
+        await talk.ask(*history[:end], answer=answer, headers={"x-session-id": "other"})
+    alike = await talk.ask(says("x"), said("y"), says("go on"), answer="done", headers=NAMED)
+    assert parent(await talk.ask(*history, headers=NAMED)) == first.turn_id
+    assert await talk.next_state(alike) is None
 
 
 async def test_a_changed_only_answer_says_so(talk: Talk) -> None:
@@ -227,6 +237,31 @@ async def test_an_answer_of_hundreds_of_sessions_is_found_in_its_own(talk: Talk)
         await talk.ask(says("hi"), answer="hello", headers={"x-session-id": f"s{number}"})
     after = await talk.ask(says("hi"), said("hello"), says("more"), headers={"x-session-id": "s0"})
     assert parent(after) == first.turn_id
+
+
+async def test_a_nameless_turn_in_memory_does_not_hide_the_sessions_own_in_the_journal(talk: Talk) -> None:
+    first = await talk.ask(says("hi"), answer="hello", headers=NAMED)
+    talk.restart()
+    nameless = await talk.ask(says("hi"), answer="hello")
+    after = await talk.ask(says("hi"), said("hello"), says("more"), headers=NAMED)
+    assert parent(after) == first.turn_id
+    assert await talk.next_state(nameless) is None
+
+
+async def test_the_same_words_and_answer_twice_cannot_be_told_apart_once_the_history_is_cut(talk: Talk) -> None:
+    history = [says("hi"), said("hello"), says("go on"), said("done"), says("go on")]
+    for end in (1, 3, 5):
+        await talk.ask(*history[:end], answer="hello" if end == 1 else "done", headers=NAMED)
+    cut = await talk.ask(SUMMARY, says("go on"), said("done"), says("thanks"), headers=NAMED)
+    assert (parent(cut), cut.parent_reason) == (None, parents.AMBIGUOUS)
+
+
+async def test_a_nameless_turn_of_an_episode_that_ended_is_not_settled_under_a_name(talk: Talk) -> None:
+    nameless = await talk.ask(says("hi"), answer="hello")
+    await talk.journal.end_episode(nameless.session_id, "idle")
+    late = await talk.ask(says("hi"), said("hello"), says("back again"), headers=NAMED)
+    assert parent(late) == nameless.turn_id
+    assert await talk.next_state(nameless) is None
 
 
 async def test_main_turns_say_that_only_side_turns_came_before(talk: Talk) -> None:

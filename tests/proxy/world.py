@@ -70,9 +70,8 @@ class Item:
             if number % 3 == 0:
                 message["reasoning_content"] = f"hm {number}"
             if self.calls:
-                spaced = {"separators": (",", ":")} if number % 2 else {"indent": number % 5}
                 message["tool_calls"] = [
-                    call(name, json.dumps(json.loads(arguments), **spaced), f"call{number}{index}")  # type: ignore[arg-type]
+                    call(name, _dumped(arguments, number), f"call{number}{index}")
                     for index, (name, arguments) in enumerate(self.calls)
                 ]
             return message
@@ -338,6 +337,7 @@ class World:
             assert places and places[-1] > deepest, "its answer is not in the history"
             index = places[-1]
             source = next((one for one in known if one.turn_id == request.history[index].source), None)
+            assert source or not self.asked_before(request, index, known), "an answer that the client changed"
             assert source is None or source is parent or same(source, parent) or not self.intact(request, index, source)
         else:
             assert reason == ""
@@ -351,6 +351,13 @@ class World:
             role = "environment"
         assert placement.words is not None
         assert (placement.words.role, placement.words.text) == (role, text), "words that did not follow"
+
+    def asked_before(self, request: Request, index: int, known: Sequence[Request]) -> bool:
+        """Whether the session knows what was answered where the history has the answer at `index`."""
+        before = list(itertools.dropwhile(lambda item: item.role == "assistant", reversed(request.history[:index])))
+        asked = form(before[::-1])
+        session_id = request.asked.placement.session_id
+        return any(one.session[0] == session_id and form(one.history) == asked for one in known)
 
     def intact(self, request: Request, index: int, source: Request) -> bool:
         """Whether the history still shows what the turn, from which the answer there was taken, was asked."""
@@ -408,6 +415,12 @@ def same(one: Request, other: Request) -> bool:
     """Whether nobody could tell two turns apart by what they say."""
     assert one.answer is not None and other.answer is not None
     return form([*one.history, one.answer]) == form([*other.history, other.answer])
+
+
+def _dumped(arguments: str, number: int) -> str:
+    """Arguments as another JSON writer would have them."""
+    value = {key: int(item) if item == 1.0 else item for key, item in json.loads(arguments).items()}
+    return json.dumps(value, separators=(",", ":")) if number % 2 else json.dumps(value, indent=2, sort_keys=True)
 
 
 def _answer(number: int) -> tuple[str, tuple[tuple[str, str], ...]]:
