@@ -65,6 +65,7 @@ def make_turn(session_id: str = "ses", text: str = "What is 2 + 2?", **changes: 
         "timings": Timings(arrived=100.0, first_token=100.5, finished=101.0),
         "request_key": new_id("").encode()[-16:],
         "answer_key": new_id("").encode()[-16:],
+        "exchange_key": new_id("").encode()[-16:],
     }
     return Turn(**(values | changes))
 
