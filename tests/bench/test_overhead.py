@@ -21,12 +21,12 @@ FIGURES = {"cpu_ms", "ttft_p50_ms", "ttft_p99_ms", "rps"}
 @pytest.mark.slow
 def test_the_program_compares_four_ways_and_says_so_in_its_last_line() -> None:
     command = [sys.executable, "-m", "bench.overhead", "--json", "--scale", "0.001"]
-    command += ["--clients", "2", "--prompts", "openclaw,short"]
+    command += ["--clients", "2", "--prompts", "openclaw", "--paces", "burst"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr[-4000:]
     result = json.loads(done.stdout.splitlines()[-1])
     asked = [(case["prompt"], case["pace"], case["clients"]) for case in result["cases"]]
-    assert asked == [(prompt, pace, 2) for prompt in ("openclaw", "short") for pace in ("burst", "3ms")]
+    assert asked == [("openclaw", "burst", 2)]
     for case in result["cases"]:
         assert all(set(case[arm]) == FIGURES for arm in ARMS)
         assert case["direct"]["cpu_ms"] == 0 < case["relay"]["cpu_ms"] < case["litellm"]["cpu_ms"]
