@@ -119,13 +119,7 @@ class Parents:
         candidates = {
             place: refs
             for place in places
-            if (
-                refs := [
-                    ref
-                    for ref in stored.get(keys[place.index], ())
-                    if search.may_continue(ref) and (before is None or ref.arrived > before.arrived)
-                ]
-            )
+            if (refs := [ref for ref in stored.get(keys[place.index], ()) if search.may_continue(ref)])
         }
         if not candidates:
             return None, ""
@@ -136,8 +130,12 @@ class Parents:
             own = [ref for ref in refs if ref.session_id == session_id]
             # The same words and answer twice, there or in a nameless session that may go on there: which is left?
             which = {ref.answer_key for ref in (refs if search.session_id else own)}
-            if own and len(which) == 1 and not await self._changed(search, place, found, session_id):
-                return Parent(_choose(own, session_id), FOUND_BY_EXCHANGE, place.index), ""
+            if not own or len(which) > 1:
+                continue
+            ref = _choose(own, session_id)
+            later = before is None or ref.arrived > before.arrived
+            if later and not await self._changed(search, place, found, session_id):
+                return Parent(ref, FOUND_BY_EXCHANGE, place.index), ""
         return None, AMBIGUOUS
 
     async def _changed(self, search: _Search, place: Place, found: _Found, session_id: str) -> bool:

@@ -62,6 +62,14 @@ async def _play(program: Program, folder: Path) -> None:
     ]
 )
 @example([[Action(0, "say", 0, 4)], [Action(5, "abort", 5, 4)], [Action(5, "say")]])
+@example(
+    [
+        [Action(3, "say twice", 0, 4)],
+        [Action(3, "say", 0, 4)],
+        [Action(0, "say", 0, 4, 1), Action(2, "say", 0, 4)],
+        [Action(3, "rewrite")],
+    ]
+)
 @example([[Action(5, "cron")], [Action(5, "retry")], [Action(5, "cron")], [Action(5, "say")]])
 @example(
     [
