@@ -6,6 +6,8 @@ conversation share nearly all of them. Text that came from outside passes `prote
 spelled-out control token (`<|im_end|>`, `<think>`, `<tool_call>`) with a noncharacter; `encode` reads what is still
 whole as a control token, as the Hugging Face template does, and takes the noncharacters out again. So a forged marker
 is encoded as the letters it is made of.
+
+Where the tokenizer allows it, a long piece is encoded line by line (`shared.lines`).
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from __future__ import annotations
 import re
 import threading
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from shared.lines import LONG, Lines, can_be_cut
 from shared.vocab import Vocab
 
 _BREAK = "\ufdd0"  # never interchanged as text (Unicode 23.7); one that comes in from outside is doubled and survives
 _AFTER_TOKEN = "\ufdd1"  # stands for the control token before a piece, where the tokenizer cares about that
 _ENTRY_OVERHEAD = 200
+_LINES_SHARE = 4  # of the cache one part in so many is for lines
 
 
 class PieceTokenizer:
@@ -41,10 +45,15 @@ class PieceTokenizer:
         self._tokenizer = tokenizer
         self._vocab = vocab
         self._control_ids = frozenset(vocab.added.values())
+        self._lines: Lines | None = None
+        if can_be_cut(tokenizer):
+            self._lines = Lines(tokenizer, self._control_ids, capacity=capacity // _LINES_SHARE)
+            capacity -= capacity // _LINES_SHARE
         self._capacity = capacity
         self._size = 0
         self._pieces: dict[str, array[int]] = {}
         self._lock = threading.Lock()
+        self._writing = _Writing()
         markers = sorted((marker for marker in vocab.added if len(marker) > 1), key=len, reverse=True)
         self._initials = {marker[0] for marker in markers}
         self._markers = re.compile("(" + "|".join(map(re.escape, markers)) + ")") if markers else re.compile("(?!)()")
@@ -57,7 +66,35 @@ class PieceTokenizer:
 
     def encode(self, text: str, *_: Any, **__: Any) -> list[int]:
         """Ids of one piece of a prompt, without begin or end tokens."""
-        return self._cached(text, text).tolist()
+        ids = self._cached(text, text)
+        pieces = self._writing.pieces
+        if pieces is None:
+            return ids.tolist()
+        pieces.append(ids)
+        return [-len(pieces)]
+
+    def put_together(self, write: Callable[[], Iterable[int]]) -> array[int]:
+        """The ids that `write` puts together from what it encodes here. Meanwhile, and in this thread, `encode` gives
+        one negative number for a whole piece, so that `write` does not handle the tokens of long texts one by one; it
+        must do nothing with them but put them in order.
+        """
+        pieces = self._writing.pieces = []
+        ids = array("I")
+        try:
+            for number in write():
+                if number >= 0:
+                    ids.append(number)
+                else:
+                    ids.extend(pieces[-number - 1])
+        finally:
+            self._writing.pieces = None
+        return ids
+
+    def unknown(self, text: str) -> int:
+        """How many characters of a text would have to be encoded, about."""
+        if text in self._pieces:
+            return 0
+        return self._lines.unknown(text) if self._lines is not None and len(text) >= LONG else len(text)
 
     def encode_prompt(self, text: str) -> list[int]:
         """Ids of a whole prompt as a template wrote it; each stretch between two control tokens is a piece."""
@@ -122,7 +159,7 @@ class PieceTokenizer:
             if ids is not None:
                 pieces[key] = ids
         if ids is None:
-            ids = array("I", self._encode(text, first=first))
+            ids = self._encode(text, first=first)
             with self._lock:
                 self._keep(key, ids)
         return ids
@@ -139,8 +176,8 @@ class PieceTokenizer:
                     parts[index + 1] = parts[index + 1].lstrip()
         return parts
 
-    def _encode(self, text: str, *, first: bool) -> list[int]:
-        ids: list[int] = []
+    def _encode(self, text: str, *, first: bool) -> array[int]:
+        ids = array("I")
         for index, part in enumerate(self._split(text)):
             if index % 2:
                 ids.append(self._vocab.added[part])
@@ -148,7 +185,10 @@ class PieceTokenizer:
                 ids.extend(self._encode_text(_mend(part) if _BREAK in part else part, first=first and index == 0))
         return ids
 
-    def _encode_text(self, text: str, *, first: bool) -> list[int]:
+    def _encode_text(self, text: str, *, first: bool) -> Sequence[int]:
+        by_lines = self._lines.encode(text) if self._lines is not None and len(text) >= LONG else None
+        if by_lines is not None:
+            return by_lines
         ids = self._encode_plain(text, first=first)
         if self._control_ids.isdisjoint(ids):
             return ids
@@ -181,6 +221,12 @@ class PieceTokenizer:
         while self._size > self._capacity:
             oldest = next(iter(self._pieces))
             self._size -= _cost(oldest, self._pieces.pop(oldest))
+
+
+class _Writing(threading.local):
+    """The pieces that the current thread is putting together, `None` when it is not."""
+
+    pieces: list[array[int]] | None = None
 
 
 def _mend(text: str) -> str:

@@ -68,15 +68,18 @@ class LibraryWriter:
     def _ids(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, thinking: bool, generate: bool
     ) -> list[int]:
-        try:
+        def write() -> list[int]:
             ids: list[int] = self._renderers[thinking].render_ids(
                 list(messages), tools=list(tools) or None, add_generation_prompt=generate
             )
+            return ids
+
+        try:
+            return self._tokenizer.put_together(write).tolist()
         except (ValueError, TypeError) as error:
             raise BadRequest(
                 f"This model's template cannot write these messages: {error}", param="messages", code="invalid_value"
             ) from error
-        return ids
 
     def read(
         self, ids: list[int], prompt_end: list[int], tools: list[dict[str, Any]], *, thinking: bool
