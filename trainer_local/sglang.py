@@ -26,7 +26,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from shared.engine import EngineInfo, Priority, Scores, Tokens
@@ -34,10 +33,10 @@ from shared.errors import ConfigError, EngineError
 from shared.records import Sampling, VersionSpan, new_id
 from shared.settings import Settings
 from trainer_local import sglang_wire as wire
+from trainer_local.http_client import HttpClient, Reply
 from trainer_local.temperature import cooled
 
 _GRACE_SECONDS = 10.0
-_CONNECT_SECONDS = 5.0
 _INFO_SECONDS = 10.0
 _LOAD_SECONDS = 600.0
 _PATIENCE_SECONDS = 30.0  # importing torch takes seconds, on a busy machine many
@@ -73,7 +72,7 @@ class SglangEngine:
         self.url = url.rstrip("/")
         self._request_timeout = request_timeout
         self._patience = patience
-        self._session: aiohttp.ClientSession | None = None
+        self._http = HttpClient(self.url)
         self._info: EngineInfo | None = None
         self._ours = False
         self._most_support = 0  # tokens that may be left after the filters when their logprobs are asked for
@@ -232,35 +231,33 @@ class SglangEngine:
 
     async def close(self) -> None:
         """Release connections; requests in flight end."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        self._http.close()
 
-    async def open(self, path: str, body: bytes, deadline: float) -> aiohttp.ClientResponse:
-        """Send a POST, again and again while the engine cannot be reached; returns once the answer's head is there."""
+    async def open(self, path: str, body: bytes, deadline: float) -> Reply:
+        """Send a POST, again and again while the engine cannot be reached; returns once the answer's status is
+        there.
+        """
         give_up = min(deadline, time.monotonic() + self._patience)
         pause = 0.05
         while True:
+            reply = None
             try:
-                async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
-                    return await self._connections().post(self.url + path, data=body)
-            except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError) as error:
+                reply = await self._http.send("POST", path, body)
+                reply.expire(deadline - time.monotonic())
+                await reply.head()
+                return reply
+            except OSError as error:
+                if reply is not None:
+                    reply.close()
                 if time.monotonic() + pause > give_up:
                     reason = str(error) or "no answer in time"
                     raise EngineError(f"the engine at {self.url} cannot be reached: {reason}") from error
+            except BaseException:
+                if reply is not None:
+                    reply.close()
+                raise
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, 1.0)
-
-    def _connections(self) -> aiohttp.ClientSession:
-        """The connection pool, made on first use because it belongs to the running loop."""
-        if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-                headers={"content-type": "application/json"},
-                read_bufsize=1 << 18,
-            )
-        return self._session
 
     def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> wire.Refusal:
         return wire.Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
@@ -296,23 +293,30 @@ class SglangEngine:
         here."""
         deadline = time.monotonic() + seconds
         for attempt in range(1, _MOST_TRIES + 1):
-            response = await self.open(path, body, deadline)
+            reply = await self.open(path, body, deadline)
             try:
-                async with response, asyncio.timeout(max(0.001, deadline - time.monotonic())):
-                    return response.status, await response.read()
+                return reply.status, await reply.body()
             except TimeoutError as error:
                 raise EngineError(f"the engine at {self.url} did not answer {path} in time") from error
-            except (aiohttp.ClientError, ConnectionError) as error:
+            except OSError as error:
                 if attempt == _MOST_TRIES:
                     raise EngineError(f"the engine at {self.url} breaks off its answers to {path}: {error}") from error
+            finally:
+                reply.close()
         raise AssertionError("unreachable")
 
     async def _get(self, path: str) -> dict[str, Any]:
+        reply = None
         try:
-            async with asyncio.timeout(_INFO_SECONDS), self._connections().get(self.url + path) as response:
-                status, raw = response.status, await response.read()
-        except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-            raise EngineError(f"the engine at {self.url} cannot be reached: {error or type(error).__name__}") from error
+            reply = await self._http.send("GET", path)
+            reply.expire(_INFO_SECONDS)
+            status, raw = await reply.head(), await reply.body()
+        except OSError as error:
+            reason = str(error) or type(error).__name__
+            raise EngineError(f"the engine at {self.url} cannot be reached: {reason}") from error
+        finally:
+            if reply is not None:
+                reply.close()
         facts = wire.decoded(raw, dict[str, Any])
         if status != 200 or facts is None:
             raise EngineError(f"the engine at {self.url} answered {path} with status {status}", status=status)
@@ -323,15 +327,16 @@ class _Stream:
     """The events of one streamed answer, in groups as they are read. Closing it early closes the connection: that
     aborts the work."""
 
+    __slots__ = ("_begun", "_body", "_deadline", "_engine", "_refusal", "_reply", "_rest")
+
     def __init__(self, engine: SglangEngine, body: bytes, deadline: float, refusal: wire.Refusal) -> None:
         self._engine = engine
         self._body = body
         self._deadline = deadline
         self._refusal = refusal
-        self._response: aiohttp.ClientResponse | None = None
+        self._reply: Reply | None = None
         self._rest = b""
         self._begun = False
-        self._timer: asyncio.TimerHandle | None = None
 
     async def read(self) -> list[bytes]:
         """The next events; empty at the end. Raises `EngineError` when the engine refuses, breaks off or takes too
@@ -339,22 +344,25 @@ class _Stream:
         tries = 0
         while True:
             try:
-                response = await self._open() if self._response is None else self._response
-                chunk = await response.content.readany()
+                reply = self._reply or await self._open()
+                chunk = await reply.read()
             except TimeoutError as error:
                 raise EngineError(f"the engine at {self._engine.url} did not finish the answer in time") from error
-            except (aiohttp.ClientError, ConnectionError) as error:
+            except OSError as error:
                 tries += 1
                 if self._begun or tries == _MOST_TRIES:
                     raise EngineError(
                         f"the engine at {self._engine.url} broke off in the middle of an answer"
                     ) from error
                 self.close()
-                self._response, self._rest = None, b""
+                self._reply, self._rest = None, b""
                 continue
             if not chunk:
                 return []
-            *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
+            if self._rest:
+                chunk = self._rest + chunk
+            blocks = chunk.split(b"\n\n")
+            self._rest = blocks.pop()
             events = [block[5:] for block in blocks if block.startswith(b"data:") and not block.endswith(b"[DONE]")]
             if events:
                 self._begun = True
@@ -362,30 +370,26 @@ class _Stream:
 
     async def drain(self) -> None:
         """Read what follows the last event, so that the connection can be used again; it need not come."""
-        assert self._response is not None
-        if self._response.content.at_eof():
+        reply = self._reply
+        assert reply is not None
+        if reply.complete:
             return
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
-            async with asyncio.timeout(_DRAIN_SECONDS):
-                while await self._response.content.readany():
-                    pass
+        reply.expire(_DRAIN_SECONDS)
+        with contextlib.suppress(OSError):
+            while await reply.read():
+                pass
 
-    async def _open(self) -> aiohttp.ClientResponse:
-        """Send the request; from its answer on one timer for the whole of it, since one a read would cost as much as
-        the read."""
-        response = self._response = await self._engine.open("/generate", self._body, self._deadline)
-        left = max(0.001, self._deadline - time.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(left, response.content.set_exception, TimeoutError())
-        if response.status != 200:
-            self._refusal.checked(response.status, await response.read())
-        return response
+    async def _open(self) -> Reply:
+        """Send the request."""
+        reply = self._reply = await self._engine.open("/generate", self._body, self._deadline)
+        if reply.status != 200:
+            self._refusal.checked(reply.status, await reply.body())
+        return reply
 
     def close(self) -> None:
-        """Close the connection, unless the answer was read to its end: then it is back in the pool already."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._response is not None:
-            self._response.close()
+        """Close the connection, unless the answer was read to its end: then it is kept for the next one."""
+        if self._reply is not None:
+            self._reply.close()
 
 
 def _tokens(found: wire.News, seen: int) -> Tokens:
