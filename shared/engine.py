@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -18,6 +18,16 @@ class Priority(IntEnum):
     JUDGE = 1
     REHEARSAL = 2
     AUDIT = 3
+
+
+class PromptImage(msgspec.Struct, frozen=True):
+    """An image of a prompt: a data URL, and the place (`start` inclusive, `end` exclusive) of its tokens in the
+    `prompt_ids`, where a placeholder stands once for every token that the model computes for it.
+    """
+
+    url: str
+    start: int
+    end: int
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -54,7 +64,7 @@ class Scores(msgspec.Struct, frozen=True):
 
 class EngineInfo(msgspec.Struct, frozen=True):
     """What the engine serves: live version, versions it can sample, and the model's limits in tokens. `constrains` says
-    whether it can hold an answer to a JSON schema.
+    whether it can hold an answer to a JSON schema, `sees` whether it takes images.
     """
 
     live: int
@@ -63,6 +73,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     context_length: int
     vocab_size: int
     constrains: bool = False
+    sees: bool = False
 
 
 class Engine(Protocol):
@@ -78,14 +89,14 @@ class Engine(Protocol):
         prompt_ids: Sequence[int] | bytes,
         sampling: Sampling,
         *,
-        images: Sequence[Any] = (),
+        images: Sequence[PromptImage] = (),
         version: int | None = None,
         priority: Priority = Priority.CHAT,
         request_id: str | None = None,
         top_logprobs: int = 0,
     ) -> AsyncIterator[Tokens]:
         """Sample one answer, token by token. `prompt_ids` may be the JSON array of the ids as bytes (spares the hot
-        path an encode).
+        path an encode), not where there are `images`, which come in the order of their places.
 
         Closing the iterator (`aclose`) aborts the engine's work on it.
         """
@@ -101,6 +112,7 @@ class Engine(Protocol):
         priority: Priority = Priority.AUDIT,
         temperature: float = 1.0,
         fresh: bool = False,
+        images: Sequence[PromptImage] = (),
     ) -> Scores:
         """Logprobs of `continuation_ids` after `prompt_ids`, at a temperature above 0. `fresh` computes everything anew
         instead of from what was kept of earlier requests.

@@ -40,7 +40,7 @@ class Grammar(msgspec.Struct, frozen=True):
 class Family(msgspec.Struct, frozen=True):
     """`config(thinking)` is the configuration `renderers` takes, None where the folder's own template renders. `needs`
     are control tokens without which the family cannot be. `options` are what its template is given beside the
-    messages. `images`: whether the family sees."""
+    messages. `images`: whether the family sees (which of its models do, `shared.images` reads in their folders)."""
 
     name: str
     grammar: Grammar
@@ -94,8 +94,8 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         Family("qwen3", HERMES, _qwen3, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS)),
-        Family("qwen3.5", QWEN_XML, _qwen35, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS)),
-        Family("qwen3-vl", HERMES, _qwen3_vl, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS)),
+        Family("qwen3.5", QWEN_XML, _qwen35, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS), images=True),
+        Family("qwen3-vl", HERMES, _qwen3_vl, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS), images=True),
         Family("llama-3", LLAMA, _llama3, _LLAMA_TOKENS, {"date_string": _LLAMA_DATE}),
     )
 }

@@ -4,10 +4,13 @@ where.
 Renderers drop what they do not know without a word (images, `developer` messages, unknown roles, numbers as content);
 nothing of that gets past here. A canonical message is a plain dict:
 
-    role         system | user | assistant | tool content      text ("" where the client sent null); with images allowed
-    it may be a list of text and image_url parts reasoning    text, assistant only, absent when empty tool_calls   [{id,
-    name, arguments}], assistant only, absent when empty; arguments are an object, or the very text when a model wrote
-                 something that is no JSON object: the conversation goes on, and the policy sees what was really written
+    role         system | user | assistant | tool
+    content      text ("" where the client sent null); where there are images, a list of text parts and image parts
+                 (`shared.images`), no two of text in a row: they are tokenized as one
+    reasoning    text, assistant only, absent when empty
+    tool_calls   [{id, name, arguments}], assistant only, absent when empty; arguments are an object, or the very text
+                 when a model wrote something that is no JSON object: the conversation goes on, and the policy sees what
+                 was really written
     tool_call_id, name    as sent
 """
 
@@ -21,6 +24,7 @@ import msgspec
 
 from shared.canonical import parse_arguments, too_deep
 from shared.errors import BadRequest
+from shared.images import image_part
 from shared.records import Message
 
 ROLES = {
@@ -34,8 +38,11 @@ ROLES = {
 INTERNAL_CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 ANY_TOOL = "*"
 
+TEXT_ONLY = "the model takes text only"
+
 _TEXT_PARTS = ("text", "input_text", "output_text")
-_MEDIA_PARTS = ("image_url", "input_image", "image", "input_audio", "audio", "video_url", "video", "file", "input_file")
+_IMAGE_PARTS = ("image_url", "input_image")
+_MEDIA_PARTS = (*_IMAGE_PARTS, "image", "input_audio", "audio", "video_url", "video", "file", "input_file")
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 
 
@@ -60,10 +67,10 @@ class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.tools)
 
 
-def normalize_chat(body: Mapping[str, Any], *, images: bool = False) -> ChatInput:
-    """A decoded `/v1/chat/completions` body as canonical input. `images`: whether the policy sees. Raises
-    `BadRequest`."""
-    messages = normalize_messages(body.get("messages"), images=images)
+def normalize_chat(body: Mapping[str, Any], *, blind: str = TEXT_ONLY) -> ChatInput:
+    """A decoded `/v1/chat/completions` body as canonical input. `blind` says why images are refused, "" where they are
+    not. Raises `BadRequest`."""
+    messages = normalize_messages(body.get("messages"), blind=blind)
     tools, tools_json = _tools(body.get("tools"))
     forced = _forced_tool(body.get("tool_choice"), tools)
     parallel = body.get("parallel_tool_calls")
@@ -80,13 +87,13 @@ def normalize_chat(body: Mapping[str, Any], *, images: bool = False) -> ChatInpu
     )
 
 
-def normalize_messages(messages: Any, *, images: bool = False) -> list[Message]:
+def normalize_messages(messages: Any, *, blind: str = TEXT_ONLY) -> list[Message]:
     """A request's `messages` as canonical messages, one for one. Raises `BadRequest` naming the index."""
     if not isinstance(messages, list):
         _refuse("messages must be an array of messages.", "messages")
     if not messages:
         _refuse("messages is empty: send at least one message.", "messages")
-    return [_message(message, f"messages[{index}]", images) for index, message in enumerate(messages)]
+    return [_message(message, f"messages[{index}]", blind) for index, message in enumerate(messages)]
 
 
 def assistant_message(content: str, reasoning: str = "", tool_calls: list[dict[str, Any]] | None = None) -> Message:
@@ -114,7 +121,7 @@ def is_internal_context(message: Message) -> bool:
     return message["role"] == "user" and text_of(message).startswith(INTERNAL_CONTEXT)
 
 
-def _message(message: Any, where: str, images: bool) -> Message:
+def _message(message: Any, where: str, blind: str) -> Message:
     if not isinstance(message, dict):
         _refuse(f"{where} must be an object with role and content.", where)
     sent = message.get("role")
@@ -123,7 +130,12 @@ def _message(message: Any, where: str, images: bool) -> Message:
         _refuse(f"{where}.role is {_show(sent)}; it must be one of {', '.join(sorted(ROLES))}.", f"{where}.role")
     if "content" not in message and role != "assistant":
         _refuse(f"{where}.content is missing.", f"{where}.content")
-    content = _content(message.get("content"), f"{where}.content", images and role in ("user", "tool"))
+    seeing = role in ("user", "tool")
+    content = _content(
+        message.get("content"),
+        f"{where}.content",
+        blind if seeing or blind else f"images have no place in {role} messages",
+    )
     if role == "assistant":
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
         reasoning = clean_text(reasoning) if isinstance(reasoning, str) else ""
@@ -139,7 +151,7 @@ def _message(message: Any, where: str, images: bool) -> Message:
     return canonical
 
 
-def _content(content: Any, where: str, images: bool) -> str | list[dict[str, Any]]:
+def _content(content: Any, where: str, blind: str) -> str | list[dict[str, Any]]:
     if content is None:
         return ""
     if isinstance(content, str):
@@ -147,14 +159,17 @@ def _content(content: Any, where: str, images: bool) -> str | list[dict[str, Any
     if not isinstance(content, list):
         _refuse(f"{where} is {_show(content)}; it must be a string or an array of parts.", where)
     parts: list[dict[str, Any]] = []
-    for index, part in enumerate(content):
-        parts.append(_part(part, f"{where}[{index}]", images))
+    for index, sent in enumerate(content):
+        part = _part(sent, f"{where}[{index}]", blind)
+        if part["type"] == "text" and parts and parts[-1]["type"] == "text":
+            part = {"type": "text", "text": parts.pop()["text"] + part["text"]}
+        parts.append(part)
     if any(part["type"] != "text" for part in parts):
         return parts
     return "".join(part["text"] for part in parts)
 
 
-def _part(part: Any, where: str, images: bool) -> dict[str, Any]:
+def _part(part: Any, where: str, blind: str) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": clean_text(part)}
     kind = part.get("type") if isinstance(part, dict) else None
@@ -162,17 +177,12 @@ def _part(part: Any, where: str, images: bool) -> dict[str, Any]:
         return {"type": "text", "text": clean_text(part["text"])}
     if kind == "refusal" and isinstance(part.get("refusal"), str):
         return {"type": "text", "text": clean_text(part["refusal"])}
-    if kind == "image_url" and images:
+    if kind in _IMAGE_PARTS and not blind:
         image = part.get("image_url")
-        url = image.get("url") if isinstance(image, dict) else image
-        if not isinstance(url, str):
-            _refuse(f"{where}.image_url must hold a url.", where)
-        return {"type": "image_url", "image_url": {"url": clean_text(url)}}
+        return image_part(image.get("url") if isinstance(image, dict) else image, where)
     if kind in _MEDIA_PARTS:
-        sees = "text and image_url parts only" if images else "text only"
-        _refuse(
-            f"{where} has type {_show(kind)}, but the model takes {sees}. Remove it, or serve a model that can.", where
-        )
+        reason = blind or "the model takes text and image_url parts only"
+        _refuse(f"{where} has type {_show(kind)}, but {reason}. Remove it, or serve a model that can.", where)
     _refuse(f"{where} is not a text part: expected {{'type': 'text', 'text': '...'}}.", where)
 
 

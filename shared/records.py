@@ -44,6 +44,13 @@ class VersionSpan(msgspec.Struct, frozen=True):
     end: int
 
 
+class ImageSpan(msgspec.Struct, frozen=True):
+    """Tokens `start` (inclusive) to `end` (exclusive) of a prompt are the placeholders of one image."""
+
+    start: int
+    end: int
+
+
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
     `stop_ids` end it like the model's own end tokens. `json_schema` (JSON) is what it is held to, "" for nothing.
@@ -110,6 +117,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Why this turn must never be trained on ("" when it may be): forced answer, mismatch between ids and text,
     fallback model…
     """
+    image_spans: Sequence[ImageSpan] = ()
+    """Where in `prompt_ids` the images of the messages stand, in their order."""
 
 
 class NextState(msgspec.Struct, frozen=True, kw_only=True):

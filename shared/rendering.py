@@ -24,9 +24,10 @@ from shared.chat_template import load_template, plain_template, special_tokens
 from shared.errors import BadRequest
 from shared.families import AUTO, PLAIN, TEMPLATE, context_length, end_tokens, model_config, vocabulary_size
 from shared.family_choice import choose
-from shared.normalize import ANY_TOOL, ChatInput, is_internal_context
+from shared.images import Vision, images_in, read_vision
+from shared.normalize import ANY_TOOL, TEXT_ONLY, ChatInput, is_internal_context
 from shared.pieces import PieceTokenizer
-from shared.records import Message
+from shared.records import ImageSpan, Message
 from shared.settings import Settings
 from shared.vocab import Vocab, load_tokenizer
 from shared.xml_call_reader import schemas_of
@@ -56,10 +57,10 @@ class Prompt:
 
     `forced` are the last ids of `tail` where the start of a tool call was written for the policy, and `forced_text`
     their text; the answer then begins inside that call. `reasoning_open` says that the prompt ends inside reasoning.
-    `tools` are those that it offers.
+    `tools` are those that it offers, `images` the data URLs of those that stand in it, as `vision` sees them.
     """
 
-    __slots__ = ("forced", "forced_text", "head", "reasoning_open", "tail", "tools")
+    __slots__ = ("forced", "forced_text", "head", "images", "reasoning_open", "tail", "tools", "vision")
 
     def __init__(
         self,
@@ -70,8 +71,12 @@ class Prompt:
         forced_text: str = "",
         reasoning_open: bool = False,
         tools: list[dict[str, Any]] | None = None,
+        images: Sequence[str] = (),
+        vision: Vision | None = None,
     ) -> None:
         self.tools = tools or []
+        self.images = images
+        self.vision = vision
         self.head = head
         self.tail = tail
         self.forced = forced
@@ -87,6 +92,10 @@ class Prompt:
         """All ids, in order."""
         return self.head.ids.tolist() + self.tail if self.head else list(self.tail)
 
+    def image_spans(self) -> list[ImageSpan]:
+        """Where in `ids` the images stand, in order."""
+        return self.vision.spans(self.ids()) if self.images and self.vision else []
+
     def json(self) -> bytes:
         """The ids as a JSON array."""
         tail = msgspec.json.encode(self.tail)
@@ -101,8 +110,8 @@ class Prompter:
     `tokenizer` is the tokenizer's folder, if not the model's own; `family` is one of `shared.families.CHOICES`;
     `thinking` is the default of `render`. `stop_ids` end an answer; `own_stop_ids` are those of them that the model's
     files do not name, so that an engine has to be told; `text_stops` are texts that end one too. `vocab_size` counts
-    the model's logits, `context_length` is what the model was made for, in tokens. Raises `ConfigError` for a model
-    that cannot be served.
+    the model's logits, `context_length` is what the model was made for, in tokens; `blind` says why it takes no images,
+    "" where it does. Raises `ConfigError` for a model that cannot be served.
     """
 
     def __init__(
@@ -136,6 +145,9 @@ class Prompter:
         chosen = choose(family, config, template, self.tokenizer, folder=str(folder))
         self.family, self._writer, self.text_stops = chosen.family, chosen.writer, chosen.text_stops
         controls = self.vocab.added
+        seeing = read_vision(folder, config, controls) if self.family.images else TEXT_ONLY
+        self.vision: Vision | None = None if isinstance(seeing, str) else seeing
+        self.blind: str = seeing if isinstance(seeing, str) else ""
         closing = [controls[stop] for stop in (*self.family.grammar.stops, chosen.closes) if stop in controls]
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((*closing, *ends)))
         self.own_stop_ids: tuple[int, ...] = tuple(stop for stop in self.stop_ids if stop not in ends)
@@ -171,6 +183,7 @@ class Prompter:
         try:
             tools_json = chat.tools_json or msgspec.json.encode(chat.tools)
             head, tail = self._render(messages, chat.tools, tools_json, mode)
+            head, tail, images = self._see(head, tail, messages)
         except RecursionError as error:
             raise BadRequest("The request is nested too deeply to be rendered.", param="tools") from error
         self._remember(messages)
@@ -183,6 +196,8 @@ class Prompter:
             forced_text=forced_text,
             reasoning_open=reasoning_open and not forced,
             tools=chat.tools,
+            images=images,
+            vision=self.vision,
         )
 
     async def render_async(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
@@ -282,6 +297,18 @@ class Prompter:
         if head is None:
             return None, self._whole(messages, tools, thinking)
         return head, self._whole(messages[1:], [], thinking)
+
+    def _see(
+        self, head: Head | None, tail: list[int], messages: Sequence[Message]
+    ) -> tuple[Head | None, list[int], Sequence[str]]:
+        """The prompt with as many placeholders as its images take tokens, and the images."""
+        images = images_in(messages)
+        if not images:
+            return head, tail, ()
+        if self.vision is None:
+            raise BadRequest(f"The request holds images, but {self.blind}.", param="messages", code="unsupported_value")
+        ids = self.vision.expand(head.ids.tolist() + tail if head else tail, images)
+        return None, ids, [image["image_url"]["url"] for image in images]
 
     def _prove(self, messages: list[Message], tools: list[dict[str, Any]], thinking: bool) -> Head | None:
         """The head of `messages`, or None where the ids of the whole are not those of the head and then those of the

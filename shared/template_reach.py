@@ -139,8 +139,17 @@ def _merged(messages: Sequence[Message]) -> list[Message]:
     return changed
 
 
-def _joined(*texts: str) -> str:
-    return "\n\n".join(filter(None, texts))
+def _joined(*contents: Any) -> Any:
+    """Texts as one with an empty line between them; among contents that hold images, a list of parts."""
+    if all(isinstance(content, str) for content in contents):
+        return "\n\n".join(filter(None, contents))
+    parts: list[dict[str, Any]] = []
+    for content in filter(None, contents):
+        added = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        if parts and parts[-1]["type"] == added[0]["type"] == "text":
+            added[0] = {"type": "text", "text": f"{parts.pop()['text']}\n\n{added[0]['text']}"}
+        parts += added
+    return parts
 
 
 def _message(role: str, content: str) -> Message:

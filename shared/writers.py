@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from shared.chat_template import ChatTemplate
 from shared.errors import BadRequest, ConfigError
 from shared.families import Family
+from shared.images import has_images
 from shared.pieces import PieceTokenizer
 from shared.records import Message
 from shared.template_reach import arguments_of, brought_into, positional_ids, reach_of
@@ -69,8 +70,8 @@ class LibraryWriter:
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, thinking: bool, generate: bool
     ) -> list[int]:
         def write() -> list[int]:
-            ids: list[int] = self._renderers[thinking].render_ids(
-                list(messages), tools=list(tools) or None, add_generation_prompt=generate
+            ids: list[int] = self._render(
+                list(messages), thinking, tools=list(tools) or None, add_generation_prompt=generate
             )
             return ids
 
@@ -80,6 +81,16 @@ class LibraryWriter:
             raise BadRequest(
                 f"This model's template cannot write these messages: {error}", param="messages", code="invalid_value"
             ) from error
+
+    def _render(self, messages: list[dict[str, Any]], thinking: bool, **options: Any) -> list[int]:
+        """The library's ids; with one placeholder an image, since how many tokens it takes is settled in
+        `shared.images`.
+        """
+        renderer = self._renderers[thinking]
+        if has_images(messages):
+            options["process_multimodal"] = False
+        ids: list[int] = renderer.render(messages, **options).token_ids
+        return ids
 
     def read(
         self, ids: list[int], prompt_end: list[int], tools: list[dict[str, Any]], *, thinking: bool

@@ -6,6 +6,7 @@ import pytest
 
 from shared.errors import BadRequest
 from shared.normalize import ANY_TOOL, is_internal_context, normalize_chat, normalize_messages, text_of
+from tests.shared.tiny_vision import data_url, picture
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
 TOOL = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": PARAMETERS}}
@@ -146,15 +147,15 @@ def test_a_model_that_does_not_see_refuses_images(kind: str) -> None:
 
 
 def test_a_model_that_sees_gets_the_images() -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}}
+    image = {"type": "image_url", "image_url": {"url": data_url(picture(4, 2)), "detail": "low"}}
     content = [{"type": "text", "text": "what is this"}, image]
-    (message,) = normalize_messages([{"role": "user", "content": content}], images=True)
-    assert message["content"][1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    (message,) = normalize_messages([{"role": "user", "content": content}], blind="")
+    assert message["content"][1]["image_url"] == {"url": data_url(picture(4, 2))}
     assert text_of(message) == "what is this"
     with pytest.raises(BadRequest, match="must hold a url"):
-        normalize_messages([{"role": "user", "content": [{"type": "image_url"}]}], images=True)
+        normalize_messages([{"role": "user", "content": [{"type": "image_url"}]}], blind="")
     with pytest.raises(BadRequest, match="image_url parts only"):
-        normalize_messages([{"role": "user", "content": [{"type": "input_audio"}]}], images=True)
+        normalize_messages([{"role": "user", "content": [{"type": "input_audio"}]}], blind="")
 
 
 @pytest.mark.parametrize(

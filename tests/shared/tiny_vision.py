@@ -1,0 +1,94 @@
+"""A Qwen3-VL folder with random weights, a small tokenizer and the files of its image processor, all made here."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+
+from PIL import Image
+
+from shared.families import FAMILIES
+from tests.shared.tiny_model import MARKERS
+from tests.shared.tiny_tokenizers import byte_level, write_folder
+
+PATCH, MERGE = 16, 2
+PIXELS = {"shortest_edge": 4 * 32 * 32, "longest_edge": 64 * 32 * 32}
+"""Between 4 and 64 tokens an image: small, and both bounds are met by images of a test."""
+
+
+def vision_folder(folder: Path, *, weights: bool = False, model_type: str = "qwen3_vl") -> Path:
+    """Config, tokenizer and processor files in `folder`; with `weights` a whole model that engines load (slow)."""
+    needs = FAMILIES["qwen3-vl"].needs
+    tokenizer = byte_level([token for token in needs if token not in MARKERS], [t for t in needs if t in MARKERS])
+    ends = [tokenizer.token_to_id(stop) for stop in FAMILIES["qwen3-vl"].grammar.stops]
+    config = _config(model_type, tokenizer.get_vocab_size(), ends)
+    config |= {
+        "image_token_id": tokenizer.token_to_id("<|image_pad|>"),
+        "video_token_id": tokenizer.token_to_id("<|video_pad|>"),
+        "vision_start_token_id": tokenizer.token_to_id("<|vision_start|>"),
+        "vision_end_token_id": tokenizer.token_to_id("<|vision_end|>"),
+    }
+    write_folder(folder, tokenizer, config=config, eos="<|im_end|>", pad_token="<|endoftext|>")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    shape = {"patch_size": PATCH, "temporal_patch_size": 2, "merge_size": MERGE, "size": PIXELS}
+    colours = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    kinds = {
+        "preprocessor_config.json": "image_processor_type",
+        "video_preprocessor_config.json": "video_processor_type",
+    }
+    names = {"image_processor_type": "Qwen2VLImageProcessorFast", "video_processor_type": "Qwen3VLVideoProcessor"}
+    for name, kind in kinds.items():
+        told = {kind: names[kind], "processor_class": "Qwen3VLProcessor", **shape, **colours}
+        (folder / name).write_text(json.dumps(told))
+    if weights:
+        _write_weights(folder, config)
+    return folder
+
+
+def picture(width: int, height: int, colour: str | tuple[int, int, int] = "teal", kind: str = "PNG") -> bytes:
+    """An image file: one colour with a white square in the middle."""
+    image = Image.new("RGB", (width, height), colour)
+    image.paste("white", (width // 4, height // 4, width // 2, height // 2))
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+def data_url(data: bytes, kind: str = "image/png") -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _config(model_type: str, vocabulary: int, ends: list[int]) -> dict[str, object]:
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2], "mrope_interleaved": True}
+    text = {
+        **{"model_type": f"{model_type}_text", "vocab_size": vocabulary, "hidden_size": 64, "intermediate_size": 128},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
+        **{"max_position_embeddings": 4096, "eos_token_id": ends, "rope_parameters": rope, "rope_scaling": rope},
+        **{"rms_norm_eps": 1e-6, "rope_theta": 10000.0},
+    }
+    vision = {
+        **{"model_type": model_type, "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2},
+        **{"patch_size": PATCH, "spatial_merge_size": MERGE, "temporal_patch_size": 2, "out_hidden_size": 64},
+        **{"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]},
+    }
+    return {
+        **{"model_type": model_type, "architectures": ["Qwen3VLForConditionalGeneration"], "tie_word_embeddings": True},
+        **{"text_config": text, "vision_config": vision, "eos_token_id": ends},
+    }
+
+
+def _write_weights(folder: Path, config: dict[str, object]) -> None:
+    import torch
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    torch.manual_seed(11)
+    model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**config))
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight *= 4  # wide enough that every image and word moves the answer
+    kept = (folder / "config.json").read_text()
+    model.to(torch.float32).save_pretrained(folder)
+    (folder / "config.json").write_text(kept)
