@@ -9,6 +9,7 @@ one that nobody answers never trains anyway. Rules of the settings (`proxy.rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -22,7 +23,7 @@ OWN = "rule:"
 """Stands before the names of rules of the settings where they are given as a reason."""
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the rules look at: lower-case headers, canonical messages, whether tools are offered, and what the bodies of
     OpenClaw and Claude Code tell.
 
@@ -73,19 +74,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             max_tokens=max_tokens,
         )
 
-    @property
+    @cached_property
     def last_speech(self) -> Speech | None:
         """The last user message that is not floating context."""
         return next((speech for speech in reversed(self.speeches) if speech.speaker != "context"), None)
 
-    @property
+    @cached_property
     def last_text(self) -> str:
         """What the last user message says, or a system message that comes after it and asks for something."""
         if self.closing and not self.has_tools:
             return self.closing
         return self.last_speech.text if self.last_speech is not None else ""
 
-    @property
+    @cached_property
     def instructions(self) -> list[str]:
         """Where utility prompts stand: the beginning of the system text, and of the only or last user message, long
         ones at the end too.
