@@ -28,12 +28,13 @@ from typing import Any
 
 import msgspec
 
-from shared.engine import EngineInfo, Priority, Scores, Tokens
+from shared.engine import EngineInfo, Priority, PromptImage, Scores, Tokens
 from shared.errors import ConfigError, EngineError
 from shared.records import Sampling, VersionSpan, new_id
 from shared.settings import Settings
 from trainer_local import sglang_wire as wire
 from trainer_local.http_client import HttpClient, Reply
+from trainer_local.sglang_images import attach, check_read
 from trainer_local.temperature import cooled
 
 _GRACE_SECONDS = 10.0
@@ -82,15 +83,13 @@ class SglangEngine:
         prompt_ids: Sequence[int] | bytes,
         sampling: Sampling,
         *,
-        images: Sequence[Any] = (),
+        images: Sequence[PromptImage] = (),
         version: int | None = None,
         priority: Priority = Priority.CHAT,
         request_id: str | None = None,
         top_logprobs: int = 0,
     ) -> AsyncIterator[Tokens]:
         """See `shared.engine.Engine.generate`. One `Tokens` for each read from the connection."""
-        if images:
-            raise EngineError("this engine takes no images: the policy is a text model", status=400)
         request: dict[str, Any] = {
             "rid": request_id or new_id("gen"),
             "sampling_params": wire.params(sampling),
@@ -109,7 +108,8 @@ class SglangEngine:
             request["return_sampling_mask"] = True
             request["sampling_params"]["top_k"] = min(max(sampling.top_k, 0) or self._most_support, self._most_support)
         refusal = self._refusal(prompt_ids, sampling.max_tokens)
-        stream = _Stream(self, wire.with_ids(request, prompt_ids), time.monotonic() + self._request_timeout, refusal)
+        sent = attach(request, prompt_ids, images, self._info) if images else prompt_ids
+        stream = _Stream(self, wire.with_ids(request, sent), time.monotonic() + self._request_timeout, refusal)
         seen = 0
         try:
             while events := await stream.read():
@@ -134,6 +134,7 @@ class SglangEngine:
         priority: Priority = Priority.AUDIT,
         temperature: float = 1.0,
         fresh: bool = False,
+        images: Sequence[PromptImage] = (),
     ) -> Scores:
         """See `shared.engine.Engine.score`. The prompt needs at least one token."""
         if not len(prompt_ids):
@@ -161,8 +162,14 @@ class SglangEngine:
         elif temperature != 1:
             request["score_temperature"] = temperature
         ids = [*prompt_ids, *continuation_ids]
-        status, raw = await self._post("/generate", wire.with_ids(request, ids), self._request_timeout)
+        sent = ids
+        if images:
+            sent = attach(request, ids, images, self._info)
+            request["return_prompt_token_ids"] = True
+        status, raw = await self._post("/generate", wire.with_ids(request, sent), self._request_timeout)
         meta = self._refusal(ids, 0).checked(status, raw)
+        if images:
+            check_read(raw, ids, self.url)
         entries = (meta.input_token_logprobs or [])[-len(continuation_ids) :]
         logprobs = [logprob for logprob, *_ in entries if logprob is not None]
         if [token for _, token, *_ in entries] != list(continuation_ids) or len(logprobs) != len(entries):
@@ -212,6 +219,7 @@ class SglangEngine:
             [served, *_] = (await self._get("/v1/models"))["data"]
             self._most_support = int(server.get("sampling_mask_max_tokens") or 0)
             facts["context_length"] = min(int(served["max_model_len"]), int(server["max_total_num_tokens"]))
+            facts["sees"] = facts.get("has_image_understanding")
             facts["constrains"] = server.get("grammar_backend") not in (None, "none")
             facts["live"] = wire.number(facts.get("weight_version", 0))
             facts["versions"] = [facts["live"]]
@@ -222,6 +230,7 @@ class SglangEngine:
             context_length=int(facts.get("context_length") or 0),
             vocab_size=int(facts.get("vocab_size") or 0),
             constrains=bool(facts.get("constrains")),
+            sees=bool(facts.get("sees")),
         )
         return self._info
 

@@ -104,6 +104,12 @@ def test_scoring_needs_no_new_token_and_starts_with_an_entry_without_logprob(url
     assert meta["input_top_logprobs"][0] is None and all(len(top) == 2 for top in meta["input_top_logprobs"][1:])
 
 
+@pytest.mark.parametrize("field", ["image_data", "video_data", "audio_data"])
+def test_media_are_refused(url: str, field: str) -> None:
+    refused = post(url, input_ids=prompt(4), stream=True, **{field: ["data:image/png;base64,AAAA"]})
+    assert refused.status_code == 400 and "text only" in refused.json()["error"]["message"]
+
+
 def test_prompt_scores_come_with_an_answer_too(url: str, model: Path) -> None:
     ids = prompt(12, seed=9)
     params = {"max_new_tokens": 4, "ignore_eos": True}

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from shared.engine import PromptImage
 from shared.errors import ConfigError, ContextLengthExceeded, EngineError
 from shared.process import claim_port
 from shared.records import Sampling, VersionSpan
@@ -272,9 +273,53 @@ async def test_a_scripted_engine_that_is_silent_is_given_up_in_time() -> None:
             await anext(script.engine.generate([1], Sampling()))
 
 
-async def test_images_are_refused() -> None:
-    with pytest.raises(EngineError, match="images"):
-        await anext(SglangEngine("http://127.0.0.1:9").generate([1], Sampling(), images=["x"]))
+PICTURE = PromptImage("data:image/png;base64,AAAA", 1, 4)
+SEEN = [5, 9, 9, 9, 6]  # 9 is the placeholder, three tokens of the picture
+
+
+async def test_an_engine_without_sight_is_sent_no_images() -> None:
+    async with Script(plays(), OURS) as script:
+        with pytest.raises(EngineError, match="text only") as refused:
+            await anext(script.engine.generate(SEEN, Sampling(), images=[PICTURE]))
+        with pytest.raises(EngineError, match="text only"):
+            await script.engine.score(SEEN, [1], images=[PICTURE])
+    assert refused.value.status == 400 and script.requests == []
+
+
+async def test_a_scripted_engine_is_sent_one_placeholder_an_image() -> None:
+    sees = {**SGLANGS, "has_image_understanding": True}
+    async with Script(plays(event([1], 1, DONE)), sees) as script:
+        assert (await script.engine.info()).sees
+        await collect(script.engine.generate([*SEEN, *SEEN], Sampling(), images=[PICTURE, PromptImage("data:b", 6, 9)]))
+    (request,) = script.requests
+    assert request["input_ids"] == [5, 9, 6, 5, 9, 6] and request["image_data"] == [PICTURE.url, "data:b"]
+
+
+@pytest.mark.parametrize("read", [[5, 9, 9, 9, 6, 1, 2], [5, 9, 9, 6, 1, 2], None])
+async def test_scores_count_only_where_a_scripted_engine_read_the_very_tokens(read: list[int] | None) -> None:
+    entries = [[None, 6, None], [-0.1, 1, None], [-0.2, 2, None]]
+    body = {"meta_info": {"input_token_logprobs": entries, "prompt_tokens": 7}, "prompt_token_ids": read}
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response(body)
+
+    async with Script(handler, {**SGLANGS, "has_image_understanding": True}) as script:
+        scoring = script.engine.score(SEEN, [1, 2], images=[PICTURE])
+        if read is not None and len(read) == 7:
+            assert (await scoring).logprobs == [-0.1, -0.2]
+        else:
+            with pytest.raises(EngineError, match="image processing") as refused:
+                await scoring
+            assert refused.value.status == 501
+    (request,) = script.requests
+    assert request["input_ids"] == [5, 9, 6, 1, 2] and request["logprob_start_len"] == 4
+
+
+async def test_an_answer_that_holds_the_placeholder_cannot_be_scored() -> None:
+    async with Script(plays(), {**SGLANGS, "has_image_understanding": True}) as script:
+        with pytest.raises(EngineError, match="placeholder") as refused:
+            await script.engine.score(SEEN, [1, 9], images=[PICTURE])
+    assert refused.value.status == 501 and script.requests == []
 
 
 async def test_an_engine_that_is_not_there_is_an_error_after_a_while() -> None:

@@ -211,6 +211,8 @@ class EmbeddedEngine:
     def _check(self, request: GenerateRequest) -> None:
         ids = request.input_ids
         params = request.sampling_params
+        if request.image_data or request.video_data or request.audio_data:
+            raise Refused("the embedded engine takes text only: leave image_data, video_data and audio_data out")
         if not ids:
             raise Refused("input_ids is empty: a prompt has at least one token")
         if min(ids) < 0 or max(ids) >= self.vocabulary:

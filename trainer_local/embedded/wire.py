@@ -30,7 +30,7 @@ class Refused(Exception):
 
 class GenerateRequest(msgspec.Struct, frozen=True):
     """`POST /generate`. With an `extra_key` nothing that is kept of other prompts is used, nor anything kept of this
-    one."""
+    one. Media are there to be refused."""
 
     input_ids: list[int]
     rid: str | None = None
@@ -43,6 +43,9 @@ class GenerateRequest(msgspec.Struct, frozen=True):
     weight_version: str | int | None = None
     score_temperature: float = 1.0
     extra_key: str | None = None
+    image_data: Any = None
+    video_data: Any = None
+    audio_data: Any = None
 
     def version(self) -> int | None:
         """The version asked for; `None` is the live one. Raises `Refused`."""
