@@ -53,7 +53,8 @@ def decode(body: bytes) -> Any:
 def pack(data: bytes) -> bytes:
     """`data` compressed where that is shorter."""
     if len(data) >= _SMALL:
-        packed = zlib.compress(data, _LEVEL, wbits=-15)
+        packer = _packer(len(data))
+        packed = packer.compress(data) + packer.flush()
         if len(packed) < len(data):
             return _DEFLATED + packed
     return _RAW + data
@@ -110,7 +111,7 @@ def pack_ids(ids: array[int], near: array[int]) -> bytes:
     kind, data = (_IDS_32, ids.tobytes()) if wide else (_IDS_16, array("H", ids).tobytes())
     if not data:
         return kind
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15, zdict=_dictionary(kind, near))
+    packer = _packer(len(data), _dictionary(kind, near))
     return kind + packer.compress(data) + packer.flush()
 
 
@@ -125,6 +126,12 @@ def unpack_ids(body: bytes, near: array[int]) -> array[int]:
     narrow: array[int] = array("I" if kind == _IDS_32 else "H")
     narrow.frombytes(unpacker.decompress(body[1:]) + unpacker.flush())
     return narrow if kind == _IDS_32 else array("I", narrow)
+
+
+def _packer(size: int, dictionary: bytes = b"") -> Any:
+    """A compressor for `size` bytes. For a few it has small tables: clearing large ones takes longer than the work."""
+    window, memory = (12, 4) if size + len(dictionary) <= 1 << 12 else (15, 8)
+    return zlib.compressobj(_LEVEL, zlib.DEFLATED, -window, memory, zdict=dictionary)
 
 
 def _dictionary(kind: bytes, near: array[int]) -> bytes:
