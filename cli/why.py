@@ -42,6 +42,10 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
     if turn["parent_turn_id"]:
         how = f" ({turn['parent_reason']})" if turn["parent_reason"] else ""
         yield f"It continues {turn['parent_turn_id']}{how}."
+        if known.get("extends_parent"):
+            yield "Its prompt goes on from the very tokens of that turn."
+        elif known.get("extends_parent") is False:
+            yield "Its prompt does not begin with the tokens of that turn: history or spelling differ."
     else:
         yield f"It continues no earlier turn: {turn['parent_reason'] or 'a conversation begins here'}."
     yield f"It was taken as {turn['kind']}: {describe(turn['kind_reason']) or turn['kind_reason']}."

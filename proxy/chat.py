@@ -55,7 +55,8 @@ class ChatTurn:
         self._metrics = metrics
         self._parser = prompter.parser(incoming.prompt, incoming.chat, stop=incoming.parameters.sampling.stop)
         self._offered = OfferedCalls(_tool_names(incoming.chat), prompter.family.grammar)
-        self._versions: list[VersionSpan] = []
+        self._versions: list[VersionSpan] = []  # complete once the engine has told them
+        self._from: list[tuple[int, int]] = []  # until then: versions, and the position that each began at
         self._engine_reason: str | None = None
         self._first_token: float | None = None
         self._entering: asyncio.Task[int] | None = None
@@ -172,10 +173,9 @@ class ChatTurn:
         if tokens.top_logprobs:
             self.top_logprobs += tokens.top_logprobs
         end = len(self.ids)
-        if end > start:
-            self._span(tokens.version, start, end)
-        if tokens.version != self.version:
-            self.version = tokens.version
+        if tokens.version != self.version and end > start:
+            self._from.append((tokens.version, start))
+        self.version = tokens.version
         if tokens.cached_tokens:
             self.cached_tokens = tokens.cached_tokens
         if tokens.finish_reason is not None:
@@ -187,10 +187,12 @@ class ChatTurn:
             ids = [token for token in ids if token not in self._prompter.stop_ids]
         return Batch(self._offered.deltas(self._parser.feed_many(ids)), start, end)
 
-    def _span(self, version: int, start: int, end: int) -> None:
-        if self._versions and self._versions[-1].version == version:
-            start = self._versions.pop().start
-        self._versions.append(VersionSpan(version, start, end))
+    def _spans(self) -> tuple[VersionSpan, ...]:
+        """Which version sampled which tokens."""
+        if self._versions:
+            return tuple(self._versions)
+        ends = [*(start for _, start in self._from[1:]), len(self.ids)]
+        return tuple(VersionSpan(version, start, end) for (version, start), end in zip(self._from, ends, strict=True))
 
     def _ended_here(self) -> bool:
         """Whether the parser ended the answer while the engine goes on; after a stop token it ends by itself, and has
@@ -252,7 +254,7 @@ class ChatTurn:
             response_ids=self.ids,
             logprobs=self.logprobs,
             sampling=incoming.parameters.sampling,
-            versions=tuple(self._versions),
+            versions=self._spans(),
             finish_reason=answer.finish_reason,
             status=status,
             error=error,
@@ -262,7 +264,7 @@ class ChatTurn:
             exchange_key=incoming.chain.exchange_key(message),
             untrainable=untrainable,
         )
-        recording = asyncio.ensure_future(self._recorder.record(turn))
+        recording = asyncio.ensure_future(self._recorder.record(turn, incoming.written))
         try:
             await asyncio.shield(recording)
         except asyncio.CancelledError:

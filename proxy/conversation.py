@@ -12,8 +12,11 @@ import msgspec
 from proxy.chain import Chain, NextWords
 from proxy.identity import fresh_session, session_of
 from proxy.parents import Parents
+from proxy.sampled import SampledTurns
 from proxy.tree import Tree
+from shared.bridge import FORGOTTEN, NO_PARENT, Answered, Written
 from shared.journal import AsyncJournal, TurnRef
+from shared.journal.storage import token_ids
 from shared.records import Kind, Turn, new_id, now
 
 
@@ -43,6 +46,7 @@ class Conversations:
         self._journal = journal
         self._retry_window = retry_window
         self.tree = Tree(capacity)
+        self.sampled = SampledTurns()
         self._parents = Parents(journal, self.tree)
 
     async def place(self, headers: Mapping[str, str], body: Mapping[str, Any], chain: Chain, kind: Kind) -> Placement:
@@ -70,8 +74,22 @@ class Conversations:
             words=words,
         )
 
-    def recorded(self, turn: Turn) -> None:
-        """A turn was committed: later requests may continue it."""
+    def sampled_before(self, placement: Placement) -> tuple[Answered | None, str]:
+        """The tokens of a request's parent, or why there are none."""
+        if placement.parent is None:
+            return None, NO_PARENT
+        return self.sampled.get(placement.parent.turn_id), FORGOTTEN
+
+    def forget(self, session_id: str) -> None:
+        """Remove everything of a session from memory."""
+        self.tree.forget(session_id)
+        self.sampled.forget(session_id)
+
+    def recorded(self, turn: Turn, written: Written | None = None) -> None:
+        """A turn was committed, its prompt as `written` says: later requests may continue it."""
+        if written is not None:
+            response = turn.response_ids if turn.status == "complete" else ()
+            self.sampled.put(turn.turn_id, turn.session_id, Answered(written, token_ids(response)))
         if turn.status == "complete":
             self.tree.answered(turn.request_key, turn.session_id)
         ref = TurnRef(

@@ -19,6 +19,7 @@ from proxy.openclaw import Reaction, reactions
 from proxy.parameters import Parameters, read_model, read_parameters
 from proxy.response_format import check_schema
 from proxy.rules import own_rules
+from shared.bridge import TOO_LONG, Bridge, Written
 from shared.errors import BadRequest, ContextLengthExceeded, EngineError
 from shared.normalize import ChatInput, clean_text, normalize_chat
 from shared.records import new_id, now
@@ -31,7 +32,8 @@ _NEVER = frozenset(("never", "no", "off", "false", "0"))
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`. `thinking` is `None`
-    for the default. `note` is what the turn says about how it was asked ("" for nothing).
+    for the default. `note` is what the turn says about how it was asked ("" for nothing). `written` tells how the
+    prompt came to be, where the turn is recorded.
     """
 
     arrived: float
@@ -47,6 +49,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     ends_session: bool
     note: str = ""
     dialect: str = "chat"
+    written: Written | None = None
 
 
 class Reader:
@@ -58,6 +61,7 @@ class Reader:
         self._settings = settings
         self._prompter = prompter
         self._conversations = conversations
+        self._bridge = Bridge(prompter.vocab)
         self._watch = watch
         self._rules = own_rules(parse_rules(settings.classification_rules))
 
@@ -93,7 +97,7 @@ class Reader:
             placement = await self._conversations.place(headers, body, chain, verdict.kind)
         else:
             placement = _unplaced(headers, body, chain, verdict)
-        return Incoming(
+        incoming = Incoming(
             arrived=arrived,
             chat=chat,
             chain=chain,
@@ -107,6 +111,20 @@ class Reader:
             ends_session=is_true(headers.get("x-session-done", "")),
             dialect=dialect,
         )
+        return self.bridged(incoming, prompt) if tracked else incoming
+
+    def bridged(self, incoming: Incoming, rendered: Prompt) -> Incoming:
+        """The request with a rendered prompt, in which the tokens that were sampled before stand again, as far as they
+        say the same. Raises `ContextLengthExceeded`.
+        """
+        prompt, written = rendered, None
+        if incoming.tracked:
+            parent, why = self._conversations.sampled_before(incoming.placement)
+            prompt, written = self._bridge.extend(rendered, parent, why)
+            if self._limit and prompt.length >= self._limit:
+                prompt, written = self._bridge.extend(rendered, None, TOO_LONG)
+        parameters = self.fit(incoming.parameters, prompt.length)
+        return msgspec.structs.replace(incoming, prompt=prompt, written=written, parameters=parameters)
 
     def _held(self, parameters: Parameters, chat: ChatInput, thinking: bool | None) -> bool | None:
         """Whether to think: not where the answer is held to a schema. Raises `BadRequest`, or `EngineError` while

@@ -33,6 +33,9 @@ class Metrics:
         self.turns = counter(
             "turns", "Chat turns, by what they were taken for and how they ended", "kind", "reason", "status"
         )
+        self.prompts = counter(
+            "prompts", "Prompts of recorded turns: do they go on from the parent's tokens, and why not", "how", "why"
+        )
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of answered requests")
         self.cached_tokens = counter("cached_tokens", "Prompt tokens whose KV the engine had kept")
         self.answer_tokens = counter("answer_tokens", "Sampled tokens")

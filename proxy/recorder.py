@@ -9,6 +9,7 @@ from proxy.conversation import Conversations, Placement
 from proxy.metrics import Metrics
 from proxy.openclaw import Reaction
 from proxy.reactions import Reactions
+from shared.bridge import Written
 from shared.errors import JournalError
 from shared.journal import AsyncJournal
 from shared.records import Turn
@@ -43,8 +44,10 @@ class Recorder:
             raise
         return episode
 
-    async def record(self, turn: Turn) -> None:
-        """Commit a turn; when this returns it survives any crash. Raises `JournalError`."""
+    async def record(self, turn: Turn, written: Written | None = None) -> None:
+        """Commit a turn; when this returns it survives any crash. `written` says how its prompt came to be. Raises
+        `JournalError`.
+        """
         started = time.perf_counter()
         try:
             await self._journal.record_turn(turn)
@@ -53,7 +56,9 @@ class Recorder:
             raise
         self.trouble = ""
         self._metrics.commit.observe(time.perf_counter() - started)
-        self._conversations.recorded(turn)
+        self._conversations.recorded(turn, written)
+        if written is not None:
+            self._metrics.prompts.labels(written.how, written.why).inc()
 
     async def count(self, kind: str, reason: str) -> None:
         """Count a request whose content is not kept. A full disk does not fail a request that stores nothing."""

@@ -56,7 +56,7 @@ class SessionKeeper:
         if await self._journal.session(session_id) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
         versions = await self._journal.forget(session_id)
-        self._conversations.tree.forget(session_id)
+        self._conversations.forget(session_id)
         return versions
 
     async def end_idle(self) -> int:

@@ -53,12 +53,7 @@ class ToolChooser:
             common = _common_prefix(ids)
             start, ends = ids[0][:common], [one[common:] for one in ids]
             chosen, note = await self._choose(start, ends, names, incoming.parameters)
-        return msgspec.structs.replace(
-            incoming,
-            prompt=prompts[chosen],
-            parameters=self._reader.fit(incoming.parameters, prompts[chosen].length),
-            note=note,
-        )
+        return msgspec.structs.replace(self._reader.bridged(incoming, prompts[chosen]), note=note)
 
     async def _choose(
         self, start: Sequence[int], ends: Sequence[Sequence[int]], names: Sequence[str], parameters: Parameters

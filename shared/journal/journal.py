@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from shared.journal import storage
 from shared.journal.audits import Audits
 from shared.journal.rows import ProcessRow
 from shared.ratio import no_ratio
-from shared.records import Audit, Judgement, now
+from shared.records import Audit, Judgement, Turn, now
 
 _SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "weight", "time", "version", "version_state")
 
@@ -65,7 +66,8 @@ class Journal(Audits):
     def explain(self, turn_id: str) -> dict[str, Any] | None:
         """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn.
 
-        `no_ratio` says why terms with an importance ratio cannot take it ("" where they can).
+        `no_ratio` says why terms with an importance ratio cannot take it ("" where they can); `extends_parent` whether
+        its prompt begins with the parent's prompt and sampled answer, id for id (`None` without a parent).
         """
         with self._reading() as connection:
             turn = self.turn(turn_id)
@@ -79,6 +81,7 @@ class Journal(Audits):
             judgements = self._bodies(Judgement, "SELECT body FROM judgements WHERE turn = ? ORDER BY id", turn_id)
             return {
                 "turn": _plain(turn),
+                "extends_parent": self._extends_parent(turn),
                 "next_state": _plain(self.next_state(turn_id)),
                 "feedback": _plain(self.feedback_for(turn_id)),
                 "outcome": _plain(self.outcome(turn.session_id)),
@@ -90,6 +93,13 @@ class Journal(Audits):
                 "quarantine": {"reason": quarantine[0], "time": quarantine[1]} if quarantine else None,
                 "versions": [sample["version"] for sample in samples if sample["state"] == "consumed"],
             }
+
+    def _extends_parent(self, turn: Turn) -> bool | None:
+        parent = self.turn(turn.parent_turn_id) if turn.parent_turn_id is not None else None
+        if parent is None:
+            return None
+        before = storage.token_ids(parent.prompt_ids) + storage.token_ids(parent.response_ids)
+        return len(parent.response_ids) > 0 and storage.token_ids(turn.prompt_ids)[: len(before)] == before
 
     def status(self) -> dict[str, Any]:
         """Counts of everything, ready for JSON.

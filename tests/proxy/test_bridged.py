@@ -1,0 +1,177 @@
+"""Conversations through the whole proxy: the next prompt goes on from the very tokens that were sampled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from proxy.sampled import SampledTurns
+from proxy.service import Service
+from shared.bridge import Answered, Written
+from shared.engine import Priority, Tokens
+from shared.journal.storage import token_ids
+from shared.records import Sampling, Turn
+from tests.fixtures.openclaw import floating
+from tests.processes import Proxy
+from tests.proxy.scripted_engine import ScriptedEngine, scripted_service
+
+CHAT = "/v1/chat/completions"
+TOOL = {
+    "type": "function",
+    "function": {"name": "read_file", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},
+}
+SYSTEM = {"role": "system", "content": "You keep the books of an orchard, and you are brief."}
+CALL = '<tool_call>\n{"name": "read_file", "arguments": {"path": "notes/pears.md"}}\n</tool_call>'
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "12 rows"}
+
+
+class Letters(ScriptedEngine):
+    """Samples every letter as a token of its own, as no tokenizer would."""
+
+    async def generate(
+        self,
+        prompt_ids: Sequence[int] | bytes,
+        sampling: Sampling,
+        *,
+        images: Sequence[Any] = (),
+        version: int | None = None,
+        priority: Priority = Priority.CHAT,
+        request_id: str | None = None,
+        top_logprobs: int = 0,
+    ) -> AsyncIterator[Tokens]:
+        marks = self._prompter.vocab.added
+        parts = self.says.replace("<tool_call>", "\0<tool_call>\0").replace("</tool_call>", "\0</tool_call>\0")
+        ids = [token for part in parts.split("\0") for token in ([marks[part]] if part in marks else self._spell(part))]
+        for token in [*ids, self._prompter.stop_ids[0]]:
+            yield Tokens([token], [-1.0], 0)
+        yield Tokens([], [], 0, finish_reason="stop")
+
+    def _spell(self, text: str) -> list[int]:
+        return [token for letter in text for token in self._prompter.tokenizer.encode(letter)]
+
+
+async def ask(client: httpx.AsyncClient, *messages: dict[str, Any], **body: Any) -> tuple[dict[str, Any], str]:
+    """The message of an answer, and its turn."""
+    response = await client.post(CHAT, json={"model": "policy", "messages": list(messages), "tools": [TOOL], **body})
+    assert response.status_code == 200, response.text
+    return response.json()["choices"][0]["message"], response.headers["x-openclaw-rl-turn"]
+
+
+async def turns(service: Service, *turn_ids: str) -> list[Turn]:
+    found = [await service.journal.turn(turn_id) for turn_id in turn_ids]
+    assert all(found)
+    return [turn for turn in found if turn is not None]
+
+
+def goes_on(parent: Turn, turn: Turn) -> bool:
+    sampled = [*parent.prompt_ids, *parent.response_ids]
+    return list(turn.prompt_ids[: len(sampled)]) == sampled
+
+
+def count(metrics: str, how: str, why: str = "") -> int:
+    label = f'openclaw_rl_prompts_total{{how="{how}",why="{why}"}} '
+    return next((int(float(line[len(label) :])) for line in metrics.splitlines() if line.startswith(label)), 0)
+
+
+async def test_a_tool_result_goes_on_from_the_sampled_call(policy_folder: Path, tmp_path: Path) -> None:
+    async with scripted_service(policy_folder, tmp_path, CALL, engine=Letters) as (client, service, engine):
+        history = [SYSTEM, {"role": "user", "content": "Read it."}]
+        answer, first = await ask(client, *history)
+        assert answer["tool_calls"][0]["function"]["name"] == "read_file"
+        history += [answer, RESULT]
+        engine.says = "Twelve rows, then."
+        answer, second = await ask(client, *history)
+        history += [answer, {"role": "user", "content": "Thanks."}]
+        _, third = await ask(client, *history)
+        one, two, three = await turns(service, first, second, third)
+        assert goes_on(one, two) and goes_on(two, three)
+        decode = service.prompter.decode
+        assert decode(three.prompt_ids).count(CALL + "<|im_end|>\n") == 1
+        rendered = service.prompter.tokenizer.encode_prompt(decode(three.prompt_ids))
+        assert len(rendered) < len(three.prompt_ids)  # it was sampled in other tokens than a tokenizer takes
+        metrics = service.metrics.render().decode()
+        assert (count(metrics, "extended"), count(metrics, "rendered", "no parent")) == (2, 1)
+        explained = (await client.get(f"/rl/turns/{second}")).json()
+        assert explained["extends_parent"] is True
+
+
+async def test_a_floating_message_costs_the_continuation_and_not_the_tokens(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    async with scripted_service(policy_folder, tmp_path, CALL, engine=Letters) as (client, service, _):
+        history = [SYSTEM, {"role": "user", "content": "Read it."}]
+        answer, first = await ask(client, *history, floating())
+        _, second = await ask(client, *history, answer, RESULT, floating())
+        one, two = await turns(service, first, second)
+        assert two.parent_turn_id == one.turn_id and not goes_on(one, two)
+        ids, sampled = list(two.prompt_ids), list(one.response_ids)
+        assert any(ids[place : place + len(sampled)] == sampled for place in range(len(ids)))
+        assert count(service.metrics.render().decode(), "kept") == 1
+        explained = (await client.get(f"/rl/turns/{second}")).json()
+        assert explained["extends_parent"] is False
+
+
+async def test_several_answers_can_each_be_continued(policy_folder: Path, tmp_path: Path) -> None:
+    async with scripted_service(policy_folder, tmp_path, "Ninety baskets.", engine=Letters) as (client, service, _):
+        question = {"role": "user", "content": "How many?"}
+        body = {"model": "policy", "messages": [SYSTEM, question], "n": 2}
+        response = await client.post(CHAT, json=body)
+        answers = [choice["message"] for choice in response.json()["choices"]]
+        both = set(response.headers["x-openclaw-rl-turns"].split(","))
+        again = {"model": "policy", "messages": [SYSTEM, question, answers[1], {"role": "user", "content": "Why?"}]}
+        next_one = (await client.post(CHAT, json=again)).headers["x-openclaw-rl-turn"]
+        (turn,) = await turns(service, next_one)
+        assert turn.parent_turn_id in both
+        (parent,) = await turns(service, str(turn.parent_turn_id))
+        assert goes_on(parent, turn)
+
+
+async def test_what_is_forgotten_or_not_kept_is_not_in_memory(policy_folder: Path, tmp_path: Path) -> None:
+    async with scripted_service(policy_folder, tmp_path, "Ninety.", engine=Letters) as (client, service, _):
+        client.headers["x-session-id"] = "gone"
+        answer, _ = await ask(client, SYSTEM, {"role": "user", "content": "How many?"})
+        assert len(service.conversations.sampled) == 1
+        assert (await client.delete("/rl/sessions/gone")).status_code == 200
+        assert len(service.conversations.sampled) == 0
+        client.headers["x-rl-train"] = "never"
+        await ask(client, SYSTEM, {"role": "user", "content": "How many?"}, answer, {"role": "user", "content": "Why?"})
+        assert len(service.conversations.sampled) == 0
+        assert "openclaw_rl_prompts_total{" in service.metrics.render().decode()
+
+
+def test_a_conversation_with_the_real_policy_is_never_tokenized_again(service: Proxy) -> None:
+    history: list[dict[str, Any]] = [{"role": "user", "content": "What is 12 + 30?"}]
+    parent: Turn | None = None
+    with service.client(**{"x-session-id": "bridged"}) as client:
+        before = service.client().get("/metrics").text
+        for number in range(4):
+            body = {"model": "policy", "messages": history, "max_tokens": 12, "temperature": 0.0, "seed": number}
+            response = client.post(CHAT, json=body)
+            turn = service.journal().turn(response.headers["x-openclaw-rl-turn"])
+            assert turn is not None
+            message = response.json()["choices"][0]["message"]
+            if parent is not None:
+                assert turn.parent_turn_id == parent.turn_id
+                assert goes_on(parent, turn)
+            parent = turn
+            history += [{"role": "assistant", "content": message["content"]}, {"role": "user", "content": "And why?"}]
+        after = service.client().get("/metrics").text
+    assert count(after, "extended") - count(before, "extended") == 3
+
+
+def test_memory_is_bounded_in_bytes() -> None:
+    written = Written(b"", token_ids(range(1000)), (), "rendered")
+    turn = Answered(written, token_ids(range(100)))
+    turns = SampledTurns(capacity=3 * turn.size)
+    for number in range(5):
+        turns.put(f"turn_{number}", "one", turn)
+    assert len(turns) == 3
+    assert turns.get("turn_1") is None and turns.get("turn_4") is turn
+    turns.get("turn_2")
+    turns.put("turn_5", "two", turn)
+    assert turns.get("turn_2") is turn and turns.get("turn_3") is None
+    turns.forget("one")
+    assert len(turns) == 1
