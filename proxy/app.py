@@ -9,7 +9,6 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -37,7 +36,8 @@ CHAT_PATH = "/v1/chat/completions"
 class Guard:
     """Lets in who has the key; everybody else gets a 401 before anything of the request is read.
 
-    Chat requests go straight to their route: each layer between would be called again for every event of a stream.
+    It stands before everything, and chat requests go straight to their route: each layer between would be called again
+    for every event of a stream.
     The scope tells them whose they are: `client_key` is the place of the key in the settings.
     """
 
@@ -59,7 +59,7 @@ class Guard:
         await self._app(scope, receive, send)
 
 
-def create_app(service: Service) -> Starlette:
+def create_app(service: Service) -> ASGIApp:
     """The ASGI application of a service; its lifespan starts and stops the service."""
 
     @asynccontextmanager
@@ -74,7 +74,6 @@ def create_app(service: Service) -> Starlette:
     app = Starlette(
         routes=_routes(service, chat),
         lifespan=lifespan,
-        middleware=[Middleware(Guard, keys=service.settings.api_keys, chat=chat)],
         exception_handlers={
             OpenClawRLError: _failed,
             HTTPException: _refused,
@@ -83,7 +82,7 @@ def create_app(service: Service) -> Starlette:
         },
     )
     app.state.service = service
-    return app
+    return Guard(app, service.settings.api_keys, chat)
 
 
 def _routes(service: Service, chat: ChatRoute) -> list[BaseRoute]:

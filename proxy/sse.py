@@ -19,6 +19,7 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 )
 
 _encode = msgspec.json.Encoder().encode
+_CONTENT_END = b'},"logprobs":null,"finish_reason":null}]}\n\n'
 
 
 class ChunkWriter:
@@ -26,7 +27,7 @@ class ChunkWriter:
     where there are several.
     """
 
-    __slots__ = ("_begin", "_choice", "_with_usage")
+    __slots__ = ("_begin", "_choice", "_content", "_with_usage")
 
     def __init__(
         self, identity: str, model: str, created: int, fingerprint: str, *, with_usage: bool, index: int = 0
@@ -36,6 +37,7 @@ class ChunkWriter:
             b'"system_fingerprint":%s,"choices":[' % (_encode(identity), created, _encode(model), _encode(fingerprint))
         )
         self._choice = self._begin + b'{"index":%d,"delta":' % index
+        self._content = self._choice + b'{"content":'
         self._with_usage = with_usage
 
     def role(self) -> bytes:
@@ -44,6 +46,8 @@ class ChunkWriter:
 
     def deltas(self, deltas: Sequence[Delta], logprobs: Sequence[Mapping[str, Any]] | None = None) -> bytes:
         """One chunk per delta, those of one kind in a row as one; `logprobs` go with the last."""
+        if len(deltas) == 1 and not logprobs and deltas[0].kind == "content":  # nearly every event of a stream
+            return self._content + _encode(deltas[0].text) + _CONTENT_END
         merged = merge(deltas) if len(deltas) > 1 else deltas
         chunks = [self._chunk(_delta(delta)) for delta in merged[:-1]]
         chunks.append(self._chunk(_delta(merged[-1]) if merged else b"{}", logprobs))

@@ -44,7 +44,8 @@ class EventStream:
         if self.hold:
             self._held.append(data)
             return
-        await self._begin()
+        if not self.started:
+            await self._begin()
         self._last = time.monotonic()
         self._sending = True
         await self._send({"type": "http.response.body", "body": data, "more_body": True})

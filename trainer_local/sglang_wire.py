@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -72,6 +73,7 @@ class News(msgspec.Struct):
 
 
 _BODY = msgspec.json.Decoder(Body)
+_NOTHING = Meta()
 
 
 def decoded(raw: bytes, kind: type[Any]) -> Any:
@@ -89,30 +91,33 @@ def news(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> Ne
     """
     ids: list[int] = []
     values: list[float] = []
-    found = News(ids, values, [], Meta())
+    found_tops: list[list[tuple[float, int]]] = []
+    meta = _NOTHING
     for event in events:
         meta = refused.checked(200, event)
         new = meta.completion_tokens - seen
         if new > 0:
             entries = meta.output_token_logprobs or []
-            if len(entries) != new:
+            if len(entries) > new:
                 entries = entries[-new:]
             filtered = meta.output_token_sampling_logprobs
-            logprobs = [entry[0] for entry in entries] if filtered is None else filtered[-new:]
-            if len(entries) != new or len(logprobs) != new:
-                raise EngineError(f"the engine sent {min(len(entries), len(logprobs))} logprobs for {new} tokens")
-            ids += [entry[1] for entry in entries]
-            values += logprobs
+            told = len(entries) if filtered is None else min(len(entries), len(filtered))
+            if told < new:
+                raise EngineError(f"the engine sent {told} logprobs for {new} tokens")
+            for logprob, token, _ in entries:
+                ids.append(token)
+                values.append(logprob)
+            if filtered is not None:
+                values[-new:] = filtered[-new:]
             if tops:
-                found.tops.extend(pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
+                found_tops.extend(pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
             seen = meta.completion_tokens
-        found.meta = meta
         if meta.finish_reason is not None:
             break
-    finish = found.meta.finish_reason
+    finish = meta.finish_reason
     if finish is not None and finish.status_code is not None and finish.status_code >= 400:
         raise refused.error(finish.message or finish.type, finish.status_code)
-    return found
+    return News(ids, values, found_tops, meta)
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -200,7 +205,8 @@ def count(ids: Sequence[int] | bytes) -> int:
     return len(ids)
 
 
-def number(version: object) -> int:
+@functools.lru_cache(64)
+def number(version: str | int | None) -> int:
     """A weight version as a number; SGLang calls the weights that it started with `default`."""
     text = str(version)
     return int(text) if text.isdigit() else 0

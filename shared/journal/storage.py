@@ -53,15 +53,19 @@ def decode(body: bytes) -> Any:
 def pack(data: bytes) -> bytes:
     """`data` compressed where that is shorter."""
     if len(data) >= _SMALL:
-        packer = _packer(len(data))
-        packed = packer.compress(data) + packer.flush()
+        packed = _deflate(data)
         if len(packed) < len(data):
             return _DEFLATED + packed
     return _RAW + data
 
 
+def pack_file(data: bytes) -> bytes:
+    """`data` as it is: image files are compressed already."""
+    return _RAW + data
+
+
 def unpack(body: bytes) -> bytes:
-    """The bytes given to `pack`."""
+    """The bytes given to `pack` or `pack_file`."""
     if body[:1] == _RAW:
         return body[1:]
     if body[:1] == _DEFLATED:
@@ -111,8 +115,7 @@ def pack_ids(ids: array[int], near: array[int]) -> bytes:
     kind, data = (_IDS_32, ids.tobytes()) if wide else (_IDS_16, array("H", ids).tobytes())
     if not data:
         return kind
-    packer = _packer(len(data), _dictionary(kind, near))
-    return kind + packer.compress(data) + packer.flush()
+    return kind + _deflate(data, _dictionary(kind, near))
 
 
 def unpack_ids(body: bytes, near: array[int]) -> array[int]:
@@ -128,10 +131,11 @@ def unpack_ids(body: bytes, near: array[int]) -> array[int]:
     return narrow if kind == _IDS_32 else array("I", narrow)
 
 
-def _packer(size: int, dictionary: bytes = b"") -> Any:
-    """A compressor for `size` bytes. For a few it has small tables: clearing large ones takes longer than the work."""
-    window, memory = (12, 4) if size + len(dictionary) <= 1 << 12 else (15, 8)
-    return zlib.compressobj(_LEVEL, zlib.DEFLATED, -window, memory, zdict=dictionary)
+def _deflate(data: bytes, dictionary: bytes = b"") -> bytes:
+    """Deflated. For a few bytes with small tables: clearing large ones takes longer than the work."""
+    window, memory = (12, 4) if len(data) + len(dictionary) <= 1 << 12 else (15, 8)
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -window, memory, zdict=dictionary)
+    return packer.compress(data) + packer.flush()
 
 
 def _dictionary(kind: bytes, near: array[int]) -> bytes:
