@@ -183,7 +183,7 @@ def placed_in(messages: Sequence[Message], spans: Sequence[ImageSpan]) -> list[P
 
 def _lists(messages: Sequence[Message]) -> list[list[dict[str, Any]]]:
     """Contents that are no plain text; of most requests none, and that is quickly found."""
-    return [message["content"] for message in messages if not isinstance(message["content"], str)]
+    return [message["content"] for message in messages if isinstance(message["content"], list)]
 
 
 def _processor_config(folder: Path) -> Mapping[str, Any]:

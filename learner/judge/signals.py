@@ -101,6 +101,8 @@ def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, l
     """Why the turn cannot be trained on, in words; "" if it can."""
     if turn.untrainable:
         return turn.untrainable
+    if turn.image_spans:
+        return "its prompt holds images, and no trainer here computes on images yet"
     if turn.status != "complete":
         return f"the answer was cut off ({turn.status}{': ' + turn.error if turn.error else ''})"
     if not len(turn.response_ids):

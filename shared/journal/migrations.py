@@ -1,8 +1,10 @@
 """The journal's schema, as a list of migrations: number n takes a journal from `user_version` n to n + 1.
 
-Content lives in `blobs` (messages, tool lists; by digest) and `contents` (token ids, logprobs). A turn keeps only its
-difference to its `base`: its parent, or for a root a turn that begins with the same first message (its `head`).
-`turn_blobs` says which blobs a turn holds: by position its own messages, at -1 its answer, at -2 its tools.
+Content lives in `blobs` (messages, tool lists, image files; by digest) and `contents` (token ids, logprobs). A turn
+keeps only its difference to its `base`: its parent, or for a root a turn that begins with the same first message (its
+`head`).
+`turn_blobs` says which blobs a turn holds: by position its own messages, at -1 its answer, at -2 its tools;
+`blob_images` which blobs are the images that a message shows.
 `judge_queue` holds the turns that wait for a judgement, kept by the same transactions that make them wait, so that no
 query ever has to look for them; `audit_queue` likewise those of which nobody has decided yet whether to audit them.
 Migrations only ever go forward.
@@ -214,7 +216,18 @@ ALTER TABLE turns ADD COLUMN exchange_key BLOB NOT NULL DEFAULT x'';
 CREATE INDEX turns_by_exchange ON turns (exchange_key) WHERE exchange_key != x'';
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS, EXCHANGES)
+IMAGES = """
+ALTER TABLE turns ADD COLUMN image_spans BLOB NOT NULL DEFAULT x'5b5d';
+
+CREATE TABLE blob_images (
+  blob INTEGER NOT NULL REFERENCES blobs (id) ON DELETE CASCADE,
+  image INTEGER NOT NULL REFERENCES blobs (id),
+  PRIMARY KEY (blob, image)
+) WITHOUT ROWID;
+CREATE INDEX blob_images_by_image ON blob_images (image);
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS, EXCHANGES, IMAGES)
 
 
 def migrate(connection: sqlite3.Connection, path: str, migrations: tuple[str, ...] = MIGRATIONS) -> None:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shared.errors import JournalError
-from shared.journal import storage
+from shared.journal import pictures, storage
 from shared.journal.sqlite import Database, insert
-from shared.records import Sampling, Timings, Turn, VersionSpan, now
+from shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
 """A turn this many differences away from a full copy starts again from the head, so that reading one stays fast."""
@@ -44,12 +44,13 @@ ORDER BY distance DESC
 _TURN = """
 SELECT turn_id, sessions.session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, turns.policy,
   sampling, versions, finish_reason, status, error, arrived, first_token, finished,
-  request_key, answer_key, exchange_key, untrainable, tools, answer, logprobs
+  request_key, answer_key, exchange_key, untrainable, image_spans, tools, answer, logprobs
 FROM turns JOIN sessions ON sessions.id = session JOIN contents ON turn = turns.id WHERE turns.id = ?
 """
 
 _SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
 _SAMPLING = msgspec.json.Decoder(Sampling)
+_IMAGES = msgspec.json.Decoder(list[tuple[int, int]])
 
 
 class Content(NamedTuple):
@@ -122,7 +123,7 @@ class Turns(Database):
         untrainable = turn.untrainable
         if len(logprobs) != len(response) and not untrainable:
             untrainable = f"{len(logprobs)} logprobs for {len(response)} sampled tokens"
-        messages = [storage.encode(message) for message in turn.messages]
+        messages = [storage.encode(pictures.without_files(message)) for message in turn.messages]
         answer = storage.encode(turn.answer)
         digests = [storage.digest(message) for message in messages]
         with self._writing() as connection:
@@ -158,6 +159,7 @@ class Turns(Database):
                 "answer_key": turn.answer_key,
                 "exchange_key": turn.exchange_key,
                 "untrainable": untrainable,
+                "image_spans": msgspec.json.encode([(span.start, span.end) for span in turn.image_spans]),
                 "prompt_digest": storage.digest(prompt.tobytes()),
                 "prompt_tokens": len(prompt),
                 "response_tokens": len(response),
@@ -181,6 +183,8 @@ class Turns(Database):
             )
             own = range(shared, len(messages))
             held = [(position, _blob(connection, messages[position], digests[position])) for position in own]
+            for position, blob in held:
+                pictures.store(connection, blob, turn.messages[position])
             held.append((_ANSWER, values["answer"]))
             if turn.tools:
                 held.append((_TOOLS, values["tools"]))
@@ -212,7 +216,7 @@ class Turns(Database):
         blobs, prompt, response = _replay(connection, row)
         (
             *identity, sampling, versions, finish_reason, status, error, arrived, first_token, finished,
-            request_key, answer_key, exchange_key, untrainable, tools, answer, logprobs,
+            request_key, answer_key, exchange_key, untrainable, images, tools, answer, logprobs,
         ) = connection.execute(_TURN, (row,)).fetchone()  # fmt: skip
         turn_id, session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, policy = identity
         numbers: array[float] = array("f")
@@ -227,7 +231,7 @@ class Turns(Database):
             kind_reason=kind_reason,
             dialect=dialect,
             policy=policy,
-            messages=[_load(connection, blob) for blob in blobs],
+            messages=[pictures.with_files(connection, _load(connection, blob)) for blob in blobs],
             tools=_load(connection, tools) if tools is not None else (),
             answer=_load(connection, answer),
             prompt_ids=prompt,
@@ -243,6 +247,7 @@ class Turns(Database):
             answer_key=answer_key,
             exchange_key=exchange_key,
             untrainable=untrainable,
+            image_spans=tuple(ImageSpan(*span) for span in _IMAGES.decode(images)),
         )
 
     def _base(
