@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,20 +20,25 @@ from proxy.parameters import Parameters, read_model, read_parameters
 from proxy.response_format import check_schema
 from proxy.rules import own_rules
 from shared.bridge import TOO_LONG, Bridge, Written
-from shared.errors import BadRequest, ContextLengthExceeded, EngineError
+from shared.errors import BadRequest, ContextLengthExceeded, EngineError, OpenClawRLError
 from shared.normalize import ChatInput, clean_text, normalize_chat
 from shared.records import new_id, now
 from shared.rendering import Prompt, Prompter
 from shared.settings import Settings
 from shared.turn_rules import parse_rules
 
+if TYPE_CHECKING:
+    from proxy.other_model import OtherModels
+
 _NEVER = frozenset(("never", "no", "off", "false", "0"))
+_NO_PROMPT = Prompt(None, [], forced=[])
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`. `thinking` is `None`
     for the default. `note` is what the turn says about how it was asked ("" for nothing). `written` tells how the
-    prompt came to be, where the turn is recorded.
+    prompt came to be, where the turn is recorded. `unable` is why the policy cannot answer, where another model will;
+    the prompt is empty then.
     """
 
     arrived: float
@@ -50,19 +55,26 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     dialect: str = "chat"
     written: Written | None = None
+    unable: OpenClawRLError | None = None
 
 
 class Reader:
     """Turns bytes into an `Incoming`."""
 
     def __init__(
-        self, settings: Settings, prompter: Prompter, conversations: Conversations, watch: EngineWatch
+        self,
+        settings: Settings,
+        prompter: Prompter,
+        conversations: Conversations,
+        watch: EngineWatch,
+        others: OtherModels,
     ) -> None:
         self._settings = settings
         self._prompter = prompter
         self._conversations = conversations
         self._bridge = Bridge(prompter.vocab)
         self._watch = watch
+        self._others = others
         self._rules = own_rules(parse_rules(settings.classification_rules))
 
     async def read(self, headers: Mapping[str, str], data: bytes, dialect: str = "chat") -> Incoming:
@@ -75,10 +87,6 @@ class Reader:
             body, model_name=self._settings.model_name, max_output_tokens=self._settings.max_output_tokens
         )
         chat = normalize_chat(body)
-        thinking = self._held(parameters, chat, _thinking(body))
-        size = prompt_length.characters(chat)
-        if prompt_length.may_exceed(size, self._limit):
-            await asyncio.to_thread(prompt_length.refuse_if_too_long, chat, self._prompter, self._limit)
         chain = Chain(chat.messages)
         evidence = Evidence.of(
             headers,
@@ -90,8 +98,17 @@ class Reader:
             max_tokens=parameters.most_tokens,
         )
         verdict = classify(evidence, self._rules)
-        prompt = await self._render(chat, thinking, size)
-        parameters = self.fit(parameters, prompt.length)
+        thinking, prompt, unable = _thinking(body), _NO_PROMPT, None
+        try:
+            thinking = self._held(parameters, chat, thinking)
+            if prompt_length.may_exceed(prompt_length.characters(chat), self._limit):
+                await asyncio.to_thread(prompt_length.refuse_if_too_long, chat, self._prompter, self._limit)
+            prompt = await self._render(chat, thinking)
+            parameters = self.fit(parameters, prompt.length)
+        except OpenClawRLError as error:
+            if not self._others.instead(verdict, parameters, headers, error):
+                raise
+            prompt, unable = _NO_PROMPT, error
         tracked = self._settings.capture and headers.get("x-rl-train", "").strip().lower() not in _NEVER
         if tracked:
             placement = await self._conversations.place(headers, body, chain, verdict.kind)
@@ -110,8 +127,9 @@ class Reader:
             tracked=tracked,
             ends_session=is_true(headers.get("x-session-done", "")),
             dialect=dialect,
+            unable=unable,
         )
-        return self.bridged(incoming, prompt) if tracked else incoming
+        return self.bridged(incoming, prompt) if tracked and unable is None else incoming
 
     def bridged(self, incoming: Incoming, rendered: Prompt) -> Incoming:
         """The request with a rendered prompt, in which the tokens that were sampled before stand again, as far as they
@@ -142,14 +160,11 @@ class Reader:
         body = decode_object(data)
         read_model(body.get("model"), self._settings.model_name)
         chat = normalize_chat(body)
-        prompt = await self._render(chat, _thinking(body), prompt_length.characters(chat))
-        return prompt.length
+        return (await self._render(chat, _thinking(body))).length
 
-    async def _render(self, chat: ChatInput, thinking: bool | None, size: int) -> Prompt:
-        """The prompt; a long one is rendered in a thread, so that the event loop goes on. Raises `BadRequest`."""
+    async def _render(self, chat: ChatInput, thinking: bool | None) -> Prompt:
+        """The prompt. Raises `BadRequest`."""
         try:
-            if size > prompt_length.THREADED_CHARACTERS:
-                return await asyncio.to_thread(self._prompter.render, chat, thinking=thinking)
             return await self._prompter.render_async(chat, thinking=thinking)
         except BaseException as error:
             # The tokenizers library panics, past `Exception`, at millions of one character in a row.

@@ -22,9 +22,6 @@ _MARGIN = 1.05
 """How much more the slices have to count than the context holds: cutting text can add tokens, in most tokenizers none
 where a line or a word ends."""
 
-THREADED_CHARACTERS = 65_536
-"""From here on a prompt is rendered off the event loop, however its text is spread over messages."""
-
 
 def characters(chat: ChatInput) -> int:
     """How much text a prompt holds, about."""

@@ -164,12 +164,12 @@ class Bridge:
     def _apply(prompt: Prompt, rendered: array[int], kept: Sequence[Kept]) -> Prompt:
         if not kept:
             return prompt
-        tail: list[int] = []
+        tail = array("I")
         place = 0
         for one in kept:
             tail += rendered[place : one.start]
             tail += one.ids
             place = one.end
         bridged = copy.copy(prompt)
-        bridged.tail = tail + rendered[place:].tolist()
+        bridged.tail = tail + rendered[place:]
         return bridged

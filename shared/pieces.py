@@ -96,10 +96,10 @@ class PieceTokenizer:
             return 0
         return self._lines.unknown(text) if self._lines is not None and len(text) >= LONG else len(text)
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str) -> array[int]:
         """Ids of a whole prompt as a template wrote it; each stretch between two control tokens is a piece."""
         parts = self._split(text)
-        ids: list[int] = []
+        ids = array("I")
         for index, part in enumerate(parts):
             if index % 2:
                 ids.append(self._vocab.added[part])

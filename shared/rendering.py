@@ -26,6 +26,7 @@ from shared.families import AUTO, PLAIN, TEMPLATE, context_length, end_tokens, m
 from shared.family_choice import choose
 from shared.images import Vision, images_in, read_vision
 from shared.normalize import ANY_TOOL, TEXT_ONLY, ChatInput, is_internal_context
+from shared.novelty import Novelty
 from shared.pieces import PieceTokenizer
 from shared.records import ImageSpan, Message
 from shared.settings import Settings
@@ -35,8 +36,8 @@ from shared.xml_call_reader import schemas_of
 _HINT_HEADING = "\n\n[user's hint / instruction]\n"
 _HEADS = 256
 _LONG_PROMPT = 32_000  # characters; a template takes some 4 ms for 100,000
-_LONG_TEXTS = 4096
 _PROMPT_END = 64  # tokens in which the start of an answer is looked for
+_MANY_MESSAGES = 250  # the library takes some 15 µs for one
 _COLD_CHARACTERS = 8000  # more than this to encode holds up the event loop for more than a few milliseconds
 
 
@@ -46,9 +47,9 @@ class Head:
 
     __slots__ = ("digest", "ids", "json")
 
-    def __init__(self, ids: Sequence[int]) -> None:
-        self.ids = array("I", ids)
-        self.json = msgspec.json.encode(list(ids))[1:-1]
+    def __init__(self, ids: array[int]) -> None:
+        self.ids = ids
+        self.json = msgspec.json.encode(ids.tolist())[1:-1]
         self.digest = hashlib.blake2b(self.ids.tobytes(), digest_size=16).digest()
 
 
@@ -65,7 +66,7 @@ class Prompt:
     def __init__(
         self,
         head: Head | None,
-        tail: list[int],
+        tail: Sequence[int],
         *,
         forced: list[int],
         forced_text: str = "",
@@ -90,7 +91,13 @@ class Prompt:
 
     def ids(self) -> list[int]:
         """All ids, in order."""
-        return self.head.ids.tolist() + self.tail if self.head else list(self.tail)
+        return self.packed().tolist()
+
+    def packed(self) -> array[int]:
+        """All ids, in order, as unsigned 32-bit integers."""
+        ids = array("I", self.head.ids) if self.head else array("I")
+        ids.extend(self.tail)
+        return ids
 
     def image_spans(self) -> list[ImageSpan]:
         """Where in `ids` the images stand, in order."""
@@ -98,10 +105,10 @@ class Prompt:
 
     def json(self) -> bytes:
         """The ids as a JSON array."""
-        tail = msgspec.json.encode(self.tail)
+        tail = msgspec.json.encode(list(self.tail))
         if self.head is None:
             return tail
-        return b"[" + self.head.json + (b"," + tail[1:] if self.tail else b"]")
+        return b"[" + self.head.json + (b"," + tail[1:] if len(self.tail) else b"]")
 
 
 class Prompter:
@@ -152,7 +159,7 @@ class Prompter:
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((*closing, *ends)))
         self.own_stop_ids: tuple[int, ...] = tuple(stop for stop in self.stop_ids if stop not in ends)
         self._heads: dict[tuple[bool, str, bytes], Head | None] = {}
-        self._long: dict[int, None] = {}  # hashes of the long texts that were encoded before
+        self._novelty = Novelty(self.tokenizer)
         self._lock = threading.Lock()
 
     @classmethod
@@ -181,17 +188,17 @@ class Prompter:
             )
         messages = with_hint(chat.messages, hint) if hint else chat.messages
         try:
-            tools_json = chat.tools_json or msgspec.json.encode(chat.tools)
+            tools_json = _tools_json(chat)
             head, tail = self._render(messages, chat.tools, tools_json, mode)
             head, tail, images = self._see(head, tail, messages)
         except RecursionError as error:
             raise BadRequest("The request is nested too deeply to be rendered.", param="tools") from error
-        self._remember(messages)
+        self._novelty.remember(messages, tools_json)
         reasoning_open = self._reasons(tail)
         forced, forced_text = self._force(chat.forced_tool, reasoning_open) if chat.forced_tool else ([], "")
         return Prompt(
             head,
-            tail + forced,
+            tail + array("I", forced) if forced else tail,
             forced=forced,
             forced_text=forced_text,
             reasoning_open=reasoning_open and not forced,
@@ -207,22 +214,18 @@ class Prompter:
         return self.render(chat, hint=hint, thinking=thinking)
 
     def is_cold(self, chat: ChatInput, *, thinking: bool | None = None) -> bool:
-        """Whether rendering this takes long: a lot of text has to be encoded for the first time, or a template has to
-        write a long prompt, which it does as a whole every time."""
+        """Whether rendering this takes long: a lot of text has to be encoded for the first time, there are very many
+        messages, or a template has to write a long prompt, which it does as a whole every time."""
+        if len(chat.messages) > _MANY_MESSAGES:
+            return True
         length = len(chat.tools_json) + sum(len(message["content"]) for message in chat.messages)
         if not self._writer.cuttable and length > _LONG_PROMPT:
             return True
-        first = chat.messages[0]
-        system = first["content"] if first["role"] == "system" else ""
-        if len(system) + len(chat.tools_json) > _COLD_CHARACTERS:
-            mode = self.thinking if thinking is None else thinking
-            if (mode, system, chat.tools_json or msgspec.json.encode(chat.tools)) not in self._heads:
-                return True
-        return any(
-            hash(message["content"]) not in self._long
-            for message in chat.messages[1 if system else 0 :]
-            if isinstance(message["content"], str) and len(message["content"]) > _COLD_CHARACTERS
-        )
+        mode = self.thinking if thinking is None else thinking
+        first, messages, tools_json = chat.messages[0], chat.messages, _tools_json(chat)
+        if first["role"] == "system" and (mode, first["content"], tools_json) in self._heads:
+            messages, tools_json = messages[1:], b""
+        return self._novelty.of_text(tools_json) + self._novelty.of_messages(messages) > _COLD_CHARACTERS
 
     def parser(self, prompt: Prompt, chat: ChatInput, *, stop: Sequence[str] = ()) -> AnswerParser:
         """An incremental parser for the answer to `prompt`. `stop` are the client's stop strings."""
@@ -253,7 +256,7 @@ class Prompter:
             return True
         mode = self.thinking if thinking is None else thinking
         written = len(prompt.tail) - len(prompt.forced)
-        end = prompt.tail[max(0, written - _PROMPT_END) : written]
+        end = list(prompt.tail[max(0, written - _PROMPT_END) : written])
         read = self._writer.read([*prompt.forced, *response_ids], end, prompt.tools, thinking=mode)
         if read is None or not all(isinstance(name, str) for name, _ in read[2]):
             return True  # JSON that looks like a call of an object or a number is one to the library, and text to us
@@ -278,7 +281,7 @@ class Prompter:
 
     def _render(
         self, messages: list[Message], tools: list[dict[str, Any]], tools_json: bytes, thinking: bool
-    ) -> tuple[Head | None, list[int]]:
+    ) -> tuple[Head | None, array[int]]:
         first = messages[0]
         if len(messages) < 2 or first["role"] != "system" or messages[1]["role"] == "system":
             return None, self._whole(messages, tools, thinking)
@@ -299,16 +302,16 @@ class Prompter:
         return head, self._whole(messages[1:], [], thinking)
 
     def _see(
-        self, head: Head | None, tail: list[int], messages: Sequence[Message]
-    ) -> tuple[Head | None, list[int], Sequence[str]]:
+        self, head: Head | None, tail: array[int], messages: Sequence[Message]
+    ) -> tuple[Head | None, array[int], Sequence[str]]:
         """The prompt with as many placeholders as its images take tokens, and the images."""
         images = images_in(messages)
         if not images:
             return head, tail, ()
         if self.vision is None:
             raise BadRequest(f"The request holds images, but {self.blind}.", param="messages", code="unsupported_value")
-        ids = self.vision.expand(head.ids.tolist() + tail if head else tail, images)
-        return None, ids, [image["image_url"]["url"] for image in images]
+        ids = self.vision.expand((head.ids + tail if head else tail).tolist(), images)
+        return None, array("I", ids), [image["image_url"]["url"] for image in images]
 
     def _prove(self, messages: list[Message], tools: list[dict[str, Any]], thinking: bool) -> Head | None:
         """The head of `messages`, or None where the ids of the whole are not those of the head and then those of the
@@ -322,19 +325,8 @@ class Prompter:
 
     def _whole(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], thinking: bool, *, generate: bool = True
-    ) -> list[int]:
+    ) -> array[int]:
         return self._writer.ids(messages, tools, thinking=thinking, generate=generate)
-
-    def _remember(self, messages: Sequence[Message]) -> None:
-        """Long texts that are encoded now are not cold the next time."""
-        for message in messages:
-            content = message["content"]
-            if isinstance(content, str) and len(content) > _COLD_CHARACTERS:
-                with self._lock:
-                    self._long.pop(hash(content), None)
-                    self._long[hash(content)] = None
-                    while len(self._long) > _LONG_TEXTS:
-                        del self._long[next(iter(self._long))]
 
     def _reasons(self, tail: Sequence[int]) -> bool:
         """Whether a prompt ends inside reasoning that the template opened."""
@@ -359,6 +351,10 @@ class Prompter:
         before = f"\n{grammar.think_close}\n\n" if reasoning_open else ""
         opening = before + grammar.call_open
         return self.tokenizer.encode(opening + self.tokenizer.protect(text)), text
+
+
+def _tools_json(chat: ChatInput) -> bytes:
+    return chat.tools_json or msgspec.json.encode(chat.tools)
 
 
 def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:

@@ -8,6 +8,7 @@ word.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -29,7 +30,7 @@ class Writer(Protocol):
 
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
-    ) -> list[int]:
+    ) -> array[int]:
         """The ids of a conversation, up to where the answer begins if `generate`. Raises `BadRequest`."""
         ...
 
@@ -62,21 +63,18 @@ class LibraryWriter:
 
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
-    ) -> list[int]:
+    ) -> array[int]:
         safe = [self._protected(message) for message in brought_into(self._reach, messages)]
         return self._ids(safe, _protected_tools(self._tokenizer, tools), thinking=thinking, generate=generate)
 
     def _ids(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, thinking: bool, generate: bool
-    ) -> list[int]:
+    ) -> array[int]:
         def write() -> list[int]:
-            ids: list[int] = self._render(
-                list(messages), thinking, tools=list(tools) or None, add_generation_prompt=generate
-            )
-            return ids
+            return self._render(list(messages), thinking, tools=list(tools) or None, add_generation_prompt=generate)
 
         try:
-            return self._tokenizer.put_together(write).tolist()
+            return self._tokenizer.put_together(write)
         except (ValueError, TypeError) as error:
             raise BadRequest(
                 f"This model's template cannot write these messages: {error}", param="messages", code="invalid_value"
@@ -139,7 +137,7 @@ class TemplateWriter:
 
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
-    ) -> list[int]:
+    ) -> array[int]:
         written = self._template.write(
             self._for_template(brought_into(self._reach, messages)),
             _protected_tools(self._tokenizer, tools),

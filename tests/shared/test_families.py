@@ -95,7 +95,7 @@ def test_prompts_from_a_cached_head_are_those_of_one_piece(
     one = prompter(name)
     asked = chat(system("always the same"), user(), *messages, tools=[READ])
     whole = one._writer.ids(asked.messages, asked.tools, thinking=thinking)
-    assert one.render(asked, thinking=thinking).ids() == whole
+    assert one.render(asked, thinking=thinking).packed() == whole
 
 
 def test_qwen35_reasoning_is_opened_by_the_prompt_and_read() -> None:

@@ -37,8 +37,8 @@ def test_a_prompt_is_cut_as_transformers_cuts_it(kind: str, parts: list[str]) ->
     ours, _, theirs = made(kind)
     text = "".join(parts)
     expected = theirs.encode(text, add_special_tokens=False)
-    assert ours.encode_prompt(text) == expected
-    assert ours.encode_prompt(text) == expected  # now from the cache
+    assert ours.encode_prompt(text).tolist() == expected
+    assert ours.encode_prompt(text).tolist() == expected  # now from the cache
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,7 +82,7 @@ def test_white_space_goes_with_the_token_that_takes_it(tmp_path: Path) -> None:
     ours = PieceTokenizer(tokenizer, Vocab(tokenizer), name="phi", eos_token_id=None)
     theirs = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     for text in ["<s> Ninety. \n<|end|>\n <s>\n", "<|end|> <|end|>"]:
-        assert ours.encode_prompt(text) == theirs.encode(text, add_special_tokens=False)
+        assert ours.encode_prompt(text).tolist() == theirs.encode(text, add_special_tokens=False)
 
 
 def test_what_a_text_begins_with() -> None:

@@ -134,3 +134,21 @@ def test_a_small_cache_gives_the_same_prompts() -> None:
     for messages in CONVERSATIONS * 2:
         asked = chat(*messages, tools=[READ])
         assert small.render(asked).ids() == prompter().render(asked).ids()
+
+
+def test_a_system_prompt_that_differs_in_some_lines_is_not_cold() -> None:
+    fresh = Prompter(tiny_model())
+    lines = [f"- Rule {number}: keep row {number} of the orchard in order." for number in range(400)]
+    fresh.render(chat(system("\n".join(lines)), user(), tools=[READ, WRITE]))
+    lines[17] = "- Another rule altogether."
+    asked = chat(system("\n".join(lines)), user(), tools=[READ, WRITE])
+    assert not fresh.is_cold(asked)
+    assert fresh.render(asked).ids() == Prompter(tiny_model()).render(asked).ids()
+
+
+def test_many_short_texts_are_cold_together() -> None:
+    fresh = Prompter(tiny_model())
+    asked = chat(*(user(f"{number} " * 100) for number in range(60)))
+    assert fresh.is_cold(asked)
+    fresh.render(asked)
+    assert not fresh.is_cold(asked)
