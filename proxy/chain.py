@@ -20,6 +20,7 @@ import msgspec
 from proxy.claude_code import CONTINUED
 from proxy.openclaw import COMPACTED, Speech, read_user
 from shared.canonical import call_key, message_key
+from shared.images import comparable
 from shared.normalize import text_of
 from shared.records import Message, Role
 
@@ -182,10 +183,10 @@ class Chain:
             return self._extend_run(role, text, map(call_key, calls), None)
         if role == "user":
             speech = read_user(message)
-            if speech.speaker == "context":
-                return Step(self._key, b"", role, True, "", speech)
             parts = () if isinstance(message["content"], str) else message["content"]
-            images = (msgspec.json.encode(part, order="sorted") for part in parts if part["type"] != "text")
+            images = [msgspec.json.encode(comparable(part), order="sorted") for part in parts if part["type"] != "text"]
+            if speech.speaker == "context" and not images:
+                return Step(self._key, b"", role, True, "", speech)
             return self._extend_run(role, speech.text, map(_digest, images), speech)
         part = message_key(message)
         self._key = _extend(self._key, part)

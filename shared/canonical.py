@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from shared.images import comparable
 from shared.records import Message
 
 _MAX_DEPTH = 64
@@ -43,7 +44,9 @@ def message_key(message: Message) -> bytes:
     An assistant's text is compared without the white space around it, which clients trim. Takes a canonical message.
     """
     content = message.get("content") or ""
-    if message["role"] == "assistant" and isinstance(content, str):
+    if not isinstance(content, str):
+        content = [comparable(part) for part in content]
+    elif message["role"] == "assistant":
         content = content.strip()
     calls = [[call["name"], _comparable(_read(call["arguments"]))] for call in message.get("tool_calls") or ()]
     payload = msgspec.json.encode([message["role"], _comparable(content), calls], order="sorted")

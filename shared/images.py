@@ -172,7 +172,12 @@ def has_images(messages: Sequence[Message]) -> bool:
 
 def comparable(part: Mapping[str, Any]) -> Mapping[str, Any]:
     """What of a content part makes two of them the same: an image is its bytes, however it was written or stored."""
-    return {"type": "image", "digest": part["digest"]} if part["type"] == "image_url" else part
+    return {"type": "image", "digest": part["digest"]} if part.get("type") == "image_url" and "digest" in part else part
+
+
+def sent_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A content part as OpenAI's API has it."""
+    return {"type": "image_url", "image_url": part["image_url"]} if part["type"] == "image_url" else part
 
 
 def placed_in(messages: Sequence[Message], spans: Sequence[ImageSpan]) -> list[PromptImage]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from proxy.chain import ROOT, Chain
 from shared.normalize import assistant_message, normalize_messages
 from tests.fixtures.openclaw import SYSTEM, call, floating, runtime, user
+from tests.shared.tiny_vision import data_url, picture
 
 Sent = dict[str, Any]
 ASK: Sent = {"role": "user", "content": "Which fern is thirsty?"}
@@ -142,3 +144,20 @@ def test_only_what_comes_before_the_next_answer_counts() -> None:
     alarm: Sent = {"role": "assistant", "content": "The kettle is on!"}
     heartbeat = user("Follow the heartbeat monitor scratch.")
     assert chain(ASK, SAID, heartbeat, alarm, user("thanks for that")).after(1).role is None
+
+
+def seen(role: str, text: str, url: str) -> Chain:
+    part = {"type": "image_url", "image_url": {"url": url, "detail": "high"}}
+    shown: Sent = {"role": role, "tool_call_id": "c", "content": [part, {"type": "text", "text": text}]}
+    return Chain(normalize_messages([ASK, SAID, shown], blind=""))
+
+
+def test_an_image_is_the_same_however_it_is_written() -> None:
+    red, blue = picture(32, 32, "red"), picture(32, 32, "blue")
+    for role in ("user", "tool"):
+        key = seen(role, "This one.", data_url(red)).request_key
+        wrapped = f"data:image/x;base64,{base64.encodebytes(red).decode()}"
+        assert seen(role, "This one.", wrapped).request_key == key
+        assert key not in {seen(role, "This one.", data_url(blue)).request_key, chain(ASK, SAID, MORE).request_key}
+    context = floating("a")["content"][0]["text"]
+    assert seen("user", context, data_url(red)).request_key != seen("user", context, data_url(blue)).request_key
