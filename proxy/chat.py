@@ -173,7 +173,7 @@ class ChatTurn:
         if tokens.top_logprobs:
             self.top_logprobs += tokens.top_logprobs
         end = len(self.ids)
-        if tokens.version != self.version and end > start:
+        if end > start and (not self._from or self._from[-1][0] != tokens.version):
             self._from.append((tokens.version, start))
         self.version = tokens.version
         if tokens.cached_tokens:
@@ -189,7 +189,7 @@ class ChatTurn:
 
     def _spans(self) -> tuple[VersionSpan, ...]:
         """Which version sampled which tokens."""
-        if self._versions:
+        if self._versions or not self._from:  # the latter where the policy sampled nothing
             return tuple(self._versions)
         ends = [*(start for _, start in self._from[1:]), len(self.ids)]
         return tuple(VersionSpan(version, start, end) for (version, start), end in zip(self._from, ends, strict=True))

@@ -153,6 +153,8 @@ class Exchange:
         """
         service = self._service
         order = service.others.order(incoming, self._headers)
+        if incoming.unable is not None:
+            return incoming, order
         try:
             async with asyncio.timeout(service.settings.request_timeout):
                 return await service.tools.settle(incoming), order

@@ -15,12 +15,15 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 
+from proxy.classify import Verdict
 from proxy.dialects.other import OTHER_PATH, ROUTED_HEADER
 from proxy.dialects.process import AdapterProcess, missing_modules
 from proxy.engine_watch import EngineWatch
 from proxy.incoming import Incoming
 from proxy.metrics import Metrics
-from shared.errors import ConfigError, EngineError, RequestError
+from proxy.parameters import Parameters
+from shared.errors import ConfigError, ContextLengthExceeded, EngineError, OpenClawRLError, RequestError
+from shared.images import sent_part
 from shared.normalize import ANY_TOOL
 from shared.records import Message, Sampling, now
 from shared.settings import Settings
@@ -173,11 +176,35 @@ class OtherModels:
 
         A request for a certain version is about that version, and one that another service passed on stays here.
         """
-        if not self.any or incoming.parameters.version is not None or ROUTED_HEADER in headers:
+        verdict, parameters = incoming.verdict, incoming.parameters
+        if incoming.unable is not None:
+            return self.instead(verdict, parameters, headers, incoming.unable)
+        if not self._may_take(parameters, headers):
             return (None,)
-        first = (self.side,) if self.side is not None and incoming.verdict.kind == "side" else ()
-        last = (self.fallback,) if self.fallback is not None else ()
+        first, last = self._first(verdict), self._last()
         return (*first, None, *last) if self._watch.ready else (*first, *last, None)
+
+    def instead(
+        self, verdict: Verdict, parameters: Parameters, headers: Mapping[str, str], unable: OpenClawRLError
+    ) -> Sequence[OtherModel]:
+        """Who is asked for an answer that the policy is `unable` to give: as its engine is away, or as the prompt is
+        too long for it, which a side turn's own model need not mind. Nobody where it is the request that is wrong.
+        """
+        if not self._may_take(parameters, headers):
+            return ()
+        if is_too_long(unable):
+            return self._first(verdict)
+        away = isinstance(unable, EngineError) and is_away(unable)
+        return (*self._first(verdict), *self._last()) if away else ()
+
+    def _may_take(self, parameters: Parameters, headers: Mapping[str, str]) -> bool:
+        return self.any and parameters.version is None and ROUTED_HEADER not in headers
+
+    def _first(self, verdict: Verdict) -> Sequence[OtherModel]:
+        return (self.side,) if self.side is not None and verdict.kind == "side" else ()
+
+    def _last(self) -> Sequence[OtherModel]:
+        return (self.fallback,) if self.fallback is not None else ()
 
     def count(self, model: OtherModel, outcome: Literal["answered", "failed"]) -> None:
         """Show in the metrics how it went."""
@@ -192,6 +219,11 @@ def check_installed(settings: Settings) -> None:
             f"side_model and fallback_model need {' and '.join(missing)}, which is not installed: "
             "pip install 'openclaw-rl[dialects]'"
         )
+
+
+def is_too_long(error: OpenClawRLError) -> bool:
+    """Whether it is the policy's context that a prompt does not fit."""
+    return isinstance(error, ContextLengthExceeded) or getattr(error, "code", None) == "context_length_exceeded"
 
 
 def is_away(error: EngineError) -> bool:
@@ -231,6 +263,8 @@ def _wire_message(message: Message) -> dict[str, Any]:
     told: dict[str, Any] = {
         name: message[name] for name in ("role", "content", "tool_call_id", "name") if name in message
     }
+    if not isinstance(told["content"], str):
+        told["content"] = [sent_part(part) for part in told["content"]]
     calls = message.get("tool_calls")
     if calls:
         told["content"] = told["content"] or None

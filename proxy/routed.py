@@ -11,7 +11,7 @@ import msgspec
 
 from proxy.chat import Batch, ChatTurn
 from proxy.engine_watch import EngineWatch
-from proxy.other_model import OtherModel, OtherModelFailed, OtherModels, is_away
+from proxy.other_model import OtherModel, OtherModelFailed, OtherModels, is_away, is_too_long
 from shared.answer import Answer, Call, Delta
 from shared.errors import EngineError
 from shared.records import new_id, now
@@ -48,7 +48,10 @@ class RoutedTurn(ChatTurn):
     async def batches(self) -> AsyncIterator[Batch]:
         """See `ChatTurn.batches`. Raises the policy's `EngineError` where nobody answered, or `OtherModelFailed`."""
         failures: list[EngineError | OtherModelFailed] = []
-        if self._order[0] is not None and not self._watch.ready:
+        unable = self.incoming.unable
+        if unable is not None and is_too_long(unable):
+            self._why.append("the prompt is too long for the policy")
+        elif self._order[0] is not None and not self._watch.ready:
             self._why.append(f"the engine is away: {self._watch.error}")
         for place, model in enumerate(self._order):
             others_left = place + 1 < len(self._order)
@@ -69,7 +72,7 @@ class RoutedTurn(ChatTurn):
                 failures.append(error)
                 self.answered_by = None
                 self._why.append(f"{model} failed: {error.reason}")
-        raise next((error for error in failures if isinstance(error, EngineError)), failures[-1])
+        raise unable or next((error for error in failures if isinstance(error, EngineError)), failures[-1])
 
     async def complete(self) -> tuple[Sequence[Delta], Answer]:
         """See `ChatTurn.complete`."""

@@ -19,7 +19,7 @@ import pytest
 
 from proxy.dialects.process import AdapterProcess
 from proxy.incoming import Incoming
-from proxy.other_model import OtherModel, OtherModelFailed, check_installed
+from proxy.other_model import OtherModel, OtherModelFailed, OtherRole, check_installed
 from proxy.parameters import read_parameters
 from shared.engine import EngineInfo, Tokens
 from shared.errors import ConfigError, EngineError, Overloaded
@@ -217,8 +217,8 @@ def test_without_litellm_it_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_
 class ScriptedOther(OtherModel):
     """Another model that needs no adapter process: says "Instead.", or fails."""
 
-    def __init__(self, *, fails: str = "") -> None:
-        super().__init__("fallback_model", "scripted", "", "", 60.0, AdapterProcess())
+    def __init__(self, role: OtherRole = "fallback_model", *, fails: str = "") -> None:
+        super().__init__(role, "scripted", "", "", 60.0, AdapterProcess())
         self.fails = fails
 
     async def ask(self, incoming: Incoming) -> AsyncIterator[dict[str, Any]]:
@@ -273,6 +273,55 @@ async def test_with_a_scripted_model_an_engine_that_vanishes_before_the_first_to
         service.others.fallback = ScriptedOther()
         pinned = await client.post(CHAT, json=body | {"model": "policy@0"})
         assert pinned.status_code == 503 and CREDIT not in pinned.headers
+
+
+@pytest.mark.parametrize("words", [4000, 40_000])
+async def test_a_side_turn_that_is_too_long_for_the_policy_goes_to_a_scripted_side_model(
+    policy_folder: Path, tmp_path: Path, words: int
+) -> None:
+    body = {"messages": says("pears, apples; " * words)}
+    async with scripted_service(policy_folder, tmp_path, "Ninety.") as (client, service, _):
+        await service.watch.refresh()
+        service.others.fallback = ScriptedOther()  # stands in for an engine that is away, and for nothing else
+        assert (await client.post(CHAT, json=body, headers=SIDE)).json()["error"]["code"] == "context_length_exceeded"
+        service.others.side = ScriptedOther("side_model")
+        side = await client.post(CHAT, json=body, headers=SIDE)
+        assert side.json()["choices"][0]["message"]["content"] == "Instead."
+        credit = unquote(side.headers[CREDIT])
+        assert credit == "answered by side_model scripted; the prompt is too long for the policy"
+        turn = await service.journal.turn(side.headers["x-openclaw-rl-turn"])
+        assert turn is not None and turn.error == credit
+        main = await client.post(CHAT, json=body)
+        assert main.status_code == 400 and main.json()["error"]["code"] == "context_length_exceeded"
+        pinned = await client.post(CHAT, json=body | {"model": "policy@0"}, headers=SIDE)
+        assert pinned.status_code == 400
+        service.others.side = ScriptedOther("side_model", fails="no")
+        nobody = await client.post(CHAT, json=body, headers=SIDE)
+        assert nobody.status_code == 400 and nobody.json()["error"]["code"] == "context_length_exceeded"
+
+
+async def test_a_schema_that_no_engine_was_asked_about_goes_to_a_scripted_fallback(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+    body = {"messages": says("Hello?"), "response_format": schema}
+    async with scripted_service(policy_folder, tmp_path, "", engine=VanishingEngine) as (client, service, engine):
+        assert isinstance(engine, VanishingEngine)
+        engine.vanished = True
+        service.watch.info = None
+        await service.watch.refresh()
+        assert (await client.post(CHAT, json=body)).status_code == 503
+        service.others.fallback = ScriptedOther()
+        response = await client.post(CHAT, json=body)
+        assert response.json()["choices"][0]["message"]["content"] == "Instead."
+        credit = "answered by fallback_model scripted; the engine is away: gone"
+        assert unquote(response.headers[CREDIT]) == credit
+        turn = await service.journal.turn(response.headers["x-openclaw-rl-turn"])
+        assert turn is not None and turn.error == credit
+        tools = await client.post(CHAT, json=body | {"tools": [TOOL]})
+        assert tools.status_code == 200
+        passed_on = await client.post(CHAT, json=body, headers={"x-openclaw-rl-routed": "true"})
+        assert passed_on.status_code == 503
 
 
 class StuckAdapter(AdapterProcess):
