@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -110,6 +111,8 @@ def load_tokenizer(folder: Path, template: str = "") -> Tokenizer:
     except Exception as error:  # the library raises nothing narrower
         raise ConfigError(f"{path} is not a tokenizer that the tokenizers library reads: {error}.") from error
     tokenizer.encode_special_tokens = True
+    # The library shares out even a few short lines among all cores, which takes longer than to encode them.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return tokenizer
 
 

@@ -56,6 +56,7 @@ class LibraryWriter:
             self._renderers = {mode: create_renderer(tokenizer, family.config(mode)) for mode in (False, True)}
         except (AssertionError, ValueError) as error:
             raise ConfigError(f"{name} cannot be written as {family.name}: {error}") from error
+        self._tools: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [], []  # as sent, and protected
         self._reach = reach_of(
             lambda messages, tools: tokenizer.decode(self._ids(messages, tools, thinking=True, generate=True)),
             name=name,
@@ -65,7 +66,15 @@ class LibraryWriter:
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
     ) -> array[int]:
         safe = [self._protected(message) for message in brought_into(self._reach, messages)]
-        return self._ids(safe, _protected_tools(self._tokenizer, tools), thinking=thinking, generate=generate)
+        return self._ids(safe, self._offered(tools), thinking=thinking, generate=generate)
+
+    def _offered(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The tools, protected; those of one request are asked for several times in a row."""
+        sent, safe = self._tools
+        if sent is not tools:
+            safe = _protected_tools(self._tokenizer, tools)
+            self._tools = tools, safe
+        return safe
 
     def _ids(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, thinking: bool, generate: bool
