@@ -221,7 +221,7 @@ class SglangEngine:
             facts["context_length"] = min(int(served["max_model_len"]), int(server["max_total_num_tokens"]))
             facts["sees"] = facts.get("has_image_understanding")
             facts["constrains"] = server.get("grammar_backend") not in (None, "none")
-            facts["live"] = wire.number(facts.get("weight_version", 0))
+            facts["live"] = wire.number(str(facts.get("weight_version", 0)))
             facts["versions"] = [facts["live"]]
         self._info = EngineInfo(
             live=int(facts["live"]),

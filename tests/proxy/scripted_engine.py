@@ -54,6 +54,7 @@ class ScriptedEngine:
         version: int | None = None,
         top_k: int = 0,
         priority: Priority = Priority.AUDIT,
+        images: Sequence[Any] = (),
     ) -> Scores:
         """Every token is as unlikely as the next. `scored` counts the calls."""
         self.scored += 1
@@ -79,9 +80,11 @@ async def scripted_service(
     prompter = Prompter(policy)
     scripted = engine(prompter, says)
     service = Service(settings, AsyncJournal.open(settings.journal_path), scripted, prompter)
-    app = create_app(service)
-    async with app.router.lifespan_context(app):
-        transport = httpx.ASGITransport(app)
+    await service.start()
+    try:
+        transport = httpx.ASGITransport(create_app(service))
         headers = {"authorization": "Bearer key"}
         async with httpx.AsyncClient(transport=transport, base_url="http://proxy", headers=headers) as client:
             yield client, service, scripted
+    finally:
+        await service.stop()
