@@ -1,13 +1,17 @@
-"""Reading a request body with a limit."""
+"""Reading a request body with limits: how large it may be, and how slowly it may come."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.types import Receive, Scope
 
-from shared.errors import RequestError, TooLarge
+from shared.errors import RequestError, TooLarge, UploadTooSlow
+
+_SLOWEST = 16_384
+"""Bytes a second that a client has to send beside the seconds that it has anyhow."""
 
 
 class Disconnected(Exception):
@@ -30,8 +34,21 @@ def _header_text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
-    """The body, at most `limit` bytes. Raises `TooLarge` as soon as that is certain, with the rest unread."""
+async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, seconds: float | None = None) -> bytes:
+    """The body, at most `limit` bytes. Raises `TooLarge` as soon as that is certain, or `UploadTooSlow` where it takes
+    longer than `seconds` (`None`: for ever) and the time that what came would take on a bad line; the rest is unread.
+    """
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await _read(receive, headers, limit, deadline)
+    except TimeoutError as error:
+        raise UploadTooSlow(
+            f"The request had not come to its end after {seconds:g} s, and came at less than {_SLOWEST >> 10} kB a "
+            "second (slow_client_seconds). Send it again."
+        ) from error
+
+
+async def _read(receive: Receive, headers: Mapping[str, str], limit: int, deadline: asyncio.Timeout) -> bytes:
     stated = headers.get("content-length", "")
     if stated.isdigit() and int(stated) > limit:
         raise _too_large(limit)
@@ -48,6 +65,9 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        due = deadline.when()
+        if due is not None:
+            deadline.reschedule(due + len(chunk) / _SLOWEST)
 
 
 async def discard(receive: Receive, most: int) -> None:

@@ -24,7 +24,7 @@ from proxy.service import Service
 from proxy.sse import ChunkWriter, error_event
 from proxy.stream import EventStream
 from shared.answer import Answer
-from shared.errors import EngineError, OpenClawRLError, RequestError, TooLarge
+from shared.errors import EngineError, OpenClawRLError, RequestError, TooLarge, UploadTooSlow
 from shared.records import TurnStatus
 
 log = logging.getLogger(__name__)
@@ -43,9 +43,14 @@ class ChatRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
         headers = read_headers(scope)
+        patience = service.settings.slow_client_seconds
         try:
-            data = await read_body(receive, headers, service.settings.max_body_bytes)
+            data = await read_body(receive, headers, service.settings.max_body_bytes, patience)
         except Disconnected:
+            return
+        except UploadTooSlow as error:
+            service.metrics.requests.labels(error.status).inc()
+            await _respond(error_response(error), send)
             return
         except TooLarge as error:
             service.metrics.requests.labels(error.status).inc()

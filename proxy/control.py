@@ -153,8 +153,9 @@ def _service(request: Request) -> Service:
 
 async def _begin(request: Request) -> tuple[Service, dict[str, Any]]:
     """The service and the request's body, which may be empty."""
-    data = await read_body(request.receive, request.headers, _LARGEST_BODY)
-    return _service(request), decode_object(data) if data.strip() else {}
+    service = _service(request)
+    data = await read_body(request.receive, request.headers, _LARGEST_BODY, service.settings.slow_client_seconds)
+    return service, decode_object(data) if data.strip() else {}
 
 
 async def _done(service: Service, reason: str, answer: dict[str, Any]) -> Response:

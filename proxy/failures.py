@@ -67,6 +67,8 @@ def error_response(error: RequestError, headers: dict[str, str] | None = None) -
     told = dict(headers or {})
     if error.retry_after is not None:
         told["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    if error.status == 408:
+        told["connection"] = "close"
     if error.status == 401:
         told["www-authenticate"] = "Bearer"
     return json_response(error.body(), error.status, told)

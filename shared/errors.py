@@ -96,6 +96,13 @@ class Conflict(RequestError):
     code = "conflict"
 
 
+class UploadTooSlow(RequestError):
+    """408: the client did not get done with sending its request."""
+
+    status = 408
+    code = "request_timeout"
+
+
 class TooLarge(RequestError):
     """413: the body is larger than the limit."""
 

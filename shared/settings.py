@@ -69,7 +69,9 @@ class Settings(BaseSettings):
     queue_seconds: float = Field(30.0, ge=0, description="Seconds a request may wait for its turn; then 429 or 503")
     queue_length: int = Field(1024, ge=0, description="Requests that may wait at a time, for each limit")
     slow_client_seconds: float = Field(
-        60.0, gt=0, description="Seconds a client may leave a stream unread before its answer is cut"
+        60.0,
+        gt=0,
+        description="Seconds a client may leave a stream unread, or take to send its request (one more for each 16 kB)",
     )
     side_model: str = Field("", description="LiteLLM model that answers side turns instead of the policy")
     side_api_base: str = Field("", description="Base URL of the side model, if not the provider's own")

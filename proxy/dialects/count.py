@@ -14,6 +14,7 @@ async def count_tokens(request: Request) -> Response:
     """`POST /v1/chat/completions/input_tokens`: takes the body of a chat request."""
     service: Service = request.app.state.service
     headers = read_headers(request.scope)
-    data = await read_body(request.receive, headers, service.settings.max_body_bytes)
+    settings = service.settings
+    data = await read_body(request.receive, headers, settings.max_body_bytes, settings.slow_client_seconds)
     length = await service.reader.prompt_tokens(data)
     return json_response({"object": "response.input_tokens", "input_tokens": length})

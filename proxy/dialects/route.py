@@ -24,7 +24,7 @@ from proxy.dialects.identity import CHAT_HEADER, MARK_HEADER
 from proxy.dialects.process import AdapterProcess
 from proxy.failures import UpstreamFailed
 from proxy.limits import Limit
-from shared.errors import RequestError, TooLarge
+from shared.errors import RequestError, TooLarge, UploadTooSlow
 
 if TYPE_CHECKING:
     from proxy.service import Service
@@ -68,13 +68,17 @@ class DialectRoute:
         self._dialects = service.dialects
         self._path = path
         self._max_body_bytes = service.settings.max_body_bytes
+        self._patience = service.settings.slow_client_seconds
         self._requests = service.metrics.dialect_requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = read_headers(scope)
         try:
-            data = await read_body(receive, headers, self._max_body_bytes)
+            data = await read_body(receive, headers, self._max_body_bytes, self._patience)
         except Disconnected:
+            return
+        except UploadTooSlow as error:
+            await self._tell(error, send, {"connection": "close"})
             return
         except TooLarge as error:
             await self._tell(error, send, {"connection": "close"})

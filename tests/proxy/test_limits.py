@@ -15,11 +15,12 @@ import pytest
 import uvicorn
 
 from proxy.app import create_app
+from proxy.body import read_body
 from proxy.dialects.errors import dialect_response
 from proxy.limits import Limit, RateLimited
 from proxy.service import Service
 from shared.engine import Tokens
-from shared.errors import Overloaded
+from shared.errors import Overloaded, UploadTooSlow
 from shared.journal import AsyncJournal
 from shared.process import claim_port
 from shared.rendering import Prompter
@@ -236,6 +237,37 @@ async def test_a_client_that_reads_nothing_stops_its_own_answer_and_nobody_elses
         kept = await service.journal.turn(turn.turn_id)
         assert kept is not None and "read nothing for 1 s" in kept.error
         assert len(kept.response_ids) == engine.said < 50_000, "what the client did not take was not sampled"
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", CHAT + "/input_tokens", "/rl/feedback"])
+async def test_a_client_that_does_not_get_done_with_its_request_is_sent_away(
+    policy_folder: Path, tmp_path: Path, path: str
+) -> None:
+    async with served(ScriptedEngine, policy_folder, tmp_path, slow_client_seconds=0.3) as (url, service, _):
+        port = httpx.URL(url).port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer one\r\ncontent-length: 1000\r\n\r\n{{"
+        writer.write(head.encode())
+        told = await asyncio.wait_for(reader.read(), 20.0)  # to its end: the connection is closed
+        writer.close()
+        assert told.startswith(b"HTTP/1.1 408 ") and b"slow_client_seconds" in told
+        assert b"timeout" in told
+        if path == CHAT:
+            assert 'openclaw_rl_requests_total{status="408"} 1.0' in service.metrics.render().decode()
+
+
+async def test_who_sends_a_lot_has_time_for_it() -> None:
+    chunks = [b"x" * 200_000, b"y"]
+
+    async def receive() -> dict[str, Any]:
+        if len(chunks) == 1:
+            await asyncio.sleep(0.1)  # a slow line, not a wait for something of ours
+        return {"type": "http.request", "body": chunks.pop(0), "more_body": bool(chunks)}
+
+    assert len(await read_body(receive, {}, 1 << 20, 0.02)) == 200_001
+    chunks[:] = [b"x", b"y"]
+    with pytest.raises(UploadTooSlow):
+        await read_body(receive, {}, 1 << 20, 0.02)
 
 
 def test_anthropics_clients_are_told_in_their_own_words() -> None:
