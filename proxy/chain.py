@@ -26,6 +26,8 @@ from shared.records import Message, Role
 
 ROOT = bytes(16)
 _SPACE = b" \t\n\r\v\f"
+_OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
+_NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -239,23 +241,27 @@ class _Run:
     images. Grows without reading what is there again: a history may be one long run.
     """
 
+    __slots__ = ("_others", "_texts", "role")
+
     def __init__(self, role: str) -> None:
         self.role = role
-        self._texts = hashlib.blake2b(role.encode(), digest_size=16)
-        self._others = hashlib.blake2b(digest_size=16)
+        self._texts = _OPENINGS[role].copy()
+        self._others: hashlib.blake2b | None = None  # until there are any
 
     def add(self, text: str, others: Iterable[bytes]) -> None:
         self._texts.update(_squeezed(text))
         for other in others:
+            if self._others is None:
+                self._others = hashlib.blake2b(digest_size=16)
             self._others.update(other)
 
     def copy(self) -> _Run:
         other = _Run(self.role)
-        other._texts, other._others = self._texts.copy(), self._others.copy()
+        other._texts, other._others = self._texts.copy(), self._others.copy() if self._others else None
         return other
 
     def digest(self) -> bytes:
-        return _extend(self._texts.digest(), self._others.digest())
+        return _digest(self._texts.digest() + (self._others.digest() if self._others else _NO_OTHERS))
 
 
 def _squeezed(text: str) -> bytes:
