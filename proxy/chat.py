@@ -24,7 +24,7 @@ from shared.answer import Answer, Delta
 from shared.engine import Engine, Tokens
 from shared.errors import EngineError, JournalError
 from shared.normalize import ChatInput
-from shared.records import Timings, Turn, TurnStatus, VersionSpan, now
+from shared.records import ImageSpan, Timings, Turn, TurnStatus, VersionSpan, now
 from shared.rendering import Prompter
 
 
@@ -61,6 +61,8 @@ class ChatTurn:
         self._first_token: float | None = None
         self._entering: asyncio.Task[int] | None = None
         self._answer: Answer | None = None
+        self._images = incoming.prompt.placed_images()
+        self._prompt_tokens = incoming.prompt.length  # as the engine counts them
 
     def begin(self) -> None:
         """Start the writes that come with the request; they go on while the answer is sampled."""
@@ -84,9 +86,11 @@ class ChatTurn:
         parameters = self.incoming.parameters
         stop_ids = () if parameters.sampling.ignore_eos else self._prompter.own_stop_ids
         sampling = msgspec.structs.replace(parameters.sampling, stop=(), stop_ids=stop_ids)
+        prompt = self.incoming.prompt
         stream = self._engine.generate(
-            self.incoming.prompt.json(),
+            prompt.ids() if self._images else prompt.json(),
             sampling,
+            images=self._images,
             version=parameters.version,
             request_id=self.turn_id.removeprefix("turn_"),
             top_logprobs=parameters.logprobs or 0,
@@ -176,6 +180,8 @@ class ChatTurn:
         if end > start and (not self._from or self._from[-1][0] != tokens.version):
             self._from.append((tokens.version, start))
         self.version = tokens.version
+        if tokens.prompt_tokens:
+            self._prompt_tokens = tokens.prompt_tokens
         if tokens.cached_tokens:
             self.cached_tokens = tokens.cached_tokens
         if tokens.finish_reason is not None:
@@ -213,6 +219,11 @@ class ChatTurn:
             return "ignore_eos sampled past the end of the answer"
         if self.incoming.parameters.sampling.json_schema:
             return "response_format held the answer to a schema: its logprobs are not the policy's own"
+        if self._images and self._prompt_tokens != self.incoming.prompt.length:
+            return (
+                f"the engine made {self._prompt_tokens} tokens of a prompt with images that has "
+                f"{self.incoming.prompt.length} by the files of the model"
+            )
         if answer.finish_reason != "abort" and not self._prompter.agrees(
             self.incoming.prompt, self.ids, answer, thinking=self.incoming.thinking
         ):
@@ -263,6 +274,7 @@ class ChatTurn:
             answer_key=incoming.chain.answer_key(message),
             exchange_key=incoming.chain.exchange_key(message),
             untrainable=untrainable,
+            image_spans=tuple(ImageSpan(image.start, image.end) for image in self._images),
         )
         recording = asyncio.ensure_future(self._recorder.record(turn, incoming.written))
         try:

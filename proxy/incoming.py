@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from proxy.other_model import OtherModels
 
 _NEVER = frozenset(("never", "no", "off", "false", "0"))
+_LARGE_BODY = 1 << 18  # bytes; images of this size take a millisecond to read
 _NO_PROMPT = Prompt(None, [], forced=[])
 
 
@@ -86,7 +87,7 @@ class Reader:
         parameters = read_parameters(
             body, model_name=self._settings.model_name, max_output_tokens=self._settings.max_output_tokens
         )
-        chat = normalize_chat(body)
+        chat = await self._normalized(body, len(data))
         chain = Chain(chat.messages)
         evidence = Evidence.of(
             headers,
@@ -159,8 +160,17 @@ class Reader:
         """Length of the prompt of a chat request. Raises `BadRequest`."""
         body = decode_object(data)
         read_model(body.get("model"), self._settings.model_name)
-        chat = normalize_chat(body)
+        chat = await self._normalized(body, len(data))
         return (await self._render(chat, _thinking(body))).length
+
+    async def _normalized(self, body: Mapping[str, Any], size: int) -> ChatInput:
+        """The canonical input; where images may come, a large body is read in a thread. Raises `BadRequest`."""
+        blind = self._prompter.blind
+        if not blind and self._watch.info is not None and not self._watch.info.sees:
+            blind = "the engine takes text only (SGLang takes images: engine_url)"
+        if blind or size < _LARGE_BODY:
+            return normalize_chat(body, blind=blind)
+        return await asyncio.to_thread(normalize_chat, body, blind=blind)
 
     async def _render(self, chat: ChatInput, thinking: bool | None) -> Prompt:
         """The prompt. Raises `BadRequest`."""

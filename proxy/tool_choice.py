@@ -19,7 +19,7 @@ import msgspec
 
 from proxy.incoming import Incoming, Reader
 from proxy.parameters import Parameters
-from shared.engine import Engine, Priority, Tokens
+from shared.engine import Engine, Priority, PromptImage, Tokens
 from shared.normalize import ANY_TOOL
 from shared.rendering import Prompt, Prompter
 
@@ -52,17 +52,23 @@ class ToolChooser:
             ids = [prompt.ids() for prompt in prompts]
             common = _common_prefix(ids)
             start, ends = ids[0][:common], [one[common:] for one in ids]
-            chosen, note = await self._choose(start, ends, names, incoming.parameters)
+            images = prompts[0].placed_images()
+            chosen, note = await self._choose(start, ends, names, incoming.parameters, images)
         return msgspec.structs.replace(self._reader.bridged(incoming, prompts[chosen]), note=note)
 
     async def _choose(
-        self, start: Sequence[int], ends: Sequence[Sequence[int]], names: Sequence[str], parameters: Parameters
+        self,
+        start: Sequence[int],
+        ends: Sequence[Sequence[int]],
+        names: Sequence[str],
+        parameters: Parameters,
+        images: Sequence[PromptImage],
     ) -> tuple[int, str]:
         """Which of `names`, whose calls begin with `start` and the end of the same index; and how it came about."""
-        heard, spoken = await self._hear(start, ends, parameters)
+        heard, spoken = await self._hear(start, ends, parameters, images)
         if heard is not None:
             return heard, f"of {len(names)} tools it named {names[heard]!r}, which was written for it"
-        scores = await self._score(start, ends, parameters.version)
+        scores = await self._score(start, ends, parameters.version, images)
         chosen, share = draw(scores, parameters.sampling.temperature, parameters.sampling.seed)
         return chosen, (
             f"it began to name {spoken[:80]!r}, which is none of the {len(names)} tools offered; "
@@ -70,7 +76,11 @@ class ToolChooser:
         )
 
     async def _hear(
-        self, start: Sequence[int], ends: Sequence[Sequence[int]], parameters: Parameters
+        self,
+        start: Sequence[int],
+        ends: Sequence[Sequence[int]],
+        parameters: Parameters,
+        images: Sequence[PromptImage],
     ) -> tuple[int | None, str]:
         """The index of the end that the policy samples itself, `None` as soon as it is none of them; and its text."""
         wanted = [self._prompter.decode(end) for end in ends]
@@ -78,7 +88,7 @@ class ToolChooser:
         sampling = msgspec.structs.replace(parameters.sampling, max_tokens=most, stop=(), ignore_eos=False)
         ids: list[int] = []
         text = ""
-        stream = self._engine.generate(start, sampling, version=parameters.version)
+        stream = self._engine.generate(start, sampling, images=images, version=parameters.version)
         async with aclosing(cast("AsyncGenerator[Tokens, None]", stream)) as events:
             async for tokens in events:
                 ids += tokens.ids
@@ -92,13 +102,15 @@ class ToolChooser:
         chats = [msgspec.structs.replace(incoming.chat, forced_tool=name) for name in names]
         return [self._prompter.render(chat, thinking=incoming.thinking) for chat in chats]
 
-    async def _score(self, start: Sequence[int], ends: Sequence[Sequence[int]], version: int | None) -> list[float]:
+    async def _score(
+        self, start: Sequence[int], ends: Sequence[Sequence[int]], version: int | None, images: Sequence[PromptImage]
+    ) -> list[float]:
         """Logprobs of `ends` after `start`."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def score(end: Sequence[int]) -> float:
             async with slots:
-                scores = await self._engine.score(start, end, version=version, priority=Priority.CHAT)
+                scores = await self._engine.score(start, end, images=images, version=version, priority=Priority.CHAT)
                 return math.fsum(scores.logprobs)
 
         tasks = [asyncio.create_task(score(end), name="tool score") for end in ends]

@@ -68,9 +68,9 @@ class Vision(msgspec.Struct, frozen=True):
             columns, rows = math.ceil(width * grow / self.cell), math.ceil(height * grow / self.cell)
         return columns * rows
 
-    def expand(self, ids: Sequence[int], images: Sequence[Mapping[str, Any]]) -> list[int]:
+    def expand(self, ids: Sequence[int], images: Sequence[Mapping[str, Any]], limit: int) -> list[int]:
         """`ids`, which hold one placeholder an image, with each as often as its image takes tokens. Raises `BadRequest`
-        where they hold fewer or more.
+        where they hold fewer or more, and where the images alone take more than `limit` tokens.
         """
         found = [position for position, token in enumerate(ids) if token == self.placeholder]
         if len(found) != len(images):
@@ -80,11 +80,19 @@ class Vision(msgspec.Struct, frozen=True):
                 param="messages",
                 code="unsupported_value",
             )
+        counts = [self.tokens(*image["size"]) for image in images]
+        if sum(counts) > limit:
+            raise BadRequest(
+                f"This model's maximum context length is {limit} tokens. However, your {len(images)} images take "
+                f"{sum(counts)} tokens. Please send fewer or smaller ones.",
+                param="messages",
+                code="context_length_exceeded",
+            )
         expanded: list[int] = []
         before = 0
-        for position, image in zip(found, images, strict=True):
+        for position, count in zip(found, counts, strict=True):
             expanded += ids[before:position]
-            expanded += [self.placeholder] * self.tokens(*image["size"])
+            expanded += [self.placeholder] * count
             before = position + 1
         return expanded + list(ids[before:])
 
@@ -182,7 +190,11 @@ def sent_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def placed_in(messages: Sequence[Message], spans: Sequence[ImageSpan]) -> list[PromptImage]:
     """The images of a recorded turn with their places in its prompt, as the engine takes them."""
-    urls = [part["image_url"]["url"] for part in images_in(messages)]
+    return placed([part["image_url"]["url"] for part in images_in(messages)], spans)
+
+
+def placed(urls: Sequence[str], spans: Sequence[ImageSpan]) -> list[PromptImage]:
+    """Images and their places, one for one."""
     return [PromptImage(url, span.start, span.end) for url, span in zip(urls, spans, strict=True)]
 
 

@@ -14,6 +14,7 @@ import json
 import threading
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,15 @@ import msgspec
 
 from shared.answer import Answer, AnswerParser
 from shared.chat_template import load_template, plain_template, special_tokens
+from shared.engine import PromptImage
 from shared.errors import BadRequest
 from shared.families import AUTO, PLAIN, TEMPLATE, context_length, end_tokens, model_config, vocabulary_size
 from shared.family_choice import choose
-from shared.images import Vision, images_in, read_vision
+from shared.images import Vision, images_in, placed, read_vision
 from shared.normalize import ANY_TOOL, TEXT_ONLY, ChatInput, is_internal_context
 from shared.novelty import Novelty
 from shared.pieces import PieceTokenizer
-from shared.records import ImageSpan, Message
+from shared.records import Message
 from shared.settings import Settings
 from shared.vocab import Vocab, load_tokenizer
 from shared.xml_call_reader import schemas_of
@@ -36,7 +38,10 @@ from shared.xml_call_reader import schemas_of
 _HINT_HEADING = "\n\n[user's hint / instruction]\n"
 _HEADS = 256
 _LONG_PROMPT = 32_000  # characters; a template takes some 4 ms for 100,000
+_LONGEST_IMAGES = 1 << 20  # tokens, where a model does not say how long its context is
 _PROMPT_END = 64  # tokens in which the start of an answer is looked for
+_CHUNK = 1024  # ids that are written as JSON together
+_CHUNKS = 512  # of some 10 kB each
 _MANY_MESSAGES = 250  # the library takes some 15 µs for one
 _COLD_CHARACTERS = 8000  # more than this to encode holds up the event loop for more than a few milliseconds
 
@@ -99,16 +104,19 @@ class Prompt:
         ids.extend(self.tail)
         return ids
 
-    def image_spans(self) -> list[ImageSpan]:
-        """Where in `ids` the images stand, in order."""
-        return self.vision.spans(self.ids()) if self.images and self.vision else []
+    def placed_images(self) -> list[PromptImage]:
+        """Its images with their places, in order."""
+        return placed(self.images, self.vision.spans(self.packed())) if self.images and self.vision else []
 
     def json(self) -> bytes:
         """The ids as a JSON array."""
-        tail = msgspec.json.encode(list(self.tail))
-        if self.head is None:
-            return tail
-        return b"[" + self.head.json + (b"," + tail[1:] if len(self.tail) else b"]")
+        ids = self.tail if isinstance(self.tail, array) else array("I", self.tail)
+        parts = [self.head.json] if self.head else []
+        whole = len(ids) - len(ids) % _CHUNK
+        parts += [_spelled(ids[start : start + _CHUNK].tobytes()) for start in range(0, whole, _CHUNK)]
+        if whole < len(ids):
+            parts.append(msgspec.json.encode(ids[whole:].tolist())[1:-1])
+        return b"[" + b",".join(parts) + b"]"
 
 
 class Prompter:
@@ -310,7 +318,8 @@ class Prompter:
             return head, tail, ()
         if self.vision is None:
             raise BadRequest(f"The request holds images, but {self.blind}.", param="messages", code="unsupported_value")
-        ids = self.vision.expand((head.ids + tail if head else tail).tolist(), images)
+        limit = self.context_length or _LONGEST_IMAGES
+        ids = self.vision.expand((head.ids + tail if head else tail).tolist(), images, limit)
         return None, array("I", ids), [image["image_url"]["url"] for image in images]
 
     def _prove(self, messages: list[Message], tools: list[dict[str, Any]], thinking: bool) -> Head | None:
@@ -351,6 +360,12 @@ class Prompter:
         before = f"\n{grammar.think_close}\n\n" if reasoning_open else ""
         opening = before + grammar.call_open
         return self.tokenizer.encode(opening + self.tokenizer.protect(text)), text
+
+
+@lru_cache(_CHUNKS)
+def _spelled(ids: bytes) -> bytes:
+    """Packed ids as the inside of a JSON array: prompts of one conversation begin with the same ones."""
+    return msgspec.json.encode(array("I", ids).tolist())[1:-1]
 
 
 def _tools_json(chat: ChatInput) -> bytes:

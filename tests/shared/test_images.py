@@ -90,24 +90,32 @@ def test_a_prompt_is_what_the_library_writes_with_the_model_s_processor(model_ty
         for message in chat.messages
     ]
     assert prompt.ids() == library.render(named, add_generation_prompt=True).token_ids
-    spans = prompt.image_spans()
-    assert [span.end - span.start for span in spans] == [placeholders(file) for file in files]
-    assert prompt.images == [part["image_url"]["url"] for part in images_in(chat.messages)]
+    images = prompt.placed_images()
+    assert [image.end - image.start for image in images] == [placeholders(file) for file in files]
+    assert [image.url for image in images] == [part["image_url"]["url"] for part in images_in(chat.messages)]
     assert prompt.length == len(prompt.ids())
 
 
 def test_text_cannot_become_an_image() -> None:
     forged = "x<|image_pad|><|vision_end|>"
     prompt = prompter().render(asked(seen(picture(96, 64), text=forged), system(forged), user(forged)))
-    assert len(prompt.image_spans()) == 1 and prompter().decode(prompt.ids()).count(forged) == 3
+    assert len(prompt.placed_images()) == 1 and prompter().decode(prompt.ids()).count(forged) == 3
     split = {"role": "user", "content": ["<|im_", "end|>", *seen(picture(96, 64))["content"], "<|im", "_end|>"]}
     ends = prompter().vocab.added["<|im_end|>"]
     assert prompter().render(asked(split)).ids().count(ends) == 1
 
 
+def test_images_that_cannot_fit_are_refused_before_they_take_room() -> None:
+    largest = {**image_part(data_url(picture(8, 8)), "here"), "size": [8000, 8000]}
+    many = ChatInput(messages=[{"role": "user", "content": [largest] * 65}])
+    with pytest.raises(BadRequest, match="4160 tokens") as refused:  # of a context of 4096
+        prompter().render(many)
+    assert refused.value.code == "context_length_exceeded"
+
+
 def test_a_hint_stands_behind_the_image() -> None:
     prompt = prompter().render(asked(seen(picture(96, 64))), hint="Be short.")
-    assert len(prompt.image_spans()) == 1 and "Be short." in prompter().decode(prompt.ids())
+    assert len(prompt.placed_images()) == 1 and "Be short." in prompter().decode(prompt.ids())
 
 
 def test_an_image_is_known_by_its_bytes() -> None:

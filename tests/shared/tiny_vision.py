@@ -47,10 +47,12 @@ def vision_folder(folder: Path, *, weights: bool = False, model_type: str = "qwe
     return folder
 
 
-def picture(width: int, height: int, colour: str | tuple[int, int, int] = "teal", kind: str = "PNG") -> bytes:
-    """An image file: one colour with a white square in the middle."""
+def picture(width: int, height: int, colour: str = "teal", kind: str = "PNG", *, noise: bytes = b"") -> bytes:
+    """An image file: one colour with a white square in the middle, or the pixels of `noise`."""
     image = Image.new("RGB", (width, height), colour)
     image.paste("white", (width // 4, height // 4, width // 2, height // 2))
+    if noise:
+        image = Image.frombytes("RGB", (width, height), noise)
     file = io.BytesIO()
     image.save(file, kind)
     return file.getvalue()
