@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from shared.journal import Journal
 from shared.records import Judgement, Sample, Turn, Vote
 from tests.clients.conftest import Captured
+from tests.processes import Proxy
 
 SECRET = "xylophone-4711"
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -24,10 +26,10 @@ def on_disk(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
-def ask(captured: Captured, headers: dict[str, str]) -> list[str]:
+def ask(proxy: Proxy, headers: dict[str, str]) -> list[str]:
     """One request in each dialect, one of them streamed; the ids of their turns."""
     turns = []
-    with captured.proxy.client(**headers) as client:
+    with proxy.client(**headers) as client:
         for number, (path, body) in enumerate(REQUESTS.values()):
             limit = {"max_output_tokens": 8} if path == "/v1/responses" else {"max_tokens": 8}
             response = client.post(path, json={"model": "policy", "stream": number == 1, **limit, **body})
@@ -38,7 +40,7 @@ def ask(captured: Captured, headers: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("word", ["never", "off"])
 def test_what_must_not_be_kept_is_not_kept_in_any_dialect(captured: Captured, word: str) -> None:
-    turns = ask(captured, {"x-rl-train": word, "x-session-id": f"unkept-{word}"})
+    turns = ask(captured.proxy, {"x-rl-train": word, "x-session-id": f"unkept-{word}"})
     with captured.proxy.client() as client:
         assert [client.get(f"/rl/turns/{turn}").status_code for turn in turns] == [404] * 3
         assert client.get(f"/rl/sessions/unkept-{word}").status_code == 404
@@ -46,10 +48,27 @@ def test_what_must_not_be_kept_is_not_kept_in_any_dialect(captured: Captured, wo
     assert on_disk(captured.proxy.data) == []
 
 
+def test_with_capture_off_nothing_is_kept_in_any_dialect(start_proxy: Callable[..., Proxy]) -> None:
+    proxy = start_proxy(capture=False)
+    turns = ask(proxy, {"x-session-id": "off"})
+    with proxy.client() as client:
+        assert [client.get(f"/rl/turns/{turn}").status_code for turn in turns] == [404] * 3
+        assert client.get("/rl/sessions").json() == {"sessions": []}
+        going_on = {
+            "model": "policy",
+            "input": "And?",
+            "previous_response_id": f"resp_{turns[2].removeprefix('turn_')}",
+        }
+        assert client.post("/v1/responses", json=going_on).status_code == 400
+        classes = client.get("/rl/status").json()["classes"]
+    assert [(one["kind"], one["count"]) for one in classes] == [("main", 3)], "the requests are counted"
+    assert on_disk(proxy.data) == []
+
+
 def test_forgetting_a_session_leaves_nothing_of_it(captured: Captured) -> None:
     session = {"x-session-id": f"of {SECRET}"}
-    turns = ask(captured, session)
-    turns += ask(captured, session | {"x-turn-type": "side"})
+    turns = ask(captured.proxy, session)
+    turns += ask(captured.proxy, session | {"x-turn-type": "side"})
     journal = captured.proxy.journal()
     found = [turn for turn in map(journal.turn, turns) if turn is not None]
     assert {(turn.kind, turn.dialect) for turn in found} == {(k, d) for k in ("main", "side") for d in REQUESTS}
