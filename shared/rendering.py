@@ -43,7 +43,7 @@ _PROMPT_END = 64  # tokens in which the start of an answer is looked for
 _CHUNK = 1024  # ids that are written as JSON together
 _CHUNKS = 512  # of some 10 kB each
 _MANY_MESSAGES = 250  # the library takes some 15 µs for one
-_COLD_CHARACTERS = 8000  # more than this to encode holds up the event loop for more than a few milliseconds
+_COLD_CHARACTERS = 4000  # more than this to encode holds up the event loop for more than a few milliseconds
 
 
 class Head:
