@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from shared.chat_template import ChatTemplate
 from shared.errors import BadRequest, ConfigError
 from shared.families import Family
@@ -56,7 +58,6 @@ class LibraryWriter:
             self._renderers = {mode: create_renderer(tokenizer, family.config(mode)) for mode in (False, True)}
         except (AssertionError, ValueError) as error:
             raise ConfigError(f"{name} cannot be written as {family.name}: {error}") from error
-        self._tools: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [], []  # as sent, and protected
         self._reach = reach_of(
             lambda messages, tools: tokenizer.decode(self._ids(messages, tools, thinking=True, generate=True)),
             name=name,
@@ -66,15 +67,7 @@ class LibraryWriter:
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
     ) -> array[int]:
         safe = [self._protected(message) for message in brought_into(self._reach, messages)]
-        return self._ids(safe, self._offered(tools), thinking=thinking, generate=generate)
-
-    def _offered(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The tools, protected; those of one request are asked for several times in a row."""
-        sent, safe = self._tools
-        if sent is not tools:
-            safe = _protected_tools(self._tokenizer, tools)
-            self._tools = tools, safe
-        return safe
+        return self._ids(safe, _protected_tools(self._tokenizer, tools), thinking=thinking, generate=generate)
 
     def _ids(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, thinking: bool, generate: bool
@@ -231,11 +224,12 @@ def _protected_content(tokenizer: PieceTokenizer, message: Message) -> str | lis
 
 
 def _protected_tools(tokenizer: PieceTokenizer, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    text = json.dumps(tools, ensure_ascii=False)
-    safe = tokenizer.protect(text)
-    if safe is text:
+    if not tools:
         return tools
-    protected: list[dict[str, Any]] = json.loads(safe)
+    text = msgspec.json.encode(tools).decode()  # as quick as `json` is slow, and markers are spelled alike in both
+    if tokenizer.protect(text) is text:
+        return tools
+    protected: list[dict[str, Any]] = json.loads(tokenizer.protect(json.dumps(tools, ensure_ascii=False)))
     return protected
 
 
