@@ -52,12 +52,13 @@ _TRANSCRIPT = _pattern(
     r"^[ \t#*]{0,8}messages to summari[sz]e\b",
 )
 _ABOVE = _pattern(
+    # A program's line ends with a colon, after which it expects nothing but the summary; people end otherwise.
     rf"\A\W*{_MAKE}\b[^\n]{{0,40}}\bsummary of (?:the|this|our) (?:(?:chat|conversation|discussion|messages?)\W+above\b"
-    r"|above (?:chat|conversation|discussion|messages?)\b)",
-    r"\A\W*(?:distil+|condense|compress) the (?:above|previous|earlier) (?:chat|conversation|messages)\b",
+    r"|above (?:chat|conversation|discussion|messages?)\b)[^\n]{0,40}:[ \t]*$",
+    r"\A\W*(?:distil+|condense|compress) the (?:above|previous|earlier) (?:chat|conversation|messages)\b[^\n]{0,40}"
+    r"\b(?:single|summary message|future)\b",
     r"\bextend the summary by taking into account the new messages\b",
-    r"\A\W*summari[sz]e the (?:discussion|conversation|chat)\b[^\n]{0,60}"
-    r"\b(?:prompt for future context|\d+ words or less)",
+    r"\A\W*summari[sz]e the (?:discussion|conversation|chat)\b[^\n]{0,100}\bprompt for future context\b",
 )
 _COMPACTION = _pattern(
     rf"\b(?:{_MAKE}|your task is to)\b[^\n]{{0,80}}\bsummary of (?:the|this|our) (?:entire |whole )?"

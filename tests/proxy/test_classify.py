@@ -76,6 +76,9 @@ def test_an_unknown_header_value_decides_nothing() -> None:
         plain("### Task:\nSuggest 3 follow-up questions that the user may ask next in this conversation."),
         plain("User: hi\nAssistant: hello", system="You are a helper tasked with summarizing conversations."),
         plain("Summarize the following conversation.\n<conversation>\nUser: hi\n</conversation>"),
+        plain("I am Ann.", "Hello.", "Create a summary of the conversation above: "),
+        plain("I am Ann.", "Hello.", "Distil the above messages into a single summary message, with all details."),
+        plain("I am Ann.", "Hello.", "Summarize the chat in 200 words or less, to use as a prompt for future context."),
     ],
 )
 def test_utility_prompts_of_other_clients_are_side(body: dict[str, Any]) -> None:
@@ -96,6 +99,11 @@ def test_utility_prompts_of_other_clients_are_side(body: dict[str, Any]) -> None
         plain("I keep a heartbeat monitor; what does 60 mean?"),
         plain("/etc/hosts is empty, why?"),
         plain("Fix the bug", "Done.", "Give me a summary of the conversation so far.", tools=True),
+        plain("I am Ann.", "Hello.", "Write a summary of the conversation above"),
+        plain("I am Ann.", "Hello.", "Please write a short summary of the conversation above, in three bullet points."),
+        plain("I am Ann.", "Hello.", "give me a summary of our chat above. Note: no names!"),
+        plain("I am Ann.", "Hello.", "Summarize the conversation in 50 words or less."),
+        plain("I am Ann.", "Hello.", "Condense the above conversation, it is too long to read."),
         plain("test"),
         plain("How do I write git commit messages for big changes?"),
         plain("How does a web page describe its content?"),
