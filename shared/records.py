@@ -7,8 +7,8 @@ distribution that was really sampled (temperature, top-p and penalties applied),
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ tool_call_id, name.
 
 def new_id(prefix: str) -> str:
     """A fresh identifier: `prefix_` and 32 hexadecimal digits."""
-    return f"{prefix}_{uuid.uuid4().hex}"
+    return f"{prefix}_{os.urandom(16).hex()}"
 
 
 def now() -> float:
