@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from proxy.sampled import SampledTurns
 from proxy.service import Service
@@ -160,6 +161,36 @@ def test_a_conversation_with_the_real_policy_is_never_tokenized_again(service: P
             history += [{"role": "assistant", "content": message["content"]}, {"role": "user", "content": "And why?"}]
         after = service.client().get("/metrics").text
     assert count(after, "extended") - count(before, "extended") == 3
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_tool_call_of_the_real_policy_is_gone_on_from(service: Proxy, choice: str) -> None:
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Read the file notes.md please."}]
+    body = {"model": "policy", "tools": [TOOL], "temperature": 0.0, "max_tokens": 60}
+    with service.client(**{"x-session-id": f"bridged-{choice}"}) as client:
+        first = client.post(CHAT, json=body | {"messages": history, "tool_choice": choice})
+        answer = first.json()["choices"][0]["message"]
+        history += [answer, RESULT | {"tool_call_id": answer["tool_calls"][0]["id"]}]
+        second = client.post(CHAT, json=body | {"messages": history})
+    parent, turn = (service.journal().turn(one.headers["x-openclaw-rl-turn"]) for one in (first, second))
+    assert parent is not None and turn is not None
+    assert turn.parent_turn_id == parent.turn_id and goes_on(parent, turn)
+
+
+async def test_a_conversation_of_a_proxy_that_died_goes_on_from_its_next_answer(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    async with scripted_service(policy_folder, tmp_path, "Ninety baskets.", engine=Letters) as (client, service, _):
+        history = [SYSTEM, {"role": "user", "content": "How many?"}]
+        answer, first = await ask(client, *history)
+        history += [answer, {"role": "user", "content": "Why?"}]
+        service.conversations.sampled = SampledTurns()
+        answer, second = await ask(client, *history)
+        _, third = await ask(client, *history, answer, {"role": "user", "content": "So?"})
+        one, two, three = await turns(service, first, second, third)
+        assert two.parent_turn_id == one.turn_id and not goes_on(one, two)
+        assert goes_on(two, three)
+        assert count(service.metrics.render().decode(), "rendered", "parent not in memory") == 1
 
 
 def test_memory_is_bounded_in_bytes() -> None:
