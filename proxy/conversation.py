@@ -89,7 +89,9 @@ class Conversations:
         """A turn was committed, its prompt as `written` says: later requests may continue it."""
         if written is not None:
             response = turn.response_ids if turn.status == "complete" else ()
-            self.sampled.put(turn.turn_id, turn.session_id, Answered(written, token_ids(response)))
+            continued = turn.parent_turn_id if turn.kind == "main" else None
+            answered = Answered(written, token_ids(response))
+            self.sampled.put(turn.turn_id, turn.session_id, answered, instead_of=continued)
         if turn.status == "complete":
             self.tree.answered(turn.request_key, turn.session_id)
         ref = TurnRef(

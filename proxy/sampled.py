@@ -33,9 +33,13 @@ class SampledTurns:
         self._turns.move_to_end(turn_id)
         return found[1]
 
-    def put(self, turn_id: str, session_id: str, answered: Answered) -> None:
-        """Remember a turn."""
+    def put(self, turn_id: str, session_id: str, answered: Answered, *, instead_of: str | None = None) -> None:
+        """Remember a turn. The one it is a continuation of is the next to go: a long conversation shall not fill the
+        place of others with its own past.
+        """
         self._drop(turn_id)
+        if instead_of is not None and instead_of in self._turns:
+            self._turns.move_to_end(instead_of, last=False)
         self._turns[turn_id] = session_id, answered
         self._bytes += answered.size
         while self._bytes > self._capacity:

@@ -193,6 +193,17 @@ async def test_a_conversation_of_a_proxy_that_died_goes_on_from_its_next_answer(
         assert count(service.metrics.render().decode(), "rendered", "parent not in memory") == 1
 
 
+def test_a_long_conversation_does_not_push_others_out_of_memory() -> None:
+    turn = Answered(Written(b"", token_ids(range(1000)), (), "rendered"), token_ids(range(100)))
+    turns = SampledTurns(capacity=4 * turn.size)
+    turns.put("turn_a", "other", turn)
+    turns.put("turn_0", "long", turn)
+    for number in range(1, 9):
+        assert turns.get(f"turn_{number - 1}") is turn
+        turns.put(f"turn_{number}", "long", turn, instead_of=f"turn_{number - 1}")
+    assert turns.get("turn_a") is turn
+
+
 def test_memory_is_bounded_in_bytes() -> None:
     written = Written(b"", token_ids(range(1000)), (), "rendered")
     turn = Answered(written, token_ids(range(100)))
