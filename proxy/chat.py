@@ -23,6 +23,7 @@ from proxy.recorder import Recorder
 from shared.answer import Answer, Delta
 from shared.engine import Engine, Tokens
 from shared.errors import EngineError, JournalError
+from shared.images import holds_placeholder
 from shared.normalize import ChatInput
 from shared.records import ImageSpan, Timings, Turn, TurnStatus, VersionSpan, now
 from shared.rendering import Prompter
@@ -224,6 +225,8 @@ class ChatTurn:
                 f"the engine made {self._prompt_tokens} tokens of a prompt with images that has "
                 f"{self.incoming.prompt.length} by the files of the model"
             )
+        if self._images and holds_placeholder(self.ids, self.incoming.prompt.packed(), self._images):
+            return "the answer holds the placeholder of an image, which nobody can tell from an image again"
         if answer.finish_reason != "abort" and not self._prompter.agrees(
             self.incoming.prompt, self.ids, answer, thinking=self.incoming.thinking
         ):

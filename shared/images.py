@@ -193,6 +193,11 @@ def placed_in(messages: Sequence[Message], spans: Sequence[ImageSpan]) -> list[P
     return placed([part["image_url"]["url"] for part in images_in(messages)], spans)
 
 
+def holds_placeholder(ids: Sequence[int], prompt_ids: Sequence[int], images: Sequence[PromptImage]) -> bool:
+    """Whether the policy sampled the placeholder of an image: then nobody can compute on the answer again."""
+    return prompt_ids[images[0].start] in ids
+
+
 def placed(urls: Sequence[str], spans: Sequence[ImageSpan]) -> list[PromptImage]:
     """Images and their places, one for one."""
     return [PromptImage(url, span.start, span.end) for url, span in zip(urls, spans, strict=True)]

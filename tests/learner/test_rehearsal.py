@@ -13,7 +13,7 @@ from learner.judge.signals import defect
 from learner.rehearsal import Rollouts, anchor_prompts, choose, hinted_prompt, hinted_prompts
 from shared.errors import BadRequest, ConfigError, ContextLengthExceeded
 from shared.normalize import ChatInput
-from shared.records import Judgement, Turn
+from shared.records import ImageSpan, Judgement, Turn
 from shared.rendering import Prompter
 from shared.settings import Settings
 
@@ -143,6 +143,7 @@ def test_drill_prompts_fit_the_model_and_can_be_ones_own(tmp_path: Path) -> None
         ({"logprobs": [-1.0]}, "logprobs"),
         ({"prompt_ids": []}, "prompt"),
         ({"untrainable": "ids and text differ"}, "ids and text differ"),
+        ({"image_spans": (ImageSpan(0, 1),)}, "images"),
         ({}, ""),
     ],
 )

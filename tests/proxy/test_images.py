@@ -115,6 +115,13 @@ async def test_an_engine_that_reads_a_prompt_otherwise_makes_no_trainable_turn(p
     assert f"{len(turn.prompt_ids) + 1} tokens of a prompt with images" in turn.untrainable
 
 
+async def test_an_answer_that_holds_an_image_s_placeholder_is_not_trainable(policy: Path, tmp_path: Path) -> None:
+    async with scripted_service(policy, tmp_path, "A <|image_pad|>.", engine=SeeingEngine) as (client, service, _):
+        reply = await client.post("/v1/chat/completions", json=sent(shown("What is it?", RED)))
+        turn = await service.journal.turn(reply.headers["x-openclaw-rl-turn"])
+    assert turn is not None and "the placeholder of an image" in turn.untrainable
+
+
 @pytest.mark.parametrize(
     ("image", "words"),
     [

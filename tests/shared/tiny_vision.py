@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -62,7 +63,7 @@ def data_url(data: bytes, kind: str = "image/png") -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _config(model_type: str, vocabulary: int, ends: list[int]) -> dict[str, object]:
+def _config(model_type: str, vocabulary: int, ends: list[int]) -> dict[str, Any]:
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2], "mrope_interleaved": True}
     text = {
         **{"model_type": f"{model_type}_text", "vocab_size": vocabulary, "hidden_size": 64, "intermediate_size": 128},
@@ -76,12 +77,16 @@ def _config(model_type: str, vocabulary: int, ends: list[int]) -> dict[str, obje
         **{"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]},
     }
     return {
-        **{"model_type": model_type, "architectures": ["Qwen3VLForConditionalGeneration"], "tie_word_embeddings": True},
+        **{
+            "model_type": model_type,
+            "architectures": ["Qwen3VLForConditionalGeneration"],
+            "tie_word_embeddings": False,
+        },
         **{"text_config": text, "vision_config": vision, "eos_token_id": ends},
     }
 
 
-def _write_weights(folder: Path, config: dict[str, object]) -> None:
+def _write_weights(folder: Path, config: dict[str, Any]) -> None:
     import torch
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
@@ -91,6 +96,8 @@ def _write_weights(folder: Path, config: dict[str, object]) -> None:
         for weight in model.parameters():
             if weight.dim() > 1:
                 weight *= 4  # wide enough that every image and word moves the answer
+        model.lm_head.weight *= 5
+        model.lm_head.weight[min(config["eos_token_id"]) :] = 0  # control tokens are hardly ever sampled
     kept = (folder / "config.json").read_text()
     model.to(torch.float32).save_pretrained(folder)
     (folder / "config.json").write_text(kept)
