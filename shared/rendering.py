@@ -26,6 +26,7 @@ from shared.engine import PromptImage
 from shared.errors import BadRequest
 from shared.families import AUTO, PLAIN, TEMPLATE, context_length, end_tokens, model_config, vocabulary_size
 from shared.family_choice import choose
+from shared.histories import GROWN, Histories
 from shared.images import Vision, images_in, placed, read_vision
 from shared.normalize import ANY_TOOL, TEXT_ONLY, ChatInput, is_internal_context
 from shared.novelty import Novelty
@@ -167,6 +168,7 @@ class Prompter:
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((*closing, *ends)))
         self.own_stop_ids: tuple[int, ...] = tuple(stop for stop in self.stop_ids if stop not in ends)
         self._heads: dict[tuple[bool, str, bytes], Head | None] = {}
+        self._histories = Histories(self._writer, capacity=cache_bytes // 4)
         self._novelty = Novelty(self.tokenizer)
         self._lock = threading.Lock()
 
@@ -224,8 +226,6 @@ class Prompter:
     def is_cold(self, chat: ChatInput, *, thinking: bool | None = None) -> bool:
         """Whether rendering this takes long: a lot of text has to be encoded for the first time, there are very many
         messages, or a template has to write a long prompt, which it does as a whole every time."""
-        if len(chat.messages) > _MANY_MESSAGES:
-            return True
         length = len(chat.tools_json) + sum(len(message["content"]) for message in chat.messages)
         if not self._writer.cuttable and length > _LONG_PROMPT:
             return True
@@ -233,6 +233,9 @@ class Prompter:
         first, messages, tools_json = chat.messages[0], chat.messages, _tools_json(chat)
         if first["role"] == "system" and (mode, first["content"], tools_json) in self._heads:
             messages, tools_json = messages[1:], b""
+        messages = messages[self._histories.written(messages, thinking=mode) :]
+        if len(messages) > _MANY_MESSAGES:
+            return True
         return self._novelty.of_text(tools_json) + self._novelty.of_messages(messages) > _COLD_CHARACTERS
 
     def parser(self, prompt: Prompt, chat: ChatInput, *, stop: Sequence[str] = ()) -> AnswerParser:
@@ -291,6 +294,8 @@ class Prompter:
         self, messages: list[Message], tools: list[dict[str, Any]], tools_json: bytes, thinking: bool
     ) -> tuple[Head | None, array[int]]:
         first = messages[0]
+        if first["role"] != "system" and not tools:
+            return None, self._histories.ids(messages, thinking=thinking)
         if len(messages) < 2 or first["role"] != "system" or messages[1]["role"] == "system":
             return None, self._whole(messages, tools, thinking)
         key = (thinking, first["content"], tools_json)
@@ -300,14 +305,14 @@ class Prompter:
             if known:
                 self._heads[key] = head
         if not known:
-            head = self._prove(messages, tools, thinking) if self._writer.cuttable else None
+            head = self._prove(messages[:GROWN], tools, thinking) if self._writer.cuttable else None
             with self._lock:
                 self._heads[key] = head
                 while len(self._heads) > _HEADS:
                     del self._heads[next(iter(self._heads))]
         if head is None:
             return None, self._whole(messages, tools, thinking)
-        return head, self._whole(messages[1:], [], thinking)
+        return head, self._histories.ids(messages[1:], thinking=thinking)
 
     def _see(
         self, head: Head | None, tail: array[int], messages: Sequence[Message]
