@@ -28,9 +28,12 @@ _Key = tuple[bool, str]
 
 
 class _Beginning(msgspec.Struct, frozen=True):
-    """The `ids` of all but the last of `messages`; no messages where the history cannot be cut."""
+    """The `ids` of all but the last of `messages`; no messages where the history cannot be cut. `calls` are the tool
+    calls in them as JSON: to Python `True` is `1`, and an object in another order the same.
+    """
 
     messages: list[Message]
+    calls: bytes
     ids: array[int]
     size: int
 
@@ -83,16 +86,25 @@ class Histories:
             found = self._kept.get((thinking, text))
             if found is not None:
                 self._kept.move_to_end((thinking, text))
-        return found if found is not None and found.messages == messages[: len(found.messages)] else None
+        if found is None:
+            return None
+        same = messages[: len(found.messages)]
+        return found if found.messages == same and found.calls == _calls(same) else None
 
     def _keep(self, key: _Key, messages: list[Message], ids: array[int]) -> None:
-        size = len(ids) * ids.itemsize + sum(_MESSAGE_BYTES + 2 * len(message["content"]) for message in messages)
+        calls = _calls(messages)
+        size = _MESSAGE_BYTES + 2 * len(key[1]) + 4 * len(calls) + len(ids) * ids.itemsize
+        size += sum(_MESSAGE_BYTES + 2 * len(message["content"]) for message in messages)
         with self._lock:
             replaced = self._kept.pop(key, None)
-            self._kept[key] = _Beginning(messages, ids, size + 2 * len(key[1]) + _MESSAGE_BYTES)
+            self._kept[key] = _Beginning(messages, calls, ids, size)
             self._size += self._kept[key].size - (replaced.size if replaced else 0)
             while self._size > self._capacity:
                 self._size -= self._kept.popitem(last=False)[1].size
+
+
+def _calls(messages: Sequence[Message]) -> bytes:
+    return msgspec.json.encode([message["tool_calls"] for message in messages if "tool_calls" in message])
 
 
 def _place(messages: Sequence[Message]) -> int:

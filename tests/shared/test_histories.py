@@ -65,6 +65,16 @@ def test_long_histories_have_the_ids_of_the_whole(name: str, thinking: bool) -> 
     assert used or name == "llama-3"  # which writes a date before the first message, wherever that stands
 
 
+@pytest.mark.parametrize("arguments", ['{"a": true, "b": 2}', '{"a": 1.0, "b": 2}', '{"b": 2, "a": 1}'])
+def test_calls_that_python_takes_for_the_same_are_told_apart(arguments: str) -> None:
+    fresh = Prompter(tiny_model())
+    rest = [message for number in range(GROWN) for message in (user(f"{number}"), assistant())]
+    for written in ('{"a": 1, "b": 2}', arguments):
+        asked = chat(user("first"), calling(written), tool(), assistant(), *rest, user())
+        ids = fresh.render(asked).packed()
+        assert ids == tiny_prompter()._writer.ids(asked.messages, [], thinking=False)
+
+
 def test_a_long_history_is_not_cold_where_most_of_it_is_known() -> None:
     fresh = Prompter(tiny_model())
     history = [message for number in range(300) for message in (user(f"{number}"), assistant())]
