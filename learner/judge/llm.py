@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import ConfigError, JudgeError
+from shared.images import images_in
 from shared.normalize import text_of
 from shared.records import Judgement, Message, NextState, Turn, Vote
 from shared.settings import Settings
@@ -158,7 +159,8 @@ def _transcript(messages: Any) -> str:
 
 def _spoken(message: Message) -> str:
     calls = [f"(calls {call['name']} with {call['arguments']})" for call in message.get("tool_calls") or ()]
-    return "\n".join(part for part in (text_of(message), *calls) if part)
+    images = ["(an image)"] * len(images_in([message]))
+    return "\n".join(part for part in (*images, text_of(message), *calls) if part)
 
 
 def _cut(text: str, limit: int, *, keep_end: bool = False) -> str:

@@ -12,6 +12,7 @@ import pytest
 from shared.errors import JournalError
 from shared.records import (
     Feedback,
+    ImageSpan,
     Judgement,
     NextState,
     Outcome,
@@ -197,6 +198,7 @@ async def test_an_outcome_scores_the_turns_of_its_session(worlds: Worlds) -> Non
     [
         ({"logprobs": [-1.0, float("nan"), -1.0]}, "logprobs"),
         ({"response_ids": [], "logprobs": []}, "empty"),
+        ({"image_spans": [ImageSpan(0, 1)]}, "images"),
         ({"response_ids": [7] * 40, "logprobs": [-1.0] * 40, "versions": [VersionSpan(0, 0, 40)]}, "max_sample_tokens"),
     ],
 )
