@@ -161,10 +161,32 @@ def test_an_image_is_stored_once(proxy: Proxy) -> None:
     assert bodies.count(RED) == bodies.count(BLUE) == 1
 
 
-async def test_an_image_that_has_to_be_made_smaller_is_counted_as_sglang_does(
-    proxy: Proxy, log: tuple[str, LoggedEngine], sglang: Engine
+def unusual() -> dict[str, bytes]:
+    """Images that have to be made smaller or larger, or that are not plain pixels."""
+    plain = Image.new("RGB", (300, 120), "green")
+    turned = Image.Exif()
+    turned[0x0112] = 6  # orientation: a quarter turn
+    kinds: dict[str, tuple[Image.Image, dict[str, Any]]] = {
+        "transparent": (Image.new("RGBA", (300, 120), (255, 0, 0, 40)), {"format": "PNG"}),
+        "turned": (plain, {"format": "JPEG", "exif": turned}),
+        "palette": (plain.convert("P"), {"format": "PNG"}),
+        "grey": (plain.convert("L"), {"format": "JPEG"}),
+        "moving": (plain, {"format": "GIF", "save_all": True, "append_images": [plain.rotate(180)]}),
+        "webp": (plain, {"format": "WEBP"}),
+    }
+    files = {"large": LARGE, "dot": picture(1, 1), "narrow": picture(1000, 5)}
+    for name, (image, how) in kinds.items():
+        file = io.BytesIO()
+        image.save(file, **how)
+        files[name] = file.getvalue()
+    return files
+
+
+@pytest.mark.parametrize("name", unusual())
+async def test_an_unusual_image_is_counted_as_sglang_does(
+    proxy: Proxy, log: tuple[str, LoggedEngine], sglang: Engine, name: str
 ) -> None:
-    turn = answered(proxy, [shown("What is it?", LARGE)])
+    turn = answered(proxy, [shown("What is it?", unusual()[name])])
     assert not turn.untrainable and logged(log, turn)
     assert close_to(turn.logprobs, await rescored(sglang, turn))
 
