@@ -42,6 +42,7 @@ TEXT_ONLY = "the model takes text only"
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _IMAGE_PARTS = ("image_url", "input_image")
+_MOST_IMAGES = 1000  # each is opened to be measured
 _MEDIA_PARTS = (*_IMAGE_PARTS, "image", "input_audio", "audio", "video_url", "video", "file", "input_file")
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 
@@ -93,6 +94,8 @@ def normalize_messages(messages: Any, *, blind: str = TEXT_ONLY) -> list[Message
         _refuse("messages must be an array of messages.", "messages")
     if not messages:
         _refuse("messages is empty: send at least one message.", "messages")
+    if not blind and (count := sum(map(_image_count, messages))) > _MOST_IMAGES:
+        _refuse(f"The messages hold {count} images; at most {_MOST_IMAGES} are taken.", "messages")
     return [_message(message, f"messages[{index}]", blind) for index, message in enumerate(messages)]
 
 
@@ -184,6 +187,12 @@ def _part(part: Any, where: str, blind: str) -> dict[str, Any]:
         reason = blind or "the model takes text and image_url parts only"
         _refuse(f"{where} has type {_show(kind)}, but {reason}. Remove it, or serve a model that can.", where)
     _refuse(f"{where} is not a text part: expected {{'type': 'text', 'text': '...'}}.", where)
+
+
+def _image_count(message: Any) -> int:
+    content = message.get("content") if isinstance(message, dict) else None
+    parts = content if isinstance(content, list) else ()
+    return sum(isinstance(part, dict) and part.get("type") in _IMAGE_PARTS for part in parts)
 
 
 def _tool_calls(message: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

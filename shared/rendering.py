@@ -283,6 +283,7 @@ class Prompter:
             f"family {self.family.name}: written {how}; "
             f"{'reasoning' if grammar.think_open in self.vocab.added else 'no reasoning'} and "
             f"{calls.get(grammar.calls, 'no tool calls')} are read; "
+            f"images are {f'refused: {self.blind}' if self.blind else 'taken, where the engine sees'}; "
             f"an answer ends at {' or '.join(ends) or 'its token limit only'}"
         )
 

@@ -156,6 +156,12 @@ def test_an_image_that_claims_more_pixels_than_memory_holds_is_refused() -> None
         image_part(data_url(bytes(file)), "here")
 
 
+def test_a_thousand_images_are_enough() -> None:
+    content = [{"type": "image_url", "image_url": {"url": data_url(b"never looked at")}}] * 501
+    with pytest.raises(BadRequest, match="1002 images"):
+        normalize_messages([{"role": "user", "content": content}] * 2, blind="")
+
+
 @pytest.mark.parametrize("role", ["system", "assistant"])
 def test_only_users_and_tools_show_images(role: str) -> None:
     with pytest.raises(BadRequest, match=f"no place in {role} messages"):
@@ -177,7 +183,8 @@ def test_a_model_says_why_it_is_blind(tmp_path: Path) -> None:
     del config["vision_config"]
     (folder / "config.json").write_text(json.dumps(config))
     blind = Prompter(folder)
-    assert blind.blind == "the model takes text only"
+    assert blind.blind == "the model takes text only" and "images are refused: the model takes" in blind.told()
+    assert "images are taken" in prompter().told()
     with pytest.raises(BadRequest, match="text only"):
         blind.render(asked(seen(picture(8, 8))))
 
