@@ -19,7 +19,7 @@ import msgspec
 from proxy.incoming import Incoming
 from proxy.metrics import Metrics
 from proxy.offered import OfferedCalls
-from proxy.recorder import Recorder
+from proxy.recorder import Entry, Recorder
 from shared.answer import Answer, Delta
 from shared.engine import Engine, Tokens
 from shared.errors import EngineError, JournalError
@@ -60,7 +60,7 @@ class ChatTurn:
         self._from: list[tuple[int, int]] = []  # until then: versions, and the position that each began at
         self._engine_reason: str | None = None
         self._first_token: float | None = None
-        self._entering: asyncio.Task[int] | None = None
+        self._entry: Entry | None = None
         self._answer: Answer | None = None
         self._images = incoming.prompt.placed_images()
         self._prompt_tokens = incoming.prompt.length  # as the engine counts them
@@ -68,19 +68,16 @@ class ChatTurn:
     def begin(self) -> None:
         """Start the writes that come with the request; they go on while the answer is sampled."""
         if self.incoming.tracked:
-            entering = self._recorder.enter(self.incoming.placement, self.incoming.reactions)
-            self._entering = asyncio.create_task(entering, name=f"enter {self.turn_id}")
-            self._entering.add_done_callback(_seen)
+            self._entry = self._recorder.enter(self.incoming.placement, self.incoming.reactions)
 
     async def entered(self) -> None:
         """Wait for those writes. Raises `JournalError`."""
-        if self._entering is not None:
-            await asyncio.shield(self._entering)
+        if self._entry is not None:
+            await self._entry.done()
 
     def failed_early(self) -> bool:
         """Whether those writes are known to have failed."""
-        entering = self._entering
-        return entering is not None and entering.done() and entering.exception() is not None
+        return self._entry is not None and self._entry.failed()
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Sample the answer. Raises `EngineError`; closing this iterator, or leaving it, aborts the engine's work."""
@@ -244,8 +241,7 @@ class ChatTurn:
         if not incoming.tracked:
             await self._recorder.count(verdict.kind, verdict.reason)
             return
-        assert self._entering is not None
-        episode = await asyncio.shield(self._entering)
+        assert self._entry is not None
         untrainable = self._untrainable()
         if untrainable:
             metrics.untrainable.inc()
@@ -254,7 +250,7 @@ class ChatTurn:
         turn = Turn(
             turn_id=self.turn_id,
             session_id=placement.session_id,
-            episode=episode,
+            episode=self._entry.opening.number or 0,  # the recorder knows it, once it is open
             parent_turn_id=placement.parent.turn_id if placement.parent is not None else None,
             parent_reason=placement.parent_reason,
             kind=verdict.kind,
@@ -264,7 +260,7 @@ class ChatTurn:
             messages=incoming.chat.messages,
             tools=incoming.chat.tools,
             answer=message,
-            prompt_ids=incoming.prompt.ids(),
+            prompt_ids=incoming.prompt.packed(),
             response_ids=self.ids,
             logprobs=self.logprobs,
             sampling=incoming.parameters.sampling,
@@ -279,7 +275,7 @@ class ChatTurn:
             untrainable=untrainable,
             image_spans=tuple(ImageSpan(image.start, image.end) for image in self._images),
         )
-        recording = asyncio.ensure_future(self._recorder.record(turn, incoming.written))
+        recording = asyncio.ensure_future(self._recorder.record(turn, self._entry, incoming.written))
         try:
             await asyncio.shield(recording)
         except asyncio.CancelledError:
@@ -289,11 +285,3 @@ class ChatTurn:
 
 def _tool_names(chat: ChatInput) -> list[str]:
     return [tool["function"]["name"] for tool in chat.tools]
-
-
-def _seen(task: asyncio.Task[int]) -> None:
-    """Keep an early failure from being reported as never retrieved: `_commit` and `entered` raise it to whoever
-    waits.
-    """
-    if not task.cancelled():
-        task.exception()

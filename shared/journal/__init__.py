@@ -7,7 +7,7 @@ transactions), `migrations` (schema), `storage` (content to bytes), then the par
 
 from __future__ import annotations
 
-from shared.journal.async_journal import AsyncJournal
+from shared.journal.async_journal import AsyncJournal, Opening
 from shared.journal.journal import Journal
 from shared.journal.rows import AuditFigures, EpisodeRow, ProcessRow, SessionRow, TurnRef, TurnSummary
 
@@ -16,6 +16,7 @@ __all__ = [
     "AuditFigures",
     "EpisodeRow",
     "Journal",
+    "Opening",
     "ProcessRow",
     "SessionRow",
     "TurnRef",

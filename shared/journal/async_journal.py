@@ -5,15 +5,19 @@ reading threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+import msgspec
+
+from shared.errors import JournalError
 from shared.journal.journal import Journal
 from shared.journal.rows import AuditFigures, ProcessRow, SessionRow, TurnRef
-from shared.journal.writer import GroupWriter
+from shared.journal.writer import LINGER_SECONDS, GroupWriter
 from shared.records import (
     Audit,
     Feedback,
@@ -34,20 +38,44 @@ _T = TypeVar("_T")
 READERS = 2
 
 
+class Opening:
+    """The episode of a request: `number` once it is known, which it is at once for a session that was seen a moment
+    ago.
+    """
+
+    def __init__(self, number: int | None = None) -> None:
+        self.number = number
+        self._written: asyncio.Future[Any] | None = None
+
+    async def opened(self) -> int:
+        """The number, once the episode is in the journal. Raises `JournalError`."""
+        if self._written is not None:
+            await asyncio.shield(self._written)
+        assert self.number is not None
+        return self.number
+
+    def _by(self, written: asyncio.Future[Any]) -> Opening:
+        self._written = written
+        written.add_done_callback(_seen)
+        return self
+
+
 class AsyncJournal:
     """Every method of `Journal`, to be awaited; a write that was cancelled by its caller may still happen. `sync` is
     the journal beneath.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, *, linger: float = LINGER_SECONDS) -> None:
         self.sync = journal
-        self._writer = GroupWriter(journal)
+        self._writer = GroupWriter(journal, linger)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> AsyncJournal:
-        """Open or create the journal at a path (blocks for some milliseconds). Raises as `Journal.open` does."""
-        return cls(Journal.open(path))
+    def open(cls, path: str | os.PathLike[str], *, linger: float = LINGER_SECONDS) -> AsyncJournal:
+        """Open or create the journal at a path (blocks for some milliseconds). `linger`: seconds for which the writes
+        that come with a request wait for others to share their transaction. Raises as `Journal.open` does.
+        """
+        return cls(Journal.open(path), linger=linger)
 
     async def close(self) -> None:
         """Finish every queued write, then close. Later calls raise JournalError."""
@@ -58,6 +86,9 @@ class AsyncJournal:
         self._readers.shutdown()
         self.sync.close()
 
+    def _linger(self, method: Callable[[], _T]) -> asyncio.Future[_T]:
+        return self._writer.submit(method, linger=True)
+
     async def _write(self, method: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         result: _T = await self._writer.submit(functools.partial(method, *args, **kwargs))
         return result
@@ -66,11 +97,23 @@ class AsyncJournal:
         call = functools.partial(method, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._readers, call)
 
-    async def record_turn(self, turn: Turn) -> bool:
-        return await self._write(self.sync.record_turn, turn)
+    async def record_turn(self, turn: Turn, opening: Opening | None = None) -> bool:
+        """`Journal.record_turn`, into the episode of `opening` where there is one; its write may still be on its
+        way.
+        """
+        if opening is None:
+            return await self._write(self.sync.record_turn, turn)
+        return await self._write(self._record_into, turn, opening)
+
+    def _record_into(self, turn: Turn, opening: Opening) -> bool:
+        if opening.number is None:
+            raise JournalError(f"the episode of turn {turn.turn_id} could not be opened, so it was not recorded")
+        if turn.episode != opening.number:
+            turn = msgspec.structs.replace(turn, episode=opening.number)
+        return self.sync.record_turn(turn)
 
     async def settle(self, next_state: NextState) -> bool:
-        return await self._write(self.sync.settle, next_state)
+        return await self._linger(functools.partial(self.sync.settle, next_state))
 
     async def add_feedback(self, feedback: Feedback) -> None:
         return await self._write(self.sync.add_feedback, feedback)
@@ -78,12 +121,23 @@ class AsyncJournal:
     async def add_outcome(self, outcome: Outcome) -> None:
         return await self._write(self.sync.add_outcome, outcome)
 
+    def opening(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> Opening:
+        """Begin `open_episode`. Every request asks this before it is answered, and most need nothing written: they are
+        told at once, since handing the lookup to a thread costs many times as much.
+        """
+        with contextlib.suppress(JournalError):  # told by the write, which then fails as well
+            known = self.sync._known_episode(session_id, kind)
+            if known is not None:
+                return Opening(known)
+        opening = Opening()
+
+        def run() -> None:
+            opening.number = self.sync.open_episode(session_id, policy, source, kind=kind)
+
+        return opening._by(self._linger(run))
+
     async def open_episode(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
-        # Every request asks this before it is answered, and most need nothing written.
-        known = await self._read(self.sync._known_episode, session_id, kind)
-        if known is not None:
-            return known
-        return await self._write(self.sync.open_episode, session_id, policy, source, kind=kind)
+        return await self.opening(session_id, policy, source, kind=kind).opened()
 
     async def end_episode(self, session_id: str, reason: str) -> int | None:
         return await self._write(self.sync.end_episode, session_id, reason)
@@ -209,3 +263,9 @@ class AsyncJournal:
 
     async def status(self) -> dict[str, Any]:
         return await self._read(self.sync.status)
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Keep a failure from being reported as never retrieved: `Opening.opened` raises it to whoever waits."""
+    if not future.cancelled():
+        future.exception()

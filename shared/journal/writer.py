@@ -16,6 +16,9 @@ from shared.journal.journal import Journal
 GROUP_LIMIT = 256
 """Operations a transaction; more would hold up other processes that want to write."""
 
+LINGER_SECONDS = 0.02
+"""How long an operation that nobody waits for right away waits for others to share their transaction."""
+
 
 class _Operation(NamedTuple):
     run: Callable[[], Any]
@@ -28,24 +31,31 @@ class GroupWriter:
     durable or failed.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, linger: float = LINGER_SECONDS) -> None:
         self._journal = journal
-        self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
+        self._linger = linger
+        self._queue: queue.SimpleQueue[list[_Operation] | None] = queue.SimpleQueue()
+        self._gathered: list[_Operation] = []
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, run: Callable[[], Any]) -> asyncio.Future[Any]:
+    def submit(self, run: Callable[[], Any], *, linger: bool = False) -> asyncio.Future[Any]:
         """Queue a writing operation; the future gets its result, its own exception, or JournalError if its transaction
-        failed.
+        failed. Operations are run in the order of their calls; one that may `linger` waits for the next that may not,
+        but no longer than the `linger` of this writer.
         """
         loop = asyncio.get_running_loop()
         operation = _Operation(run, loop.create_future(), loop)
         with self._lock:
             if self._closed:
                 raise JournalError(f"journal {self._journal.path} is closed")
-            self._queue.put(operation)
+            self._gathered.append(operation)
+            if not linger:
+                self._pass_on()
+            elif len(self._gathered) == 1:
+                loop.call_later(self._linger, self._hurry)
         return operation.future
 
     def close(self) -> None:
@@ -53,18 +63,30 @@ class GroupWriter:
         with self._lock:
             if not self._closed:
                 self._closed = True
+                self._pass_on()
                 self._queue.put(None)
         self._thread.join()
+
+    def _hurry(self) -> None:
+        with self._lock:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._gathered:
+            self._queue.put(self._gathered)
+            self._gathered = []
 
     def _run(self) -> None:
         ended = False
         while not ended:
-            group = [self._queue.get()]
-            while len(group) < GROUP_LIMIT and not self._queue.empty():
-                group.append(self._queue.get())
-            # `close` puts the end mark last, so nothing can stand behind it.
-            ended = group[-1] is None
-            operations = [operation for operation in group if operation is not None]
+            operations: list[_Operation] = []
+            while not ended and len(operations) < GROUP_LIMIT:
+                gathered = self._queue.get()
+                # `close` puts the end mark last, so nothing can stand behind it.
+                ended = gathered is None
+                operations += gathered or ()
+                if self._queue.empty():
+                    break
             if operations:
                 self._write(operations)
 

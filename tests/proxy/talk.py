@@ -11,7 +11,7 @@ from proxy.conversation import Conversations, Placement
 from proxy.metrics import Metrics
 from proxy.openclaw import reactions
 from proxy.reactions import Reactions
-from proxy.recorder import Recorder
+from proxy.recorder import Entry, Recorder
 from shared.journal import AsyncJournal
 from shared.normalize import assistant_message, normalize_messages
 from shared.records import Kind, Message, NextState, Sampling, Timings, Turn, TurnStatus, VersionSpan, now
@@ -24,7 +24,7 @@ class Asked:
     """A request without its answer."""
 
     placement: Placement
-    episode: int
+    entry: Entry
     history: list[Message]
     chain: Chain
     response: list[int]
@@ -58,8 +58,9 @@ class Talk:
         history = normalize_messages(list(messages))
         chain = Chain(history)
         placement = await self.conversations.place(headers or {}, body or {}, chain, kind)
-        episode = await self.recorder.enter(placement, reactions(history))
-        return Asked(placement, episode, history, chain, [next(self._tokens)], arrived)
+        entry = self.recorder.enter(placement, reactions(history))
+        await entry.done()
+        return Asked(placement, entry, history, chain, [next(self._tokens)], arrived)
 
     async def finish(
         self,
@@ -75,7 +76,7 @@ class Talk:
         turn = Turn(
             turn_id=placement.turn_id,
             session_id=placement.session_id,
-            episode=asked.episode,
+            episode=asked.entry.opening.number or 0,
             parent_turn_id=placement.parent.turn_id if placement.parent else None,
             parent_reason=placement.parent_reason,
             kind=placement.kind,
@@ -94,7 +95,7 @@ class Talk:
             answer_key=asked.chain.answer_key(message),
             exchange_key=asked.chain.exchange_key(message),
         )
-        await self.recorder.record(turn)
+        await self.recorder.record(turn, asked.entry)
 
     async def ask(
         self,

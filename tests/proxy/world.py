@@ -108,7 +108,7 @@ class Request:
 
     @property
     def session(self) -> tuple[str, int]:
-        return self.asked.placement.session_id, self.asked.episode
+        return self.asked.placement.session_id, self.asked.entry.opening.number
 
 
 def form(items: Sequence[Item]) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
