@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.engine import Engine, Priority
+from shared.engine import Engine, Priority, PromptImage
 from shared.errors import ContextLengthExceeded, EngineError
 from shared.records import Sampling, VersionSpan
 from tests.trainer_local.serving import (
@@ -273,6 +273,16 @@ async def test_a_prompt_that_is_none_is_an_error_before_the_first_token(engine: 
     with pytest.raises(EngineError) as caught:
         await anext(engine.generate(ids, Sampling(max_tokens=2)))
     assert caught.value.status == 400
+
+
+async def test_an_engine_that_does_not_see_refuses_images(engine: Engine) -> None:
+    assert not (await engine.info()).sees
+    image = PromptImage("data:image/png;base64,AAAA", 2, 4)
+    with pytest.raises(EngineError) as refused:
+        await collect(engine.generate(prompt(9), Sampling(max_tokens=2), images=[image]))
+    with pytest.raises(EngineError) as unscored:
+        await engine.score(prompt(9), [3, 4], images=[image])
+    assert refused.value.status == unscored.value.status == 400
 
 
 async def test_closing_the_iterator_ends_the_work(engine: Engine) -> None:
