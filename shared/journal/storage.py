@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import zlib
 from array import array
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ DIGEST_BYTES = 16
 _WINDOW = 32768
 """Bytes of a dictionary that deflate can refer to (RFC 1951)."""
 _LEVEL = 6
+_IDS_LEVEL = 3  # half the time of 6, for a twentieth more bytes
 _SMALL = 64
 """Below this many bytes compressing never paid."""
 
@@ -111,11 +113,12 @@ def pack_ids(ids: array[int], near: array[int]) -> bytes:
     """Token ids, compressed with the help of `near`: ids that are known when reading and of which parts are likely to
     occur again.
     """
-    wide = max(ids, default=0) > 0xFFFF or max(near, default=0) > 0xFFFF
-    kind, data = (_IDS_32, ids.tobytes()) if wide else (_IDS_16, array("H", ids).tobytes())
-    if not data:
-        return kind
-    return kind + _deflate(data, _dictionary(kind, near))
+    if not ids:
+        return _IDS_16
+    data, dictionary = _narrow(ids), _narrow(near[-_WINDOW // 2 :])
+    if data is None or dictionary is None:
+        return _IDS_32 + _deflate(ids.tobytes(), _dictionary(_IDS_32, near), level=_IDS_LEVEL)
+    return _IDS_16 + _deflate(data, dictionary, level=_IDS_LEVEL)
 
 
 def unpack_ids(body: bytes, near: array[int]) -> array[int]:
@@ -131,10 +134,22 @@ def unpack_ids(body: bytes, near: array[int]) -> array[int]:
     return narrow if kind == _IDS_32 else array("I", narrow)
 
 
-def _deflate(data: bytes, dictionary: bytes = b"") -> bytes:
+def _narrow(ids: array[int]) -> bytes | None:
+    """The bytes of the ids as 16-bit integers, None if one of them is larger."""
+    if sys.byteorder == "little" and ids.itemsize == 4:
+        data = ids.tobytes()
+        if data[2::4].strip(b"\0") or data[3::4].strip(b"\0"):
+            return None
+        narrow = bytearray(len(data) // 2)
+        narrow[0::2], narrow[1::2] = data[0::4], data[1::4]
+        return bytes(narrow)
+    return array("H", ids).tobytes() if max(ids, default=0) <= 0xFFFF else None
+
+
+def _deflate(data: bytes, dictionary: bytes = b"", *, level: int = _LEVEL) -> bytes:
     """Deflated. For a few bytes with small tables: clearing large ones takes longer than the work."""
     window, memory = (12, 4) if len(data) + len(dictionary) <= 1 << 12 else (15, 8)
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -window, memory, zdict=dictionary)
+    packer = zlib.compressobj(level, zlib.DEFLATED, -window, memory, zdict=dictionary)
     return packer.compress(data) + packer.flush()
 
 
