@@ -133,13 +133,14 @@ class Bridge:
             return start + len(sampled)
         place = start
         for text, control in self._runs(sampled):
-            left = len(text)
-            pieces: list[bytes] = []
-            while place < len(rendered) and rendered[place] not in controls and left >= 0:
-                pieces.append(bytes_of[rendered[place]])
-                left -= len(pieces[-1])
+            said = 0
+            while place < len(rendered) and rendered[place] not in controls:
+                piece = bytes_of[rendered[place]]
+                if not text.startswith(piece, said):
+                    return None
+                said += len(piece)
                 place += 1
-            if b"".join(pieces) != text or place == len(rendered):
+            if said != len(text) or place == len(rendered):
                 return None
             if control is None:
                 return place if rendered[place] in controls else None
