@@ -125,7 +125,9 @@ class Turns(Database):
             untrainable = f"{len(logprobs)} logprobs for {len(response)} sampled tokens"
         messages = [storage.encode(pictures.without_files(message)) for message in turn.messages]
         answer = storage.encode(turn.answer)
-        digests = [storage.digest(message) for message in messages]
+        digests = [storage.address(message) for message in messages]
+        tools = storage.encode(list(turn.tools)) if turn.tools else b""
+        tools_digest = storage.address(tools)
         with self._writing() as connection:
             if connection.execute("SELECT 1 FROM turns WHERE turn_id = ?", (turn.turn_id,)).fetchone():
                 return False
@@ -160,11 +162,11 @@ class Turns(Database):
                 "exchange_key": turn.exchange_key,
                 "untrainable": untrainable,
                 "image_spans": msgspec.json.encode([(span.start, span.end) for span in turn.image_spans]),
-                "prompt_digest": storage.digest(prompt.tobytes()),
+                "prompt_digest": storage.digest(b"".join([tools_digest, *digests]) if digests else prompt.tobytes()),
                 "prompt_tokens": len(prompt),
                 "response_tokens": len(response),
                 "head": head,
-                "tools": _blob(connection, storage.encode(list(turn.tools))) if turn.tools else None,
+                "tools": _blob(connection, tools, tools_digest) if tools else None,
                 "answer": _blob(connection, answer, answer_digest),
                 "base": base.row if base else None,
                 "depth": base.depth + 1 if base else 0,
@@ -380,7 +382,7 @@ def _count(connection: sqlite3.Connection, kind: str, reason: str) -> None:
 
 def _blob(connection: sqlite3.Connection, body: bytes, address: bytes | None = None) -> int:
     """The row of a blob, stored if it is new."""
-    address = address or storage.digest(body)
+    address = address or storage.address(body)
     found = connection.execute("SELECT id FROM blobs WHERE digest = ?", (address,)).fetchone()
     if found:
         return int(found[0])
