@@ -129,8 +129,10 @@ class Bridge:
         is cut off without a control token at its end has to be followed by one.
         """
         controls, bytes_of = self._controls, self._bytes_of
-        if sampled[-1] in controls and rendered[start : start + len(sampled)] == sampled:
-            return start + len(sampled)
+        end = start + len(sampled)
+        closed = sampled[-1] in controls or (end < len(rendered) and rendered[end] in controls)
+        if closed and rendered[start:end] == sampled:
+            return end
         place = start
         for text, control in self._runs(sampled):
             said = 0
