@@ -22,7 +22,6 @@ from proxy.dialects.count import count_tokens
 from proxy.dialects.errors import dialect_response
 from proxy.dialects.route import ROUTES, DialectRoute
 from proxy.failures import error_response, json_response, to_request_error
-from proxy.parameters import read_model, unknown_model
 from proxy.service import Service
 from proxy.status import readiness
 from shared.errors import JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
@@ -134,22 +133,32 @@ async def _metrics(request: Request) -> Response:
 
 async def _models(request: Request) -> Response:
     service: Service = request.app.state.service
-    return json_response({"object": "list", "data": [_card(service, name) for name in service.versions.names()]})
+    aliases = [name for name in service.names.listed if await _is_there(service, service.names.read(name)[1])]
+    names = [*service.versions.names(), *aliases]
+    return json_response({"object": "list", "data": [_card(service, name) for name in names]})
 
 
 async def _model(request: Request) -> Response:
     service: Service = request.app.state.service
     name = request.path_params["model"]
-    _, version = read_model(name, service.settings.model_name)
-    if version is not None and name not in service.versions.names() and await service.journal.version(version) is None:
-        raise unknown_model(name, service.settings.model_name)
+    _, version = service.names.read(name)
+    if not await _is_there(service, version):
+        raise service.names.unknown(service.names.served(version))
     return json_response(_card(service, name))
+
+
+async def _is_there(service: Service, version: int | None) -> bool:
+    if version is None or service.names.served(version) in service.versions.names():
+        return True
+    return await service.journal.version(version) is not None
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:
     context = service.watch.context_length or service.prompter.context_length
+    _, version = service.names.read(name)
     return {
         "id": name,
+        "root": service.names.served(version),
         "object": "model",
         "created": int(service.started),
         "owned_by": "openclaw-rl",

@@ -15,8 +15,9 @@ from proxy.classify import Evidence, Verdict, classify
 from proxy.conversation import Conversations, Placement
 from proxy.engine_watch import EngineWatch
 from proxy.identity import fresh_session, session_of
+from proxy.model_names import ModelNames
 from proxy.openclaw import Reaction, reactions
-from proxy.parameters import Parameters, read_model, read_parameters
+from proxy.parameters import Parameters, read_parameters
 from proxy.response_format import check_schema
 from proxy.rules import own_rules
 from shared.bridge import TOO_LONG, Bridge, Written
@@ -65,12 +66,14 @@ class Reader:
     def __init__(
         self,
         settings: Settings,
+        names: ModelNames,
         prompter: Prompter,
         conversations: Conversations,
         watch: EngineWatch,
         others: OtherModels,
     ) -> None:
         self._settings = settings
+        self._names = names
         self._prompter = prompter
         self._conversations = conversations
         self._bridge = Bridge(prompter.vocab)
@@ -84,9 +87,7 @@ class Reader:
         """
         arrived = now()
         body = decode_object(data)
-        parameters = read_parameters(
-            body, model_name=self._settings.model_name, max_output_tokens=self._settings.max_output_tokens
-        )
+        parameters = read_parameters(body, names=self._names, max_output_tokens=self._settings.max_output_tokens)
         chat = await self._normalized(body, len(data))
         chain = Chain(chat.messages)
         evidence = Evidence.of(
@@ -159,7 +160,7 @@ class Reader:
     async def prompt_tokens(self, data: bytes) -> int:
         """Length of the prompt of a chat request. Raises `BadRequest`."""
         body = decode_object(data)
-        read_model(body.get("model"), self._settings.model_name)
+        self._names.read(body.get("model"))
         chat = await self._normalized(body, len(data))
         return (await self._render(chat, _thinking(body))).length
 

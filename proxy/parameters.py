@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from proxy.model_names import ModelNames
 from proxy.response_format import read_schema
-from shared.errors import BadRequest, NotFound
+from shared.errors import BadRequest
 from shared.normalize import clean_text
 from shared.records import Sampling
 
@@ -37,9 +38,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     choices: int = 1
 
 
-def read_parameters(body: Mapping[str, Any], *, model_name: str, max_output_tokens: int) -> Parameters:
+def read_parameters(body: Mapping[str, Any], *, names: ModelNames, max_output_tokens: int) -> Parameters:
     """The parameters in a decoded body. Raises `BadRequest`, or `NotFound` for an unknown model."""
-    model, version = read_model(body.get("model"), model_name)
+    model, version = names.read(body.get("model"))
     _refuse_unsupported(body)
     most = _integer(body, "max_completion_tokens", least=1)
     if most is None:
@@ -68,32 +69,6 @@ def read_parameters(body: Mapping[str, Any], *, model_name: str, max_output_toke
         logprobs=_logprobs(body),
         most_tokens=most,
         choices=_choices(body),
-    )
-
-
-def read_model(model: Any, name: str) -> tuple[str, int | None]:
-    """The model name to answer with and the version asked for; no name at all means the live version. Raises
-    `NotFound`.
-    """
-    if model is None:
-        return name, None
-    if not isinstance(model, str):
-        _refuse("model must be a string.", "model")
-    base, at, number = model.partition("@")
-    if base == name and not at:
-        return model, None
-    if base == name and number.isascii() and number.isdigit() and len(number) <= 9:
-        return model, int(number)
-    raise unknown_model(model, name)
-
-
-def unknown_model(model: str, name: str) -> NotFound:
-    """The error for a model or version that is not served."""
-    return NotFound(
-        f"The model {model[:200]!r} does not exist. This service has {name!r}, and {name + '@N'!r} for version N "
-        "(GET /v1/models lists them).",
-        code="model_not_found",
-        param="model",
     )
 
 

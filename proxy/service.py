@@ -16,6 +16,7 @@ from proxy.engine_watch import EngineWatch
 from proxy.incoming import Incoming, Reader
 from proxy.limits import KeyLimits
 from proxy.metrics import Metrics
+from proxy.model_names import ModelNames
 from proxy.other_model import OtherModel, OtherModels
 from proxy.recorder import Recorder
 from proxy.routed import RoutedTurn
@@ -54,12 +55,13 @@ class Service:
         self.watch = EngineWatch(engine, settings.context_length)
         self.dialects = Dialects(settings.dialect_concurrency, settings.queue_seconds, settings.queue_length)
         self.others = OtherModels(settings, self.dialects.process, self.watch, self.metrics)
-        self.reader = Reader(settings, prompter, self.conversations, self.watch, self.others)
+        self.names = ModelNames.of(settings)
+        self.reader = Reader(settings, self.names, prompter, self.conversations, self.watch, self.others)
         self.tools = ToolChooser(engine, prompter, self.reader)
         self.pulse = Pulse(self.watch, settings.slow_client_seconds)
         self.limits = KeyLimits(settings.key_concurrency, settings.queue_seconds, settings.queue_length)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
-        self.versions = Versions(engine, self.watch, journal, settings.model_name)
+        self.versions = Versions(engine, self.watch, journal, self.names)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
         self.started = now()

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from proxy.engine_watch import EngineWatch
-from proxy.parameters import unknown_model
+from proxy.model_names import ModelNames
 from shared.engine import Engine
 from shared.errors import EngineError
 from shared.journal import AsyncJournal
@@ -19,11 +19,11 @@ SERVED_FOLDER = "served"
 class Versions:
     """Sees to it that the engine has a version before a request asks for it."""
 
-    def __init__(self, engine: Engine, watch: EngineWatch, journal: AsyncJournal, model_name: str) -> None:
+    def __init__(self, engine: Engine, watch: EngineWatch, journal: AsyncJournal, names: ModelNames) -> None:
         self._engine = engine
         self._watch = watch
         self._journal = journal
-        self._model_name = model_name
+        self._names = names
 
     async def require(self, number: int) -> None:
         """Have version `number` served beside the live one. Raises `NotFound` if there is none, `EngineError` if it
@@ -36,7 +36,7 @@ class Versions:
             return
         version = await self._journal.version(number)
         if version is None or not version.checkpoint:
-            raise unknown_model(f"{self._model_name}@{number}", self._model_name)
+            raise self._names.unknown(self._names.served(number))
         if self._watch.info is None:
             raise EngineError(self._watch.error)
         folder = Path(version.checkpoint) / SERVED_FOLDER
@@ -44,14 +44,14 @@ class Versions:
             await self._engine.load(number, str(folder), live=False)
         except EngineError as error:
             log.warning("version %d cannot be loaded from %s: %s", number, folder, error)
-            raise unknown_model(f"{self._model_name}@{number}", self._model_name) from error
+            raise self._names.unknown(self._names.served(number)) from error
         await self._watch.refresh()
 
     def names(self) -> list[str]:
-        """The model names that clients can ask for now."""
+        """The model names that clients can ask for now, without aliases."""
         info = self._watch.info
         numbers = sorted(info.versions) if info is not None else []
-        return [self._model_name, *(f"{self._model_name}@{number}" for number in numbers)]
+        return [self._names.own, *map(self._names.served, numbers)]
 
     def _knows(self, number: int) -> bool:
         info = self._watch.info

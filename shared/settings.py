@@ -16,11 +16,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared import aliases
 from shared.errors import ConfigError
+from shared.model_aliases import SETTING as MODEL_ALIASES
+from shared.model_aliases import from_table, parse_aliases
 from shared.process import PARENT_VARIABLE
 from shared.trainer import Recipe
 from shared.turn_rules import SETTING as TURN_RULES
@@ -58,6 +60,11 @@ class Settings(BaseSettings):
     more_api_keys: str = Field("", description="Keys of further clients, comma-separated; limits are for each key")
     model_name: str = Field(
         "policy", min_length=1, description="Model name that clients ask for; NAME@N asks for version N"
+    )
+    model_aliases: str = Field(
+        "",
+        description="Other names that clients may ask by, * for any characters: claude-*=policy, gpt-4o=policy@3; "
+        "in the file a table [model_aliases] too",
     )
     max_body_bytes: int = Field(32 << 20, ge=1024, description="Largest request body")
     max_output_tokens: int = Field(1024, ge=1, description="Answer length when the client names none")
@@ -224,6 +231,13 @@ class Settings(BaseSettings):
             raise ValueError("NAME@N asks for version N, so the name itself holds no @")
         return value
 
+    @field_validator("model_aliases", mode="after")
+    @classmethod
+    def _aliases(cls, value: str, info: ValidationInfo) -> str:
+        if "model_name" in info.data:  # else it has an error of its own
+            parse_aliases(value, info.data["model_name"])
+        return value
+
     @field_validator("method", mode="before")
     @classmethod
     def _method(cls, value: object) -> object:
@@ -377,6 +391,11 @@ def _read(path: Path, *, required: bool) -> dict[str, Any]:
             raise ConfigError(f"{path}: {key!r} is no setting{_meant(key, known)}; openclaw-rl doctor lists them all")
         if key == TURN_RULES and isinstance(value, list):
             keys[key] = json.dumps(value, ensure_ascii=False, default=str)
+        elif key == MODEL_ALIASES and isinstance(value, dict):
+            try:
+                keys[key] = from_table(value)
+            except ValueError as error:
+                raise ConfigError(f"{path}: {key}: {error}") from error
         elif isinstance(value, dict | list):
             raise ConfigError(f"{path}: {key} holds a table or a list; write one value: {key} = …")
     return keys

@@ -19,6 +19,7 @@ import pytest
 
 from proxy.dialects.process import AdapterProcess
 from proxy.incoming import Incoming
+from proxy.model_names import ModelNames
 from proxy.other_model import OtherModel, OtherModelFailed, OtherRole, check_installed
 from proxy.parameters import read_parameters
 from shared.engine import EngineInfo, Tokens
@@ -340,7 +341,7 @@ class Asked:
     """The least of a request."""
 
     chat = ChatInput(messages=says("x"))
-    parameters = read_parameters({}, model_name="policy", max_output_tokens=4)
+    parameters = read_parameters({}, names=ModelNames("policy"), max_output_tokens=4)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
