@@ -25,7 +25,7 @@ _INTERRUPTED = re.compile(r"\s*\[Request interrupted by user[^\]\n]{0,40}\]")
 _NOTICES = (CONTINUED, SUGGESTION)
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(?:\s*[\w.-]+=[^;\n]{0,80};)*\s*")
 _IDENTITY = re.compile(r"\AYou are (?:Claude Code|a Claude agent), [^.\n]{0,120}\.\s*")
-_NOTICE = "Continue from where you left off."
+_SAID = ("Continue from where you left off.", "Tool loaded.")
 
 
 def unwrap(text: str) -> tuple[str, Wrapped]:
@@ -34,7 +34,7 @@ def unwrap(text: str) -> tuple[str, Wrapped]:
     """
     if text.startswith(_NOTICES):
         return text, "notice"
-    if "<" not in text and "[Request" not in text and text.strip() != _NOTICE:
+    if "<" not in text and "[Request" not in text and text.strip() not in _SAID:
         return text, ""
     local = "<local-command-" in text
     bare = _INTERRUPTED.sub("", _without(text, _NOISE))
@@ -42,12 +42,12 @@ def unwrap(text: str) -> tuple[str, Wrapped]:
         if not local:
             return bare.strip(), "command"
         bare = _without(bare, _COMMAND)
-    if bare == text and bare.strip() != _NOTICE:
+    if bare == text and bare.strip() not in _SAID:
         return text, ""
     bare = bare.strip()
     if not bare:
         return "", "context"
-    return bare, "notice" if bare == _NOTICE or bare.startswith(_NOTICES) else ""
+    return bare, "notice" if bare in _SAID or bare.startswith(_NOTICES) else ""
 
 
 def bare_system(text: str) -> tuple[str, bool]:

@@ -34,6 +34,7 @@ _NEAR_TITLE = (_pattern(_TALK), _pattern(_BREVITY))
 _TITLER = _pattern(
     r"\A\W*you (?:are|act as|will act as) an? [\w\s-]{0,40}"
     r"(?:title|headline|slug|tag)s?[\w\s-]{0,20}(?:generator|assistant|writer|bot|maker)",
+    rf"\A\W*you are (?:naming|titling) (?:an?|the|this)\s(?:[\w-]+\s){{0,2}}{_TALK}\b",
     r"\banaly[sz]e (?:if|whether) this message indicates a new (?:conversation )?topic\b",
 )
 _SUMMARY_SYSTEM = _pattern(

@@ -31,6 +31,8 @@ from shared.litellm_deployment import LIVE, TOLD_PREFIX, callback, deployment, n
 PROVIDER = "policy"
 CHAT_PATH = "/chat/completions"
 COUNT_PATH = "/chat/completions/input_tokens"
+CHAT_MODEL = "chat"
+"""What the policy is called by the proxy's own process of the dialects."""
 CONNECT_SECONDS = 10.0
 DEFAULT_TIMEOUT = 600.0
 
@@ -41,6 +43,11 @@ _NOT_OURS = frozenset(
         "context_management", "service_tier", "web_search_options", "extra_body", "allowed_openai_params",
     )
 )  # fmt: skip
+_KNOWN = {
+    "litellm_provider": PROVIDER,
+    "mode": "chat",
+    "supports_mid_conversation_system": True,  # else system messages in the middle become the user's
+}
 
 
 class Refusal(NamedTuple):
@@ -133,7 +140,9 @@ def load() -> Any:
 @functools.cache
 def provider() -> Any:
     """The `CustomLLM` instance; the attribute `policy_llm` of this module is the same."""
-    base = importlib.import_module("litellm").CustomLLM
+    library: Any = importlib.import_module("litellm")
+    library.register_model({f"{PROVIDER}/{name}": _KNOWN for name in (CHAT_MODEL, LIVE, PROVIDER)})
+    base = library.CustomLLM
 
     class PolicyLLM(base):  # type: ignore[misc, valid-type]
         """`litellm.CustomLLM` over a proxy's chat route."""

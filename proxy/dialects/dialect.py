@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import msgspec
 
 from shared.errors import BadRequest, RequestError
-from shared.litellm_policy import Call
+from shared.litellm_policy import CHAT_MODEL, PROVIDER, Call
 
-MODEL = "policy/chat"
+MODEL = f"{PROVIDER}/{CHAT_MODEL}"
 """What LiteLLM is told; the model that the client named goes beside it (LiteLLM stumbles over a model that is called
 like its provider)."""
 

@@ -17,7 +17,7 @@ _BLOCKS = {
     "user": ("text", "image", "tool_result"),
     "assistant": ("text", "tool_use", "thinking", "redacted_thinking"),
     "system": ("text",),
-    "tool_result": ("text", "image"),
+    "tool_result": ("text", "image", "tool_reference"),
 }
 _CHOICES = ("auto", "any", "tool", "none")
 
@@ -30,7 +30,8 @@ class Messages:
 
     def read(self, body: Mapping[str, Any]) -> Ask:
         """See `Dialect.read`."""
-        arguments: dict[str, Any] = {"model": MODEL, "max_tokens": 1, "messages": _messages(body.get("messages"))}
+        messages, loaded = _told(_messages(body.get("messages")))
+        arguments: dict[str, Any] = {"model": MODEL, "max_tokens": 1, "messages": messages}
         for field in ("mcp_servers", "container"):
             if body.get(field):
                 raise refuse(f"{field} is not supported: the model runs no tools of its own.", field)
@@ -50,6 +51,8 @@ class Messages:
         tools, choice = body.get("tools"), body.get("tool_choice")
         if tools:
             _check_tools(tools)
+            tools = [tool for tool in tools if not tool.get("defer_loading") or tool["name"] in loaded]
+        if tools:
             arguments["tools"] = tools
         if choice is not None:
             if not isinstance(choice, dict) or choice.get("type") not in _CHOICES:
@@ -158,6 +161,28 @@ def _messages(value: Any) -> list[dict[str, Any]]:
     return messages
 
 
+def _told(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], set[str]]:
+    """The messages with the tools that a search of the client's found (`tool_reference`) told in words, and the names
+    of these tools: until then a tool with `defer_loading` is not offered to the model.
+    """
+    loaded: set[str] = set()
+
+    def told(content: Any) -> Any:
+        if not isinstance(content, list):
+            return content
+        blocks = []
+        for block in content:
+            if block["type"] == "tool_reference":
+                loaded.add(block["tool_name"])
+                block = {"type": "text", "text": f"Tool found: {block['tool_name']}\n"}
+            elif block["type"] == "tool_result":
+                block = {**block, "content": told(block.get("content"))}
+            blocks.append(block)
+        return blocks
+
+    return [{**message, "content": told(message["content"])} for message in messages], loaded
+
+
 def _check_content(content: Any, where: str, holder: str) -> None:
     if isinstance(content, str):
         return
@@ -170,6 +195,8 @@ def _check_content(content: Any, where: str, holder: str) -> None:
             raise refuse(f"{at}.{kind} must be a string.", f"{at}.{kind}")
         if kind == "image" and not isinstance(block.get("source"), dict):
             raise refuse(f"{at}.source must be an object.", f"{at}.source")
+        if kind == "tool_reference" and not isinstance(block.get("tool_name"), str):
+            raise refuse(f"{at}.tool_name must be a string.", f"{at}.tool_name")
         if kind == "tool_use":
             if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str):
                 raise refuse(f"{at} must have an id and a name.", at)

@@ -175,3 +175,44 @@ def test_tokens_are_counted_as_they_are_rendered(anthropic_client: anthropic.Ant
     counted = anthropic_client.messages.count_tokens(model="policy", **arguments)
     message = anthropic_client.messages.create(model="policy", max_tokens=4, **arguments)
     assert counted.input_tokens == len(captured.turn(message.id).prompt_ids)
+
+
+def test_what_the_program_says_in_the_middle_is_nobodys_reaction(
+    anthropic_client: anthropic.Anthropic, captured: Captured
+) -> None:
+    captured.engine.say("Bed 3.", "Bed 4.")
+    notice: Any = {"role": "system", "content": [{"type": "text", "text": "It has rained."}]}
+    history = [user("Which bed is dry?"), notice]
+    first = ask(anthropic_client, True, history)
+    second = ask(anthropic_client, True, [*history, echoed(first), user("And the next?"), notice])
+    turns = [captured.turn(message.id) for message in (first, second)]
+    assert [one["role"] for one in turns[1].messages] == ["user", "system", "assistant", "user", "system"]
+    assert turns[1].messages[1]["content"] == "It has rained."
+    assert turns[1].parent_turn_id == turns[0].turn_id
+    state = captured.proxy.journal().next_state(turns[0].turn_id)
+    assert state is not None and (state.role, state.text) == ("user", "And the next?")
+
+
+def test_tools_that_a_search_found_are_offered_from_then_on(
+    anthropic_client: anthropic.Anthropic, captured: Captured
+) -> None:
+    search: Any = {"name": "find_tool", "description": "Find tools", "input_schema": {"type": "object"}}
+    late: Any = {**ANTHROPIC_TOOLS[0], "defer_loading": True}
+    captured.engine.say('<tool_call>\n{"name": "find_tool", "arguments": {}}\n</tool_call>', "It can be read.")
+    history = [user("Can you read files?")]
+    first = ask(anthropic_client, True, history, tools=[search, late])
+    used = next(block for block in first.content if block.type == "tool_use")
+    found: Any = [{"type": "tool_reference", "tool_name": "read_file"}]
+    results: Any = [
+        {"type": "tool_result", "tool_use_id": used.id, "content": found},
+        {"type": "text", "text": "Tool loaded."},
+    ]
+    history += [echoed(first), {"role": "user", "content": results}]
+    second = ask(anthropic_client, True, history, tools=[search, late])
+    turns = [captured.turn(message.id) for message in (first, second)]
+    assert [[tool["function"]["name"] for tool in turn.tools] for turn in turns] == [
+        ["find_tool"],
+        ["find_tool", "read_file"],
+    ]
+    state = captured.proxy.journal().next_state(turns[0].turn_id)
+    assert state is not None and state.role == "tool" and "read_file" in state.text

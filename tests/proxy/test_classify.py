@@ -69,6 +69,10 @@ def test_an_unknown_header_value_decides_nothing() -> None:
             "### Task:\nGenerate a concise, 3-5 word title with an emoji for the chat history below.\n<chat_history>hm"
         ),
         plain("my bike squeaks", system="You are a title generator. Answer with nothing else."),
+        plain(
+            "<session>\nmy bike squeaks\n</session>",
+            system="You are naming a repair session for a list of sessions.\nThe title is a phrase of a few words.",
+        ),
         plain("my bike squeaks", system="Generate a short title for the user's message, at most 50 characters."),
         plain("my bike squeaks", "Oil the chain.", "Give this conversation a short title, five words or fewer."),
         plain("my bike", system="Analyze if this message indicates a new conversation topic and answer in JSON."),
@@ -108,6 +112,7 @@ def test_utility_prompts_of_other_clients_are_side(body: dict[str, Any]) -> None
         plain("How do I write git commit messages for big changes?"),
         plain("How does a web page describe its content?"),
         plain("Fix the bug", "Done.", "Hand off the work: who could take it?", tools=True),
+        plain("hello", system="You are naming a product with its inventor, in a chat. Find no title for it yet."),
         plain("hello", system="You are a friend.\nYou are good at summarizing. Talk as in a chat."),
     ],
 )
