@@ -22,7 +22,8 @@ from proxy.engine_watch import EngineWatch
 from proxy.incoming import Incoming
 from proxy.metrics import Metrics
 from proxy.parameters import Parameters
-from shared.errors import ConfigError, ContextLengthExceeded, EngineError, OpenClawRLError, RequestError
+from proxy.response_format import FIELD
+from shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError, OpenClawRLError, RequestError
 from shared.images import sent_part
 from shared.normalize import ANY_TOOL
 from shared.records import Message, Sampling, now
@@ -188,11 +189,12 @@ class OtherModels:
         self, verdict: Verdict, parameters: Parameters, headers: Mapping[str, str], unable: OpenClawRLError
     ) -> Sequence[OtherModel]:
         """Who is asked for an answer that the policy is `unable` to give: as its engine is away, or as the prompt is
-        too long for it, which a side turn's own model need not mind. Nobody where it is the request that is wrong.
+        too long for it, or wants an answer held to a schema by an engine that cannot do so, which a side turn's own
+        model need not mind. Nobody where it is the request that is wrong.
         """
         if not self._may_take(parameters, headers):
             return ()
-        if is_too_long(unable):
+        if is_too_long(unable) or cannot_constrain(unable):
             return self._first(verdict)
         away = isinstance(unable, EngineError) and is_away(unable)
         return (*self._first(verdict), *self._last()) if away else ()
@@ -224,6 +226,11 @@ def check_installed(settings: Settings) -> None:
 def is_too_long(error: OpenClawRLError) -> bool:
     """Whether it is the policy's context that a prompt does not fit."""
     return isinstance(error, ContextLengthExceeded) or getattr(error, "code", None) == "context_length_exceeded"
+
+
+def cannot_constrain(error: OpenClawRLError) -> bool:
+    """Whether it is the schema of `response_format` that the policy cannot be held to."""
+    return isinstance(error, BadRequest) and (error.param, error.code) == (FIELD, "unsupported_value")
 
 
 def is_away(error: EngineError) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from proxy.chat import Batch, ChatTurn
 from proxy.engine_watch import EngineWatch
-from proxy.other_model import OtherModel, OtherModelFailed, OtherModels, is_away, is_too_long
+from proxy.other_model import OtherModel, OtherModelFailed, OtherModels, cannot_constrain, is_away, is_too_long
 from shared.answer import Answer, Call, Delta
 from shared.errors import EngineError
 from shared.records import new_id, now
@@ -51,6 +51,8 @@ class RoutedTurn(ChatTurn):
         unable = self.incoming.unable
         if unable is not None and is_too_long(unable):
             self._why.append("the prompt is too long for the policy")
+        elif unable is not None and cannot_constrain(unable):
+            self._why.append("the policy cannot be held to the schema that is asked for")
         elif self._order[0] is not None and not self._watch.ready:
             self._why.append(f"the engine is away: {self._watch.error}")
         for place, model in enumerate(self._order):

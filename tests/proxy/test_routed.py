@@ -154,6 +154,25 @@ def test_side_turns_of_other_dialects_too(routed: Proxy) -> None:
     assert messages.headers[CREDIT] == responses.headers[CREDIT] == "answered by side_model openai/small"
 
 
+def test_a_side_turn_with_a_schema_that_the_policy_cannot_be_held_to_goes_to_the_side_model(
+    routed: Proxy, other: OtherServer
+) -> None:
+    schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+    form = {"format": {"type": "json_schema", "schema": schema}}
+    body = {"model": "policy", "max_tokens": 9, "messages": says("Name it."), "output_config": form}
+    with routed.client() as client:
+        side = client.post("/v1/messages", json=body, headers=SIDE)
+        main = client.post("/v1/messages", json=body)
+        other.mode = "refuse"
+        nobody = client.post("/v1/messages", json=body, headers=SIDE)
+    assert side.json()["content"] == [{"type": "text", "text": ANSWER}]
+    why = "the policy cannot be held to the schema that is asked for"
+    assert unquote(side.headers[CREDIT]) == f"answered by side_model openai/small; {why}"
+    assert other.requests[0]["response_format"]["json_schema"]["schema"] == schema
+    for refused in (main, nobody):
+        assert refused.status_code == 400 and "hold answers to a schema" in refused.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("mode", ["refuse", "break"])
 def test_where_the_side_model_fails_the_policy_answers_and_the_reason_is_told(
     routed: Proxy, other: OtherServer, mode: str
