@@ -39,10 +39,13 @@ class Logged:
 
 
 class LoggedEngine:
-    """The engine's HTTP face. `log` holds answers by request id, which is the turn's without its prefix."""
+    """The engine's HTTP face. `log` holds answers by request id, which is the turn's without its prefix. `constrains`:
+    it says that it can hold answers to a schema; what it is told to answer has to keep to one then.
+    """
 
     def __init__(self, real: str, policy: Path) -> None:
         self.log: dict[str, Logged] = {}
+        self.constrains = False
         self._real = real
         self._script: list[tuple[str, str | int]] = []
         self._prompter = Prompter(policy)
@@ -113,7 +116,10 @@ class LoggedEngine:
             aiohttp.ClientSession() as session,
             session.request(request.method, self._real + request.path, data=data) as real,
         ):
-            return web.Response(body=await real.read(), status=real.status, content_type=real.content_type)
+            told = await real.read()
+            if self.constrains and request.path == "/model_info":
+                told = json.dumps({**json.loads(told), "constrains": True}).encode()
+            return web.Response(body=told, status=real.status, content_type=real.content_type)
 
     async def _speak(self, said: str, logged: Logged, response: web.StreamResponse) -> None:
         if said == ENDLESS:

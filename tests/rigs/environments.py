@@ -87,6 +87,7 @@ class Environment(NamedTuple):
 ENVIRONMENTS = {
     environment.name: environment
     for environment in (
+        Environment("claude_code", python=0),
         Environment("litellm_proxy"),
         Environment("mini_swe_agent"),
         Environment("openclaw", python=0),
