@@ -56,38 +56,40 @@ class ChatRoute:
             service.metrics.requests.labels(error.status).inc()
             await _refuse_upload(error, receive, send)
             return
-        exchange = Exchange(service, headers, send, scope.get("client_key", 0))
-        work = asyncio.create_task(exchange.run(data), name="chat")
-        gone = asyncio.create_task(_disconnect(receive), name="chat client")
-        exchange.work = work
+        work = asyncio.current_task()
+        assert work is not None
+        exchange = Exchange(service, headers, send, scope.get("client_key", 0), work)
+        gone = asyncio.create_task(_disconnect(receive, exchange), name="chat client")
         service.answering.add(work)
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            await exchange.run(data)
+        except asyncio.CancelledError:
+            if not exchange.left:
+                raise
+            work.uncancel()
         finally:
-            if not work.done():
-                exchange.cause = "the client left" if gone.done() else "the service was stopped"
-                work.cancel()
             gone.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
             service.answering.discard(work)
 
 
 class Exchange:
-    """One chat request and its response. `cause` says why it was cancelled, if it was; `work` is the task it runs in.
-    `key` is the place of the client's key in the settings.
+    """One chat request and its response. `work` is the task it runs in, `key` the place of the client's key in the
+    settings; `left` says that it was ended because its client is gone.
     """
 
-    def __init__(self, service: Service, headers: Mapping[str, str], send: Send, key: int) -> None:
+    def __init__(
+        self, service: Service, headers: Mapping[str, str], send: Send, key: int, work: asyncio.Task[Any]
+    ) -> None:
         self._service = service
         self._headers = headers
         self._send = send
         self._limit = service.limits.of(key)
-        self.work: asyncio.Task[None] | None = None
+        self._work = work
         self._stream: EventStream | None = None
         self._told: dict[str, str] = {}
         self._responded = False
-        self.cause = ""
+        self._cause = "the service was stopped"
+        self.left = False
 
     async def run(self, data: bytes) -> None:
         """Answer the request, whatever happens; ends only by returning or by cancellation."""
@@ -138,7 +140,7 @@ class Exchange:
                 async with asyncio.timeout(service.settings.request_timeout):
                     await (self._streamed(turns) if incoming.parameters.stream else self._whole(turns))
             except asyncio.CancelledError:
-                await _abandon(turns, "aborted", self.cause)
+                await _abandon(turns, "aborted", self._cause)
                 raise
             except TimeoutError as error:
                 await _abandon(turns, "error", "request_timeout")
@@ -158,7 +160,7 @@ class Exchange:
         """
         service = self._service
         order = service.others.order(incoming, self._headers)
-        if incoming.unable is not None:
+        if incoming.unable is not None or not service.tools.chooses(incoming):
             return incoming, order
         try:
             async with asyncio.timeout(service.settings.request_timeout):
@@ -247,19 +249,18 @@ class Exchange:
                 if data:
                     await stream.write(data)
             deltas, answer = await self._complete(turn)
+            data = b""
+            if writer is None:
+                self._credit(turn)
+                writer = _writer(turn)
+                data = writer.role()
+            if deltas:
+                data += writer.deltas(deltas)
+            rest = turn.told_logprobs(told, len(turn.ids))
+            self._responded = True
+            await stream.end(data + writer.finish(answer.finish_reason, turn.usage(), rest, turn.stop_matched))
         finally:
             pulse.discard(stream)
-        if writer is None:
-            self._credit(turn)
-            writer = _writer(turn)
-            await stream.write(writer.role())
-        last = writer.deltas(deltas) if deltas else b""
-        await stream.end(
-            last
-            + writer.finish(
-                answer.finish_reason, turn.usage(), turn.told_logprobs(told, len(turn.ids)), turn.stop_matched
-            )
-        )
 
     async def _complete(self, turn: ChatTurn) -> Any:
         """Finish and commit the turn, and the episode with it if the client said so."""
@@ -277,12 +278,21 @@ class Exchange:
             if self._stream is not None:
                 self._stream.tell(_raw(credit))
 
+    def leave(self, cause: str = "the client left") -> None:
+        """End the work for a client that is gone; not once its answer is committed and on its way."""
+        if not self._responded:
+            self._end(cause)
+
+    def _end(self, cause: str) -> None:
+        self._cause = cause
+        self.left = True
+        self._work.cancel()
+
     def _cut(self) -> None:
         """End an answer that its client does not read, so that it holds neither a place nor the engine."""
-        self.cause = f"the client read nothing for {self._service.settings.slow_client_seconds:g} s"
-        log.info("an answer was cut: %s (slow_client_seconds)", self.cause)
-        if self.work is not None:
-            self.work.cancel()
+        cause = f"the client read nothing for {self._service.settings.slow_client_seconds:g} s"
+        log.info("an answer was cut: %s (slow_client_seconds)", cause)
+        self._end(cause)
 
     async def _tell(self, error: RequestError) -> None:
         with contextlib.suppress(OSError):
@@ -369,9 +379,10 @@ async def _respond(response: Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def _disconnect(receive: Receive) -> None:
+async def _disconnect(receive: Receive, exchange: Exchange) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    exchange.leave()
 
 
 async def _refuse_upload(error: RequestError, receive: Receive, send: Send) -> None:

@@ -38,7 +38,8 @@ class EngineWatch:
     async def refresh(self) -> None:
         """Ask once."""
         try:
-            self.info = await asyncio.wait_for(self._engine.info(), ANSWER_SECONDS)
+            async with asyncio.timeout(ANSWER_SECONDS):  # wait_for may swallow a cancellation (Python 3.11)
+                self.info = await self._engine.info()
             self.error = ""
         except EngineError as error:
             self.error = str(error)

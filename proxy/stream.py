@@ -54,6 +54,8 @@ class EventStream:
     async def end(self, data: bytes = b"") -> None:
         """Send the last events and close the response."""
         await self._begin()
+        self._last = time.monotonic()
+        self._sending = True
         await self._send({"type": "http.response.body", "body": b"".join([*self._held, data])})
 
     async def pulse(self, current: float) -> None:
@@ -102,7 +104,8 @@ class Pulse:
                     self._streams.pop(stream)()
                     continue
                 try:
-                    await asyncio.wait_for(stream.pulse(current), 1.0)
+                    async with asyncio.timeout(1.0):
+                        await stream.pulse(current)
                 except TimeoutError:
                     continue  # its reader is stuck: no more comments, and in the end it is cut
                 except OSError:

@@ -36,6 +36,10 @@ class ToolChooser:
         self._prompter = prompter
         self._reader = reader
 
+    def chooses(self, incoming: Incoming) -> bool:
+        """Whether there is anything to settle: the client requires a call, whichever it is."""
+        return incoming.chat.forced_tool == ANY_TOOL
+
     async def settle(self, incoming: Incoming) -> Incoming:
         """The request with the beginning of a certain call in its prompt, if the client requires any call; else as it
         is.
@@ -43,7 +47,7 @@ class ToolChooser:
         The draw follows temperature (0 takes the likeliest) and seed of the request. Raises `EngineError` or
         `ContextLengthExceeded`.
         """
-        if incoming.chat.forced_tool != ANY_TOOL:
+        if not self.chooses(incoming):
             return incoming
         names = list(dict.fromkeys(tool["function"]["name"] for tool in incoming.chat.tools))
         prompts = await asyncio.to_thread(self._prompts, incoming, names)
