@@ -94,8 +94,10 @@ class Bridge:
         how: How = "rendered"
         why = HISTORY if parent.response else NOT_SAMPLED
         starts = self._starts(before.rendered, rendered, common) if parent.response else []
-        for start, opening in starts:
-            sampled = before.rendered[opening:] + parent.response
+        places = [(start, opening, before.rendered[opening:] + parent.response) for start, opening in starts]
+        # Where the ids are the same, which is usual, nothing else has to be spelled out.
+        places.sort(key=lambda place: rendered[place[0] : place[0] + len(place[2])] != place[2])
+        for start, opening, sampled in places:
             end = self._end(rendered, start, sampled)
             same_place = start == opening
             if end is not None and (not kept or start >= kept[-1].end):
