@@ -55,7 +55,7 @@ class HttpClient:
         """
         connection = self._kept() or await self._connect()
         head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}content-length: {len(body)}\r\n\r\n"
-        return connection.ask(head.encode("latin-1") + body)
+        return connection.ask(head.encode("latin-1"), body)
 
     def close(self) -> None:
         """Close all connections; requests on their way end with `Broken`."""
@@ -236,10 +236,10 @@ class _Connection(asyncio.Protocol):
         self._paused = False
         self._since = 0.0
 
-    def ask(self, request: bytes) -> Reply:
+    def ask(self, head: bytes, body: bytes) -> Reply:
         """Send a request."""
         reply = self._reply = Reply(self)
-        self._transport.write(request)
+        self._transport.writelines((head, body) if body else (head,))
         return reply
 
     def usable(self) -> bool:

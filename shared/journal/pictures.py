@@ -30,7 +30,7 @@ def store(connection: sqlite3.Connection, blob: int, message: Message) -> None:
         address = bytes.fromhex(part["digest"])
         found = connection.execute("SELECT id FROM blobs WHERE digest = ?", (address,)).fetchone()
         if found is None:
-            body = storage.pack_file(file_of(part)[1])
+            body = storage.keep(file_of(part)[1])
             found = (insert(connection, "blobs", {"digest": address, "body": body}),)
         connection.execute("INSERT OR IGNORE INTO blob_images (blob, image) VALUES (?,?)", (blob, found[0]))
 

@@ -73,13 +73,13 @@ def pack(data: bytes) -> bytes:
     return _RAW + data
 
 
-def pack_file(data: bytes) -> bytes:
-    """`data` as it is: image files are compressed already."""
+def keep(data: bytes) -> bytes:
+    """`data` as it is: image files are compressed already, and the digits of logprobs are noise to a compressor."""
     return _RAW + data
 
 
 def unpack(body: bytes) -> bytes:
-    """The bytes given to `pack` or `pack_file`."""
+    """The bytes given to `pack` or `keep`."""
     if body[:1] == _RAW:
         return body[1:]
     if body[:1] == _DEFLATED:

@@ -180,7 +180,7 @@ class Turns(Database):
                     row,
                     storage.pack_ids(prompt[shared_ids:], near),
                     storage.pack_ids(response, array("I")),
-                    storage.pack(logprobs.tobytes()),
+                    storage.keep(logprobs.tobytes()),
                 ),
             )
             own = range(shared, len(messages))
