@@ -25,6 +25,8 @@ _INTERRUPTED = re.compile(r"\s*\[Request interrupted by user[^\]\n]{0,40}\]")
 _NOTICES = (CONTINUED, SUGGESTION)
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(?:\s*[\w.-]+=[^;\n]{0,80};)*\s*")
 _IDENTITY = re.compile(r"\AYou are (?:Claude Code|a Claude agent), [^.\n]{0,120}\.\s*")
+_FROM_SYSTEM = "Operator note (not from the user): "
+"""How LiteLLM begins a user message that it makes of a system message in the middle, where it is in between."""
 _SAID = ("Continue from where you left off.", "Tool loaded.")
 
 
@@ -34,6 +36,8 @@ def unwrap(text: str) -> tuple[str, Wrapped]:
     """
     if text.startswith(_NOTICES):
         return text, "notice"
+    if text.startswith(_FROM_SYSTEM):
+        return "", "context"
     if "<" not in text and "[Request" not in text and text.strip() not in _SAID:
         return text, ""
     local = "<local-command-" in text

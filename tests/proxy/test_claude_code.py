@@ -33,6 +33,7 @@ OUTPUT = "<local-command-stdout>Compacted</local-command-stdout>\n"
         ("This session is being continued from a previous conversation that was full.\nSummary: beds", "notice", None),
         (REMINDER + "This session is being continued from a previous conversation.", "notice", None),
         ("Continue from where you left off.", "notice", None),
+        ("Operator note (not from the user): this was a reminder of the system.It has rained.", "context", ""),
         (REMINDER + "Tool loaded.", "notice", None),
         ("Tool loaded. What now?", "person", "Tool loaded. What now?"),
         ("What does <system-reminder> mean?", "person", "What does <system-reminder> mean?"),

@@ -213,3 +213,13 @@ def test_its_own_fallback_answers_while_the_policy_is_away(captured: Captured, t
     first, last = (turn for turn in turns if turn.status == "complete")
     assert last.parent_turn_id == first.turn_id
     captured.followed(first, "user", "Are you there?")
+
+
+def test_system_messages_in_the_middle_of_messages_stay_such(captured: Captured, url: str) -> None:
+    captured.engine.say("Bed 3.")
+    notice: Any = {"role": "system", "content": "It has rained, says LiteLLM."}
+    with captured.watch() as turns, anthropic.Anthropic(base_url=url, api_key=MASTER_KEY, max_retries=0) as messages:
+        asked: list[Any] = [{"role": "user", "content": "Which bed is dry, LiteLLM?"}, notice]
+        messages.messages.create(model="policy", max_tokens=60, messages=asked)
+    (turn,) = turns
+    assert [one["role"] for one in turn.messages] == ["user", "system"]
