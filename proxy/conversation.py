@@ -42,7 +42,7 @@ class Conversations:
     journal.
     """
 
-    def __init__(self, journal: AsyncJournal, *, retry_window: float = 600.0, capacity: int = 20_000) -> None:
+    def __init__(self, journal: AsyncJournal, *, retry_window: float = 600.0, capacity: int = 10_000) -> None:
         self._journal = journal
         self._retry_window = retry_window
         self.tree = Tree(capacity)

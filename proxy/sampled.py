@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from shared.bridge import Answered
 
-_BYTES = 16 << 20
+_BYTES = 8 << 20
 
 
 class SampledTurns:

@@ -19,7 +19,7 @@ class Tree:
     which nameless sessions began with a request that is not answered yet. `capacity` counts digests of each.
     """
 
-    def __init__(self, capacity: int = 20_000) -> None:
+    def __init__(self, capacity: int = 10_000) -> None:
         self._capacity = capacity
         self._answers: OrderedDict[bytes, list[TurnRef]] = OrderedDict()
         self._requests: OrderedDict[bytes, list[TurnRef]] = OrderedDict()

@@ -37,7 +37,7 @@ class PieceTokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, vocab: Vocab, *, name: str, eos_token_id: int | None, capacity: int = 64 << 20
+        self, tokenizer: Tokenizer, vocab: Vocab, *, name: str, eos_token_id: int | None, capacity: int = 32 << 20
     ) -> None:
         self.name_or_path = name
         self.unk_token_id: int | None = None

@@ -137,7 +137,7 @@ class Prompter:
         tokenizer: str | Path = "",
         family: str = AUTO,
         thinking: bool = False,
-        cache_bytes: int = 64 << 20,
+        cache_bytes: int = 32 << 20,
     ) -> None:
         folder = Path(folder)
         words = Path(tokenizer) if tokenizer else folder

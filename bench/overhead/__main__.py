@@ -57,6 +57,7 @@ async def measure(options: argparse.Namespace) -> None:
     result = {
         "cases": measured,
         "memory_growth_mb": held.growth,
+        "memory_filled_mb": held.filled,
         "start_s": held.start_seconds,
         "rss_mb": held.memory,
         "stall_ms": stall,
@@ -65,8 +66,8 @@ async def measure(options: argparse.Namespace) -> None:
     columns += [f"added TTFT {share} {_slashed(MIDDLE)}" for share in ("p50", "p99")]
     columns.append(f"req/s {_slashed(ARMS)}")
     title = (
-        f"proxy ready after {held.start_seconds} s with {held.memory} MB, {held.growth:+} MB under load; "
-        f"event loop late by {stall['p99.9']} ms at p99.9"
+        f"proxy ready after {held.start_seconds} s with {held.memory} MB, {held.filled:+} MB until its caches are full "
+        f"and {held.growth:+} MB after that; event loop late by {stall['p99.9']} ms at p99.9"
     )
     report(options, title, columns, [row(case) for case in measured], result)
 

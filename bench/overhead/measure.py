@@ -64,9 +64,10 @@ class Bench:
         for case in cases:
             started = time.monotonic()
             cells = {name: Cell() for name in arms}
-            for _ in range(case.rounds(scale)):
+            for turn in range(case.rounds(scale)):
                 for name, arm in arms.items():
-                    await self._round(cells[name], name, arm, case, scale)
+                    if case.takes_part(name, turn):
+                        await self._round(cells[name], name, arm, case, scale)
             measured.append(
                 {"prompt": case.prompt, "pace": case.pace, "clients": case.clients}
                 | {name: cell.figures(case.clients) for name, cell in cells.items()}

@@ -28,7 +28,7 @@ PARENT_FORGOTTEN = "its parent was forgotten"
 _ANSWER, _TOOLS = -1, -2
 """Positions in `turn_blobs` beside those of the messages."""
 
-_CACHE_BYTES = 16 << 20
+_CACHE_BYTES = 8 << 20
 
 _CHAIN = """
 WITH RECURSIVE chain (id, base, distance) AS (
