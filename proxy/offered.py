@@ -35,9 +35,13 @@ class OfferedCalls:
 
     def deltas(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
         """What the client gets of these deltas."""
-        if self._as_text is None and not self._after_markup and all(delta.index < 0 for delta in deltas):
-            self._content += [delta.text for delta in deltas if delta.kind == "content"]
-            return deltas
+        if self._as_text is None and not self._after_markup:
+            if len(deltas) == 1 and deltas[0].kind == "content":  # nearly every event of a stream
+                self._content.append(deltas[0].text)
+                return deltas
+            if all(delta.index < 0 for delta in deltas):
+                self._content += [delta.text for delta in deltas if delta.kind == "content"]
+                return deltas
         told: list[Delta] = []
         for delta in deltas:
             told += self._told(delta)

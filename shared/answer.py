@@ -145,6 +145,11 @@ class AnswerParser:
 
     def feed(self, token: int) -> list[Delta]:
         """The deltas that became certain with this id, often none. Ids out of range raise `IndexError`."""
+        if self._state == _CONTENT and self._spoken and not (self._held or self._stop or self._partial or self.done):
+            text = None if token in self._kinds else self._vocab.text_of[token]
+            if text and not text[-1].isspace():  # a word in the middle of a text, which is nearly every token
+                self._content.append(text)
+                return [Delta("content", text)]
         if self.done:
             return []
         self._take(token)

@@ -30,7 +30,7 @@ import msgspec
 
 from shared.engine import EngineInfo, Priority, PromptImage, Scores, Tokens
 from shared.errors import ConfigError, EngineError
-from shared.records import Sampling, VersionSpan, new_id
+from shared.records import Sampling, new_id
 from shared.settings import Settings
 from trainer_local import sglang_wire as wire
 from trainer_local.http_client import HttpClient, Reply
@@ -113,9 +113,8 @@ class SglangEngine:
         seen = 0
         try:
             while events := await stream.read():
-                found = wire.news(events, seen, bool(top_logprobs), refusal)
-                seen += len(found.ids)
-                tokens = _tokens(found, seen)
+                tokens = wire.tokens(events, seen, bool(top_logprobs), refusal)
+                seen += len(tokens.ids)
                 yield tokens
                 if tokens.finish_reason is not None:
                     await stream.drain()
@@ -399,21 +398,3 @@ class _Stream:
         """Close the connection, unless the answer was read to its end: then it is kept for the next one."""
         if self._reply is not None:
             self._reply.close()
-
-
-def _tokens(found: wire.News, seen: int) -> Tokens:
-    meta = found.meta
-    version = wire.number(meta.weight_version)
-    if meta.finish_reason is None:
-        return Tokens(found.ids, found.logprobs, version, top_logprobs=found.tops)
-    spans = [VersionSpan(wire.number(span.version), span.start, span.end) for span in meta.weight_versions or ()]
-    return Tokens(
-        ids=found.ids,
-        logprobs=found.logprobs,
-        version=version,
-        finish_reason=meta.finish_reason.type,
-        versions=spans or [VersionSpan(version, 0, seen)],
-        prompt_tokens=meta.prompt_tokens,
-        cached_tokens=meta.cached_tokens,
-        top_logprobs=found.tops,
-    )

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from shared.engine import Tokens
 from shared.errors import ContextLengthExceeded, EngineError
-from shared.records import Sampling
+from shared.records import Sampling, VersionSpan
 
 _TOO_LONG = re.compile(r"context length|context_length|longer than the model", re.IGNORECASE)
 _LIMIT = re.compile(r"(?:context length|context_length)\D{0,40}(\d+)", re.IGNORECASE)
@@ -63,15 +64,6 @@ class UpdateResult(msgspec.Struct):
     message: str = ""
 
 
-class News(msgspec.Struct):
-    """What some events brought: new tokens, and the meta info of the last one."""
-
-    ids: list[int]
-    logprobs: list[float]
-    tops: list[list[tuple[float, int]]]
-    meta: Meta
-
-
 _BODY = msgspec.json.Decoder(Body)
 _NOTHING = Meta()
 
@@ -84,7 +76,7 @@ def decoded(raw: bytes, kind: type[Any]) -> Any:
         return None
 
 
-def news(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> News:
+def tokens(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> Tokens:
     """The tokens after the first `seen` ones, whether events are cumulative or incremental; stops at the last event.
 
     Raises `EngineError` when an event is an error or misses tokens.
@@ -113,11 +105,35 @@ def news(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> Ne
                 found_tops.extend(pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
             seen = meta.completion_tokens
         if meta.finish_reason is not None:
-            break
+            return _last(ids, values, found_tops, meta, seen, refused)
+    return Tokens(ids, values, number(meta.weight_version), top_logprobs=found_tops)
+
+
+def _last(
+    ids: list[int],
+    values: list[float],
+    tops: list[list[tuple[float, int]]],
+    meta: Meta,
+    seen: int,
+    refused: Refusal,
+) -> Tokens:
+    """What ends an answer of `seen` tokens. Raises `EngineError` where that is an error."""
     finish = meta.finish_reason
-    if finish is not None and finish.status_code is not None and finish.status_code >= 400:
+    assert finish is not None
+    if finish.status_code is not None and finish.status_code >= 400:
         raise refused.error(finish.message or finish.type, finish.status_code)
-    return News(ids, values, found_tops, meta)
+    version = number(meta.weight_version)
+    spans = [VersionSpan(number(span.version), span.start, span.end) for span in meta.weight_versions or ()]
+    return Tokens(
+        ids=ids,
+        logprobs=values,
+        version=version,
+        finish_reason=finish.type,
+        versions=spans or [VersionSpan(version, 0, seen)],
+        prompt_tokens=meta.prompt_tokens,
+        cached_tokens=meta.cached_tokens,
+        top_logprobs=tops,
+    )
 
 
 class Refusal(msgspec.Struct, frozen=True):
