@@ -20,6 +20,7 @@ from bench.service import log
 from evaluation.statistics import percentile
 
 _STARTS = 3
+_FILLING = 2500  # sessions until the caches are full
 _SESSIONS = 1000
 _SESSION_TURNS = 10
 _STEPS = 10
@@ -31,8 +32,8 @@ _WRITE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Seconds from the start of a process to ready and MB then (medians); MB that it grew while it got to know as many
-    sessions as its caches hold, and under the same load again.
+    """Seconds from the start of a process to ready and MB then (medians); MB that it grew until its caches were full,
+    and after that.
     """
 
     start_seconds: float
@@ -42,8 +43,8 @@ class Upkeep:
 
 
 async def upkeep(bench: Bench, engine: Running, scale: float) -> Upkeep:
-    """Start the proxy some times; let the last one answer 10,000 requests of 1,000 sessions, which fill its caches, and
-    then as many of other sessions.
+    """Start the proxy some times; let the last one answer 25,000 requests of 2,500 sessions, which fill its caches, and
+    then 10,000 requests of 1,000 others.
     """
     seconds, memory = [], []
     for left in reversed(range(max(1, round(_STARTS * min(1.0, scale))))):
@@ -51,14 +52,14 @@ async def upkeep(bench: Bench, engine: Running, scale: float) -> Upkeep:
             seconds.append(proxy.seconds)
             memory.append(proxy.memory())
             if not left:
-                filled = await _growth(bench, proxy, scale)
-                grown = await _growth(bench, proxy, scale)
+                filled = await _growth(bench, proxy, round(_FILLING * scale))
+                grown = await _growth(bench, proxy, round(_SESSIONS * scale))
     return Upkeep(round(median(seconds), 2), round(median(memory), 1), round(filled, 1), round(grown, 1))
 
 
-async def _growth(bench: Bench, proxy: Running, scale: float) -> float:
+async def _growth(bench: Bench, proxy: Running, sessions: int) -> float:
     case = Case("openclaw", "burst", 32)
-    step = max(1, round(_SESSIONS * scale / _STEPS))
+    step = max(1, round(sessions / _STEPS))
     before = proxy.memory()
     for count in range(1, _STEPS + 1):
         await bench.ask(proxy, case, sessions=step, turns=_SESSION_TURNS)
