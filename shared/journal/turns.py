@@ -184,7 +184,10 @@ class Turns(Database):
                 ),
             )
             own = range(shared, len(messages))
-            held = [(position, _blob(connection, messages[position], digests[position])) for position in own]
+            held = [
+                (position, head if not position and head else _blob(connection, messages[position], digests[position]))
+                for position in own
+            ]
             for position, blob in held:
                 pictures.store(connection, blob, turn.messages[position])
             held.append((_ANSWER, values["answer"]))
@@ -359,12 +362,12 @@ def _common(left: Sequence[Any], right: Sequence[Any]) -> int:
 
 def _session(connection: sqlite3.Connection, turn: Turn) -> int:
     seen = max(turn.timings.arrived, turn.timings.finished)
-    connection.execute(
+    session: int = connection.execute(
         "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
-        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen) WHERE ? = 'main'",
+        "ON CONFLICT (session_id) DO UPDATE "
+        "SET last_seen = CASE ? WHEN 'main' THEN max(last_seen, excluded.last_seen) ELSE last_seen END RETURNING id",
         (turn.session_id, turn.policy, turn.dialect, turn.timings.arrived, seen, turn.kind),
-    )
-    session: int = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (turn.session_id,)).fetchone()[0]
+    ).fetchone()[0]
     connection.execute(
         "INSERT OR IGNORE INTO episodes (session, episode, started) VALUES (?,?,?)",
         (session, turn.episode, turn.timings.arrived),
