@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from proxy.claude_code import CONTINUED
-from proxy.openclaw import COMPACTED, Speech, read_user
+from proxy.openclaw import COMPACTED
+from proxy.speech import Speech, read_user
 from shared.canonical import call_key, message_key
 from shared.images import comparable
 from shared.normalize import text_of

@@ -15,7 +15,7 @@ import msgspec
 
 from proxy import utility_prompts as prompts
 from proxy.claude_code import SUGGESTION, bare_system
-from proxy.openclaw import Speech, runtime_fields
+from proxy.speech import Speech, runtime_fields
 from shared.normalize import is_internal_context, text_of
 from shared.records import Kind, Message
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from proxy.chain import Chain
-from proxy.openclaw import Speech, runtime_fields
+from proxy.speech import Speech, runtime_fields
 from shared.errors import BadRequest
 from shared.records import new_id
 

@@ -8,19 +8,16 @@ appends a floating context message that it does not keep in its history, and spe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from proxy.claude_code import unwrap
-from proxy.observations import is_observation
 from shared.normalize import INTERNAL_CONTEXT, text_of
 from shared.records import Message
 
-Speaker = Literal[
-    "person", "environment", "context", "command", "heartbeat", "cron", "subagent", "announcement", "flush", "notice"
-]  # fmt: skip
+Program = Literal["heartbeat", "cron", "subagent", "announcement", "flush", "notice"]
+"""What of OpenClaw speaks in the user's role."""
 
 COMPACTED = "The conversation history before this point was compacted"
 _CONTEXT_END = "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
@@ -29,11 +26,10 @@ _STAMP = re.compile(
 )
 _RUNTIME = "Runtime: "
 _SUMMARY_END = "</summary>"
-_COMMAND = re.compile(r"\A/([a-z][a-z0-9_-]{0,31})(?:@\w+)?(?:[ \t]+(.*))?\Z", re.DOTALL)
 _SYSTEM_LINE = re.compile(r"\ASystem: \[[^\]\n]*\][^\n]*(?:\n+|\Z)")
 _REACTION = re.compile(r"System: \[[^\]\n]*\] (\S+ reaction added: (\S+) by [^\n\"]*)")
 
-_OPENINGS: tuple[tuple[str, Speaker], ...] = (
+_OPENINGS: tuple[tuple[str, Program], ...] = (
     ("Follow the heartbeat monitor scratch", "heartbeat"),
     ("Read HEARTBEAT.md", "heartbeat"),
     ("[OpenClaw heartbeat poll]", "heartbeat"),
@@ -46,21 +42,11 @@ _OPENINGS: tuple[tuple[str, Speaker], ...] = (
     ("A new session was started via /new or /reset", "notice"),
     (COMPACTED, "notice"),
 )
+_ANY_OPENING = tuple(opening for opening, _ in _OPENINGS)
 
 _LIKED = frozenset(["👍", "❤", "🔥", "👏", "🎉", "💯", "😍", "🥰", "🙏", "🤩", "✅", "🏆", "👌", "😁"])
 _DISLIKED = frozenset(["👎", "💩", "😡", "🤬", "🤮", "😠", "❌", "😢", "😭", "🖕", "🥱"])
 _SKIN_AND_VARIANT = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
-
-
-class Speech(msgspec.Struct, frozen=True):
-    """Who speaks in a user message, and what is left of its text once the wrapping is off.
-
-    `runtime` holds the fields of the `Runtime:` line, if the message ends with one.
-    """
-
-    speaker: Speaker
-    text: str
-    runtime: dict[str, str] = {}
 
 
 class Reaction(msgspec.Struct, frozen=True):
@@ -72,48 +58,19 @@ class Reaction(msgspec.Struct, frozen=True):
     score: float
 
 
-def read_user(message: Message) -> Speech:
-    """What a user message says and who says it."""
-    whole = text_of(message)
-    text, blocks = _cut_context(whole)
-    if blocks and not text.strip():
-        return Speech("context", "")
-    text, wrapped = unwrap(text)
-    if wrapped:
-        return Speech(wrapped, text.strip())
-    text, runtime = _cut_runtime(text)
+def program_of(body: str) -> Program | None:
+    """Which part of OpenClaw a text without its wrapping comes from, `None` for any other author's."""
+    if not body.startswith(_ANY_OPENING):
+        return None
+    return next(program for opening, program in _OPENINGS if body.startswith(opening))
+
+
+def cut_stamps(text: str) -> str:
+    """The text without the time before it and without the lines of the system at its beginning."""
     text = _STAMP.sub("", text, count=1)
     while line := _SYSTEM_LINE.match(text):
         text = text[line.end() :]
-    body = text.strip()
-    for opening, speaker in _OPENINGS:
-        if body.startswith(opening):
-            return Speech(speaker, body, runtime)
-    if is_observation(body):
-        return Speech("environment", body, runtime)
-    if _COMMAND.match(body):
-        return Speech("command", body, runtime)
-    if not body and whole.strip():
-        return Speech("context", "", runtime)
-    return Speech("person", body, runtime)
-
-
-def runtime_fields(speeches: Iterable[Speech], system: str = "") -> dict[str, str]:
-    """The fields of the first `Runtime:` line: `session` (its key), `sessionId`, `model`…; empty when there is none. It
-    ends the first user message or, in Responses and Messages, the system prompt.
-    """
-    found = next((speech.runtime for speech in speeches if speech.runtime), None)
-    if found is not None:
-        return found
-    start = f"\n{system}".rfind(f"\n{_RUNTIME}agent=")
-    return _cut_runtime(system[start:].partition("\n")[0])[1] if start >= 0 else {}
-
-
-def command_score(speech: Speech) -> tuple[float, str] | None:
-    """Score and words of a typed `/good [words]` or `/bad [words]`, else `None`."""
-    found = _COMMAND.match(speech.text) if speech.speaker == "command" else None
-    score = {"good": 1.0, "bad": -1.0}.get(found[1]) if found else None
-    return None if found is None or score is None else (score, (found[2] or "").strip())
+    return text
 
 
 def reactions(messages: Sequence[Message]) -> list[Reaction]:
@@ -124,7 +81,7 @@ def reactions(messages: Sequence[Message]) -> list[Reaction]:
     for message in reversed(messages):
         if message["role"] != "user":
             break
-        _, blocks = _cut_context(text_of(message))
+        _, blocks = cut_context(text_of(message))
         if not blocks:
             break
         for block in blocks:
@@ -143,7 +100,7 @@ def emoji_score(emoji: str) -> float | None:
     return -1.0 if plain in _DISLIKED else None
 
 
-def _cut_context(text: str) -> tuple[str, list[str]]:
+def cut_context(text: str) -> tuple[str, list[str]]:
     """The text without OpenClaw's context blocks, and the blocks."""
     kept: list[str] = []
     blocks: list[str] = []
@@ -155,7 +112,7 @@ def _cut_context(text: str) -> tuple[str, list[str]]:
     return ("".join([*kept, text[position:]]), blocks) if blocks else (text, blocks)
 
 
-def _cut_runtime(text: str) -> tuple[str, dict[str, str]]:
+def cut_runtime(text: str) -> tuple[str, dict[str, str]]:
     """The text without a `Runtime:` line at its end, and the fields of that line. It follows the summary of a history
     that was compacted without a line break.
     """
@@ -170,3 +127,9 @@ def _cut_runtime(text: str) -> tuple[str, dict[str, str]]:
         if equals:
             fields.setdefault(name.strip(), value.strip())
     return before, fields
+
+
+def runtime_in(system: str) -> dict[str, str]:
+    """The fields of the last `Runtime:` line of a system prompt; empty when there is none."""
+    start = f"\n{system}".rfind(f"\n{_RUNTIME}agent=")
+    return cut_runtime(system[start:].partition("\n")[0])[1] if start >= 0 else {}

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from proxy.conversation import Placement
 from proxy.metrics import Metrics
-from proxy.openclaw import Reaction, command_score
+from proxy.openclaw import Reaction
+from proxy.speech import command_score
 from proxy.tree import Tree
 from shared.errors import JournalError
 from shared.journal import AsyncJournal, TurnRef

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.chain import Chain
 from proxy.identity import named_session
-from proxy.openclaw import read_user
+from proxy.speech import read_user
 from shared.normalize import normalize_chat
 from tests.fixtures.clients import CALLS, CLAUDE_HEADERS, CLAUDE_TALK, REMINDER, SESSION, USER_ID, says
 

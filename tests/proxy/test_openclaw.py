@@ -7,7 +7,8 @@ import pytest
 from proxy.chain import Chain
 from proxy.classify import Evidence, classify
 from proxy.identity import session_of
-from proxy.openclaw import Reaction, command_score, emoji_score, reactions, read_user, runtime_fields
+from proxy.openclaw import Reaction, emoji_score, reactions
+from proxy.speech import read_user, runtime_fields
 from shared.normalize import normalize_chat, normalize_messages
 from shared.records import Message
 from tests.fixtures.openclaw import CONTEXT_BEGIN, STAMP, floating, runtime, user
@@ -67,21 +68,6 @@ def test_what_the_program_says_in_the_users_role(text: str, speaker: str) -> Non
 def test_system_lines_before_words_are_not_part_of_them() -> None:
     speech = read_user(said("System: [2026-11-20 10:17:41 UTC] door open\n\nwho was it?"))
     assert (speech.speaker, speech.text) == ("person", "who was it?")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("/good", (1.0, "")),
-        ("/good thanks a lot", (1.0, "thanks a lot")),
-        ("/bad too long\nand wrong", (-1.0, "too long\nand wrong")),
-        ("/new", None),
-        ("/goodness", None),
-        ("good", None),
-    ],
-)
-def test_typed_scores(text: str, expected: tuple[float, str] | None) -> None:
-    assert command_score(read_user(said(text))) == expected
 
 
 def test_reactions_are_read_from_the_floating_context_at_the_end_only() -> None:
