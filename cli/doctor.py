@@ -19,7 +19,8 @@ from cli.tables import console, table
 from shared import aliases, registry
 from shared.errors import ConfigError
 from shared.process import alive, claim_port, is_loopback, read_json
-from shared.settings import Settings, load, shown
+from shared.setting_sources import load
+from shared.settings import Settings, shown
 
 PACKAGES = {
     "": ("aiohttp", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),

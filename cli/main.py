@@ -11,7 +11,7 @@ import typer
 from cli.options import Data, Json, Key, Url, service
 from shared import aliases
 from shared.errors import ConfigError, OpenClawRLError
-from shared.settings import load, parse_flags
+from shared.setting_sources import load, parse_flags
 
 app = typer.Typer(
     name="openclaw-rl",

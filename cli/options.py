@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.client import Service
-from shared.settings import load
+from shared.setting_sources import load
 
 Data = Annotated[str, typer.Option("--data", help="Data folder of the service; default: as serve takes it")]
 Url = Annotated[str, typer.Option("--url", help="URL of the service; default: the one that runs on the data folder")]

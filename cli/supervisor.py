@@ -21,7 +21,8 @@ from shared import registry
 from shared.errors import ConfigError, JournalError
 from shared.journal import Journal
 from shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
-from shared.settings import FILE_VARIABLE, Settings, to_environment
+from shared.setting_sources import FILE_VARIABLE
+from shared.settings import Settings, to_environment
 
 ROLES = ("engine", "proxy", "learner")
 HEARTBEAT_SECONDS = 2.0

@@ -27,7 +27,8 @@ from shared.journal import AsyncJournal
 from shared.process import die_with_parent
 from shared.registry import create_engine, create_trainer
 from shared.rendering import Prompter
-from shared.settings import Settings, load
+from shared.setting_sources import load
+from shared.settings import Settings
 
 log = logging.getLogger("learner")
 

@@ -19,7 +19,8 @@ from shared.journal import AsyncJournal
 from shared.process import die_with_parent
 from shared.registry import create_engine
 from shared.rendering import Prompter
-from shared.settings import Settings, load
+from shared.setting_sources import load
+from shared.settings import Settings
 
 GRACE_SECONDS = 6
 YOUNG_OBJECTS = 10_000

@@ -6,7 +6,8 @@ import pytest
 
 from shared import aliases
 from shared.errors import ConfigError
-from shared.settings import Settings, load, parse_flags
+from shared.setting_sources import load, parse_flags
+from shared.settings import Settings
 
 
 @pytest.fixture(autouse=True)

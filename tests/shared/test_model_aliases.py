@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.model_aliases import ModelAlias, parse_aliases
-from shared.settings import load
+from shared.setting_sources import load
 
 
 def test_names_patterns_and_versions() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ConfigError
-from shared.settings import Settings, load, parse_flags, shown, to_environment
+from shared.setting_sources import load, parse_flags
+from shared.settings import Settings, shown, to_environment
 
 
 @pytest.fixture(autouse=True)

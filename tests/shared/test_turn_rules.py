@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from shared.errors import ConfigError
-from shared.settings import Settings, load, to_environment
+from shared.setting_sources import load
+from shared.settings import Settings, to_environment
 from shared.turn_rules import CONDITIONS, parse_rules
 
 FILE = """
