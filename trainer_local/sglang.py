@@ -21,7 +21,7 @@ What a plain SGLang (0.5.23, `tests/real/test_sglang.py`) does differently from 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -35,15 +35,14 @@ from shared.settings import Settings
 from trainer_local import sglang_wire as wire
 from trainer_local.http_client import HttpClient, Reply
 from trainer_local.sglang_images import attach, check_read
+from trainer_local.sglang_stream import MOST_TRIES, Stream
 from trainer_local.temperature import cooled
 
 _GRACE_SECONDS = 10.0
 _INFO_SECONDS = 10.0
 _LOAD_SECONDS = 600.0
 _PATIENCE_SECONDS = 30.0  # importing torch takes seconds, on a busy machine many
-_DRAIN_SECONDS = 0.2
 _COOLING_TOPS = 128  # tokens whose probabilities at temperature 1 tell those at a lower one closely enough
-_MOST_TRIES = 5  # of a request that reached the engine and was cut off before its first token
 
 
 def connect(settings: Settings) -> SglangEngine:
@@ -109,7 +108,8 @@ class SglangEngine:
             request["sampling_params"]["top_k"] = min(max(sampling.top_k, 0) or self._most_support, self._most_support)
         refusal = self._refusal(prompt_ids, sampling.max_tokens)
         sent = attach(request, prompt_ids, images, self._info) if images else prompt_ids
-        stream = _Stream(self, wire.with_ids(request, sent), time.monotonic() + self._request_timeout, refusal)
+        body, deadline = wire.with_ids(request, sent), time.monotonic() + self._request_timeout
+        stream = Stream(functools.partial(self._open, "/generate", body, deadline), refusal)
         seen = 0
         try:
             while events := await stream.read():
@@ -241,7 +241,31 @@ class SglangEngine:
         """Release connections; requests in flight end."""
         self._http.close()
 
-    async def open(self, path: str, body: bytes, deadline: float) -> Reply:
+    def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> wire.Refusal:
+        return wire.Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
+
+    async def _address(self, request: dict[str, Any], version: int | None, priority: Priority) -> None:
+        """Say which version is wanted and how urgent the request is, as far as the engine understands it."""
+        if await self._is_ours():
+            request["priority"] = int(priority)
+            if version is not None:
+                request["weight_version"] = str(version)
+        elif version is not None and version != (await self.info()).live:
+            raise EngineError(f"the engine at {self.url} serves its live version only, not {version}", status=404)
+
+    async def _is_ours(self) -> bool:
+        """Whether the engine is the embedded one; the first request waits for it if it is not up yet."""
+        give_up = time.monotonic() + self._patience
+        while self._info is None:
+            try:
+                await self.info()
+            except EngineError as error:
+                if error.status is not None or time.monotonic() > give_up:
+                    raise
+                await asyncio.sleep(0.2)
+        return self._ours
+
+    async def _open(self, path: str, body: bytes, deadline: float) -> Reply:
         """Send a POST, again and again while the engine cannot be reached; returns once the answer's status is
         there.
         """
@@ -267,30 +291,6 @@ class SglangEngine:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, 1.0)
 
-    def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> wire.Refusal:
-        return wire.Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
-
-    async def _address(self, request: dict[str, Any], version: int | None, priority: Priority) -> None:
-        """Say which version is wanted and how urgent the request is, as far as the engine understands it."""
-        if await self._is_ours():
-            request["priority"] = int(priority)
-            if version is not None:
-                request["weight_version"] = str(version)
-        elif version is not None and version != (await self.info()).live:
-            raise EngineError(f"the engine at {self.url} serves its live version only, not {version}", status=404)
-
-    async def _is_ours(self) -> bool:
-        """Whether the engine is the embedded one; the first request waits for it if it is not up yet."""
-        give_up = time.monotonic() + self._patience
-        while self._info is None:
-            try:
-                await self.info()
-            except EngineError as error:
-                if error.status is not None or time.monotonic() > give_up:
-                    raise
-                await asyncio.sleep(0.2)
-        return self._ours
-
     async def _command(self, path: str, body: bytes) -> None:
         status, raw = await self._post(path, body, _INFO_SECONDS)
         if status != 200:
@@ -300,14 +300,14 @@ class SglangEngine:
         """Status and body of an answer; sent again if it breaks off, which is harmless for the routes that come
         here."""
         deadline = time.monotonic() + seconds
-        for attempt in range(1, _MOST_TRIES + 1):
-            reply = await self.open(path, body, deadline)
+        for attempt in range(1, MOST_TRIES + 1):
+            reply = await self._open(path, body, deadline)
             try:
                 return reply.status, await reply.body()
             except TimeoutError as error:
                 raise EngineError(f"the engine at {self.url} did not answer {path} in time") from error
             except OSError as error:
-                if attempt == _MOST_TRIES:
+                if attempt == MOST_TRIES:
                     raise EngineError(f"the engine at {self.url} breaks off its answers to {path}: {error}") from error
             finally:
                 reply.close()
@@ -329,72 +329,3 @@ class SglangEngine:
         if status != 200 or facts is None:
             raise EngineError(f"the engine at {self.url} answered {path} with status {status}", status=status)
         return dict(facts)
-
-
-class _Stream:
-    """The events of one streamed answer, in groups as they are read. Closing it early closes the connection: that
-    aborts the work."""
-
-    __slots__ = ("_begun", "_body", "_deadline", "_engine", "_refusal", "_reply", "_rest")
-
-    def __init__(self, engine: SglangEngine, body: bytes, deadline: float, refusal: wire.Refusal) -> None:
-        self._engine = engine
-        self._body = body
-        self._deadline = deadline
-        self._refusal = refusal
-        self._reply: Reply | None = None
-        self._rest = b""
-        self._begun = False
-
-    async def read(self) -> list[bytes]:
-        """The next events; empty at the end. Raises `EngineError` when the engine refuses, breaks off or takes too
-        long."""
-        tries = 0
-        while True:
-            try:
-                reply = self._reply or await self._open()
-                chunk = await reply.read()
-            except TimeoutError as error:
-                raise EngineError(f"the engine at {self._engine.url} did not finish the answer in time") from error
-            except OSError as error:
-                tries += 1
-                if self._begun or tries == _MOST_TRIES:
-                    raise EngineError(
-                        f"the engine at {self._engine.url} broke off in the middle of an answer"
-                    ) from error
-                self.close()
-                self._reply, self._rest = None, b""
-                continue
-            if not chunk:
-                return []
-            if self._rest:
-                chunk = self._rest + chunk
-            blocks = chunk.split(b"\n\n")
-            self._rest = blocks.pop()
-            events = [block[5:] for block in blocks if block.startswith(b"data:") and not block.endswith(b"[DONE]")]
-            if events:
-                self._begun = True
-                return events
-
-    async def drain(self) -> None:
-        """Read what follows the last event, so that the connection can be used again; it need not come."""
-        reply = self._reply
-        assert reply is not None
-        if reply.complete:
-            return
-        reply.expire(_DRAIN_SECONDS)
-        with contextlib.suppress(OSError):
-            while await reply.read():
-                pass
-
-    async def _open(self) -> Reply:
-        """Send the request."""
-        reply = self._reply = await self._engine.open("/generate", self._body, self._deadline)
-        if reply.status != 200:
-            self._refusal.checked(reply.status, await reply.body())
-        return reply
-
-    def close(self) -> None:
-        """Close the connection, unless the answer was read to its end: then it is kept for the next one."""
-        if self._reply is not None:
-            self._reply.close()
