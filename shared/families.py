@@ -1,8 +1,9 @@
 """Model families that can be served: how their prompts are rendered and how their answers are parsed.
 
 A family is found by the `model_type` of the model folder's `config.json`; a new one is an entry here, and a parser
-where its answers follow a grammar that `shared.answer` does not know yet. A model of no family is rendered by its own
-chat template, and its grammar is read off the template and the vocabulary. `docs/models.md` has the table for people.
+where its answers follow a grammar that `shared.answer_parser` does not know yet. A model of no family is rendered by
+its own chat template, and its grammar is read off the template and the vocabulary. `docs/models.md` has the table for
+people.
 """
 
 from __future__ import annotations

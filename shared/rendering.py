@@ -20,7 +20,8 @@ from typing import Any
 
 import msgspec
 
-from shared.answer import Answer, AnswerParser
+from shared.answer import Answer
+from shared.answer_parser import AnswerParser
 from shared.chat_template import load_template, plain_template, special_tokens
 from shared.engine import PromptImage
 from shared.errors import BadRequest

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.answer import Answer, AnswerParser
+from shared.answer import Answer
+from shared.answer_parser import AnswerParser
 from shared.canonical import canonical_json
 from shared.errors import BadRequest, ConfigError
 from shared.normalize import ChatInput

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.answer import Answer, AnswerParser, Delta
+from shared.answer import Answer, Delta
+from shared.answer_parser import AnswerParser
 from shared.canonical import message_key
 from shared.normalize import normalize_messages
 from shared.rendering import Prompt, Prompter
