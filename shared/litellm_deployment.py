@@ -19,6 +19,7 @@ import httpx
 
 from shared.errors import ConfigError
 
+PROVIDER = "policy"
 LIVE = "live"
 """`policy/live` is the policy that is served, whatever its name. (`policy/policy` works too, but not in Responses:
 LiteLLM takes a model that is called like its provider for a provider without a model.)"""

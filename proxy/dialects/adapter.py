@@ -38,7 +38,7 @@ from proxy.sse import PING
 from proxy.stream import PING_SECONDS, EventStream
 from shared import litellm_policy
 from shared.errors import BadRequest, ConfigError, NotFound, RequestError
-from shared.litellm_policy import CALL, Call
+from shared.litellm_call import CALL, Call
 from shared.process import die_with_parent
 
 log = logging.getLogger(__name__)

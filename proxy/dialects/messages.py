@@ -11,7 +11,7 @@ from proxy.dialects.dialect import MODEL, Ask, copied, listed, refuse
 from proxy.dialects.errors import anthropic_event
 from proxy.dialects.identity import PROMPT_HEADER, TURN_HEADER, turn_digits
 from shared.errors import RequestError
-from shared.litellm_policy import Call
+from shared.litellm_call import Call
 
 _BLOCKS = {
     "user": ("text", "image", "tool_result"),

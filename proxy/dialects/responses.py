@@ -11,7 +11,7 @@ from proxy.dialects.dialect import MODEL, Ask, copied, listed, plain, refuse
 from proxy.dialects.errors import responses_event
 from proxy.dialects.identity import TURN_HEADER, turn_digits
 from shared.errors import BadRequest, RequestError
-from shared.litellm_policy import Call
+from shared.litellm_call import Call
 
 _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
