@@ -31,10 +31,12 @@ class Captured:
 @pytest.fixture(scope="session")
 def captured(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
     """A running proxy over a logged engine; use words of your own, so that conversations do not meet."""
-    with run_logged_engine(engine_server.url, engine_server.policy) as (url, engine):
-        logged = Engine(url, engine_server.port, engine_server.policy, engine_server.process, engine_server.log)
-        with run_proxy(logged, tmp_path_factory.mktemp("clients"), dialect_concurrency=4, queue_seconds=0.5) as proxy:
-            yield Captured(proxy, engine)
+    folder = tmp_path_factory.mktemp("clients")
+    with (
+        run_logged_engine(engine_server) as (logged, engine),
+        run_proxy(logged, folder, dialect_concurrency=4, queue_seconds=0.5) as proxy,
+    ):
+        yield Captured(proxy, engine)
 
 
 @pytest.fixture(scope="session")

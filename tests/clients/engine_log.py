@@ -11,7 +11,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from aiohttp import web
 from shared.process import claim_port
 from shared.records import Turn
 from shared.rendering import Prompter
+from tests.processes import Engine
 
 ENDLESS = "endless"
 BROKEN = "broken"
@@ -160,9 +161,9 @@ class LoggedEngine:
 
 
 @contextmanager
-def run_logged_engine(real: str, policy: Path) -> Iterator[tuple[str, LoggedEngine]]:
-    """Its URL and itself, served by a thread until the block ends."""
-    engine = LoggedEngine(real, policy)
+def run_logged_engine(real: Engine) -> Iterator[tuple[Engine, LoggedEngine]]:
+    """The real one as it is reached with a log, and the log: served by a thread until the block ends."""
+    engine = LoggedEngine(real.url, real.policy)
     port = claim_port("127.0.0.1", 0, setting="engine_port")
     loop = asyncio.new_event_loop()
     started = threading.Event()
@@ -187,7 +188,7 @@ def run_logged_engine(real: str, policy: Path) -> Iterator[tuple[str, LoggedEngi
     thread.start()
     assert started.wait(DEADLINE)
     try:
-        yield f"http://127.0.0.1:{port}", engine
+        yield replace(real, url=f"http://127.0.0.1:{port}"), engine
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

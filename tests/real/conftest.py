@@ -14,8 +14,7 @@ from tests.real.conversations import Captured
 @pytest.fixture(scope="session")
 def captured(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
     """A running proxy over a logged engine; use words of your own, so that conversations do not meet."""
-    with run_logged_engine(engine_server.url, engine_server.policy) as (url, engine):
-        logged = Engine(url, engine_server.port, engine_server.policy, engine_server.process, engine_server.log)
+    with run_logged_engine(engine_server) as (logged, engine):
         folder = tmp_path_factory.mktemp("programs")
         with run_proxy(logged, folder, max_output_tokens=400, model_aliases="claude-*=policy") as proxy:
             yield Captured(proxy, engine)

@@ -27,9 +27,8 @@ CONDENSED = "<analysis>All is told.</analysis>\n<summary>Beans are planted in Ma
 @pytest.fixture(scope="module")
 def holding(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
     """A service whose engine says that it can hold answers to a schema."""
-    with run_logged_engine(engine_server.url, engine_server.policy) as (url, engine):
+    with run_logged_engine(engine_server) as (logged, engine):
         engine.constrains = True
-        logged = Engine(url, engine_server.port, engine_server.policy, engine_server.process, engine_server.log)
         with run_proxy(logged, tmp_path_factory.mktemp("holding"), model_aliases="*=policy") as proxy:
             yield Captured(proxy, engine)
 

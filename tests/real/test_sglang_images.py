@@ -50,15 +50,14 @@ def sglang(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[E
 
 
 @pytest.fixture(scope="module")
-def log(sglang: Engine) -> Iterator[tuple[str, LoggedEngine]]:
-    with run_logged_engine(sglang.url, sglang.policy) as logged:
+def log(sglang: Engine) -> Iterator[tuple[Engine, LoggedEngine]]:
+    with run_logged_engine(sglang) as logged:
         yield logged
 
 
 @pytest.fixture(scope="module")
-def proxy(sglang: Engine, log: tuple[str, LoggedEngine], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    logged = Engine(log[0], sglang.port, sglang.policy, sglang.process, sglang.log)
-    with run_proxy(logged, tmp_path_factory.mktemp("proxy")) as running:
+def proxy(log: tuple[Engine, LoggedEngine], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with run_proxy(log[0], tmp_path_factory.mktemp("proxy")) as running:
         yield running
 
 
@@ -116,7 +115,7 @@ def answered(proxy: Proxy, messages: list[Message], **body: Any) -> Turn:
     raise AssertionError("the placeholder again and again")
 
 
-def logged(log: tuple[str, LoggedEngine], turn: Turn) -> bool:
+def logged(log: tuple[Engine, LoggedEngine], turn: Turn) -> bool:
     """Whether the turn holds what SGLang answered."""
     entry = log[1].log[turn.turn_id.removeprefix("turn_")]
     return list(turn.response_ids) == entry.ids and close_to(turn.logprobs, entry.logprobs, 1e-6)
@@ -135,7 +134,7 @@ async def rescored(sglang: Engine, turn: Turn) -> list[float]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_conversation_with_images_is_recorded_as_it_was_computed(
-    proxy: Proxy, log: tuple[str, LoggedEngine], sglang: Engine, reference: Reference, stream: bool
+    proxy: Proxy, log: tuple[Engine, LoggedEngine], sglang: Engine, reference: Reference, stream: bool
 ) -> None:
     asked = [{"role": "system", "content": "Be kind."}, shown(f"What is it? {stream}", RED)]
     one = answered(proxy, asked, stream=stream)
@@ -184,7 +183,7 @@ def unusual() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", unusual())
 async def test_an_unusual_image_is_counted_as_sglang_does(
-    proxy: Proxy, log: tuple[str, LoggedEngine], sglang: Engine, name: str
+    proxy: Proxy, log: tuple[Engine, LoggedEngine], sglang: Engine, name: str
 ) -> None:
     turn = answered(proxy, [shown("What is it?", unusual()[name])])
     assert not turn.untrainable and logged(log, turn)
@@ -209,7 +208,7 @@ def test_a_file_that_breaks_off_is_the_client_s_error(proxy: Proxy) -> None:
     assert reply.status_code == 400 and "decode image" in reply.json()["error"]["message"]
 
 
-def test_images_come_in_every_dialect(proxy: Proxy, log: tuple[str, LoggedEngine], reference: Reference) -> None:
+def test_images_come_in_every_dialect(proxy: Proxy, log: tuple[Engine, LoggedEngine], reference: Reference) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": data_url(RED).partition(",")[2]}
     block: dict[str, Any] = {"type": "image", "source": source}
     use = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}

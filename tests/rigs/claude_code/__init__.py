@@ -14,7 +14,6 @@ import pty
 import re
 import signal
 import struct
-import subprocess
 import termios
 import threading
 import time
@@ -25,6 +24,7 @@ from typing import Any
 
 from tests.processes import Proxy
 from tests.rigs.environments import clean_environment, environment
+from tests.rigs.programs import output_of
 
 SECONDS = 120.0
 NO_CALLS_BESIDE = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
@@ -62,18 +62,8 @@ class ClaudeCode:
 
     def ask(self, words: str, *options: str) -> Any:
         """What it reports of one task, done without asking anybody."""
-        command = [self.program, "-p", words, "--output-format", "json", *options]
-        done = subprocess.run(
-            [*command, "--allowedTools", "Read Bash Agent"],
-            cwd=self.work,
-            env=self.variables | NO_CALLS_BESIDE,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-        report = json.loads(done.stdout)
+        command = [self.program, "-p", words, "--output-format", "json", *options, "--allowedTools", "Read Bash Agent"]
+        report = json.loads(output_of(command, self.work, self.variables | NO_CALLS_BESIDE, SECONDS))
         assert not report["is_error"], report
         return report
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from shared.process import claim_port
-from tests.processes import ROOT, Proxy, end, wait_until_ready
+from tests.processes import ROOT, Proxy
 from tests.rigs.environments import clean_environment, environment
+from tests.rigs.programs import running
 
 MASTER_KEY = "sk-litellm-test"
 START_SECONDS = 180.0  # importing it takes one core half a minute, on a busy machine several times that
@@ -52,18 +52,8 @@ def run_litellm_proxy(
     path = folder / "config.yaml"
     path.write_text(json.dumps(configuration))  # JSON is YAML
     variables = clean_environment(folder, PYTHONPATH=str(ROOT), LITELLM_LOCAL_MODEL_COST_MAP="True", NO_DOCS="True")
-    log = folder / "litellm.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [str(program), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)],
-            cwd=folder,
-            env=variables,
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_until_ready(f"{url}/health/liveliness", process, log, START_SECONDS)
+    url = f"http://127.0.0.1:{port}"
+    command = [str(program), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
+    ready = f"{url}/health/liveliness"
+    with running(command, folder, variables, folder / "litellm.log", ready=ready, seconds=START_SECONDS):
         yield url
-    finally:
-        end(process)

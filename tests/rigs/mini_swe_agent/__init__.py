@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from tests.processes import Proxy
 from tests.rigs.environments import clean_environment, environment
+from tests.rigs.programs import output_of
 
 SECONDS = 200.0
 
@@ -34,8 +34,5 @@ def run_mini(service: Proxy, folder: Path, task: str, *, model: str, settings: s
         MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT="1",
         LITELLM_LOCAL_MODEL_COST_MAP="True",
     )
-    done = subprocess.run(
-        command, cwd=work, env=variables, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    output_of(command, work, variables, SECONDS)
     return json.loads(trajectory.read_text())

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from shared.process import claim_port, ending_with
-from tests.processes import Proxy, wait_until_ready
+from shared.process import claim_port
+from tests.processes import Proxy
 from tests.rigs.environments import clean_environment, environment
+from tests.rigs.programs import output_of, running
 
 TOKEN = "gateway-token"
 AGENTS = {"main": "openai-completions", "responses": "openai-responses", "messages": "anthropic-messages"}
@@ -47,16 +46,8 @@ class OpenClaw:
 
     def call(self, method: str, **parameters: Any) -> Any:
         """A method of its gateway, by its command line."""
-        done = subprocess.run(
-            [*self._command, "gateway", "call", method, "--params", json.dumps(parameters), "--json"],
-            env=self._variables,
-            cwd=self.workspace,
-            capture_output=True,
-            text=True,
-            timeout=TURN_SECONDS,
-        )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
-        return json.loads(done.stdout)
+        command = [*self._command, "gateway", "call", method, "--params", json.dumps(parameters), "--json"]
+        return json.loads(output_of(command, self.workspace, self._variables, TURN_SECONDS))
 
 
 @contextmanager
@@ -77,25 +68,10 @@ def run_openclaw(service: Proxy, folder: Path) -> Iterator[OpenClaw]:
         OPENCLAW_CONFIG_PATH=str(state / "openclaw.json"),
         PATH=os.pathsep.join([*(str(node.parent) for node in nodes[:1]), os.environ.get("PATH", "")]),
     )
-    log = folder / "openclaw.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "gateway", "run"],
-            cwd=workspace,
-            env=variables,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=ending_with(os.getpid()),
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_until_ready(f"{url}/healthz", process, log, START_SECONDS)
+    url = f"http://127.0.0.1:{port}"
+    server, log = [*command, "gateway", "run"], folder / "openclaw.log"
+    with running(server, workspace, variables, log, ready=f"{url}/healthz", seconds=START_SECONDS):
         yield OpenClaw(url, workspace, command, variables)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _configuration(service: Proxy, port: int, workspace: Path) -> dict[str, Any]:

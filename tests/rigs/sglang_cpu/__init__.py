@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from shared.process import claim_port, ending_with
-from tests.processes import ROOT, Engine, wait_until_ready
+from shared.process import claim_port
+from tests.processes import ROOT, Engine
+from tests.rigs.programs import running
 
 VERSION = "0.5.23"
 ENVIRONMENT = ROOT / ".cache" / "rigs" / "sglang"
@@ -43,23 +42,6 @@ def run_sglang(policy: Path, folder: Path, *arguments: str) -> Iterator[Engine]:
         # 0: that engine wants kernels for AMX, the plain PyTorch path runs on any processor.
         **{"SGLANG_USE_CPU_ENGINE": "0", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
     }
-    log = folder / "sglang.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=ending_with(os.getpid()),
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_until_ready(f"{url}/health", process, log, START_SECONDS)
+    url, log = f"http://127.0.0.1:{port}", folder / "sglang.log"
+    with running(command, folder, environment, log, ready=f"{url}/health", seconds=START_SECONDS) as process:
         yield Engine(url, port, policy, process, log)
-    finally:
-        # Its session holds the scheduler and the detokenizer too.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.processes import Proxy
 from tests.rigs.environments import clean_environment, environment
+from tests.rigs.programs import output_of
 
 SECONDS = 300.0
 _TASK = """schema_version = "1.4"
@@ -58,11 +58,9 @@ def run_terminus(service: Proxy, folder: Path, instruction: str, **options: Any)
         HARBOR_TELEMETRY="off",
         DO_NOT_TRACK="1",
     )
-    done = subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
-    )
+    said = output_of(command, folder, variables, SECONDS)
     results = list((folder / "jobs").glob("*/*/result.json"))
-    assert done.returncode == 0 and len(results) == 1, (done.stdout + done.stderr)[-4000:]
+    assert len(results) == 1, said[-4000:]
     result = json.loads(results[0].read_text())
     assert result.get("exception_info") is None, json.dumps(result["exception_info"])[-3000:]
     return folder / "host" / "app"
