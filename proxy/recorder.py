@@ -17,14 +17,20 @@ from shared.errors import JournalError
 from shared.journal import AsyncJournal, Opening
 from shared.records import Turn
 
+_REMEMBERED = 10_000
+"""Sessions that were deleted, of which requests may still be answered."""
+
 
 class Entry:
-    """What is written when a request comes, while its answer is sampled already. `opening` is its episode."""
+    """What is written when a request comes, while its answer is sampled already. `opening` is its episode, `after` the
+    number of deletions that came before it.
+    """
 
-    __slots__ = ("_task", "opening")
+    __slots__ = ("_task", "after", "opening")
 
-    def __init__(self, opening: Opening, task: asyncio.Task[None] | None) -> None:
+    def __init__(self, opening: Opening, task: asyncio.Task[None] | None, after: int = 0) -> None:
         self.opening = opening
+        self.after = after
         self._task = task
         if task is not None:
             task.add_done_callback(_seen)
@@ -51,6 +57,8 @@ class Recorder:
         self._conversations = conversations
         self._reactions = Reactions(journal, conversations.tree, metrics)
         self._metrics = metrics
+        self._deletions = 0
+        self._deleted: dict[str, int] = {}
         self.policy = policy
         self.trouble = ""
 
@@ -59,8 +67,19 @@ class Recorder:
         opening = self._journal.opening(placement.session_id, self.policy, placement.source, kind=placement.kind)
         settles = placement.kind == "main" and placement.parent is not None
         if opening.number is not None and not settles and not reactions:
-            return Entry(opening, None)
-        return Entry(opening, asyncio.create_task(self._enter(opening, placement, reactions), name="enter"))
+            return Entry(opening, None, self._deletions)
+        task = asyncio.create_task(self._enter(opening, placement, reactions), name="enter")
+        return Entry(opening, task, self._deletions)
+
+    def forget(self, session_id: str) -> None:
+        """Record nothing more of the requests of a session that are being answered: it is about to be deleted, and they
+        hold its history.
+        """
+        self._deletions += 1
+        self._deleted.pop(session_id, None)
+        self._deleted[session_id] = self._deletions
+        if len(self._deleted) > _REMEMBERED:
+            del self._deleted[next(iter(self._deleted))]
 
     async def _enter(self, opening: Opening, placement: Placement, reactions: Sequence[Reaction]) -> None:
         try:
@@ -71,8 +90,12 @@ class Recorder:
 
     async def record(self, turn: Turn, entry: Entry, written: Written | None = None) -> None:
         """Commit a turn, into the episode of its request's entry; when this returns both survive any crash. `written`
-        says how its prompt came to be. Raises `JournalError`.
+        says how its prompt came to be. A turn whose session was deleted meanwhile is counted and not kept. Raises
+        `JournalError`.
         """
+        if self._deleted.get(turn.session_id, 0) > entry.after:
+            await self.count(turn.kind, turn.kind_reason)
+            return
         started = time.perf_counter()
         opening = entry.opening
         try:

@@ -51,7 +51,7 @@ class Service:
         self.metrics = Metrics()
         self.conversations = Conversations(journal, retry_window=settings.request_timeout)
         self.recorder = Recorder(journal, self.conversations, self.metrics, settings.model_name)
-        self.sessions = SessionKeeper(journal, self.conversations, settings.session_idle_seconds)
+        self.sessions = SessionKeeper(journal, self.conversations, self.recorder, settings.session_idle_seconds)
         self.watch = EngineWatch(engine, settings.context_length)
         self.dialects = Dialects(settings.dialect_concurrency, settings.queue_seconds, settings.queue_length)
         self.others = OtherModels(settings, self.dialects.process, self.watch, self.metrics)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from proxy.conversation import Conversations
+from proxy.recorder import Recorder
 from shared.errors import JournalError, NotFound
 from shared.journal import AsyncJournal, TurnRef
 from shared.records import now
@@ -18,9 +19,12 @@ class SessionKeeper:
     episode: heartbeats and other side calls do not keep it open.
     """
 
-    def __init__(self, journal: AsyncJournal, conversations: Conversations, idle_seconds: float) -> None:
+    def __init__(
+        self, journal: AsyncJournal, conversations: Conversations, recorder: Recorder, idle_seconds: float
+    ) -> None:
         self._journal = journal
         self._conversations = conversations
+        self._recorder = recorder
         self._idle_seconds = idle_seconds
 
     async def end(self, session_id: str, reason: str) -> int | None:
@@ -52,9 +56,12 @@ class SessionKeeper:
         return turn
 
     async def forget(self, session_id: str) -> list[int]:
-        """Delete a session everywhere; the versions that had learned from it. Raises `NotFound`."""
+        """Delete a session everywhere, with what is being answered in it; the versions that had learned from it. Raises
+        `NotFound`.
+        """
         if await self._journal.session(session_id) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
+        self._recorder.forget(session_id)
         versions = await self._journal.forget(session_id)
         self._conversations.forget(session_id)
         return versions

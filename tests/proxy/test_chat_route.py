@@ -126,6 +126,29 @@ async def test_a_client_that_hangs_up_ends_the_engines_work(service: Proxy, engi
     pytest.fail("the engine still decodes for a client that left")
 
 
+async def test_a_session_that_is_deleted_while_it_is_answered_does_not_come_back(service: Proxy) -> None:
+    named = {"x-session-id": "deleted-meanwhile"}
+    body = {"model": "policy", "messages": HELLO, "stream": True, "max_tokens": 60, **LONG}
+    turns = []
+    async with service.async_client() as client:
+        for end in ("[DONE]", "hang up"):
+            async with client.stream("POST", "/v1/chat/completions", json=body, headers=named) as response:
+                turns.append(response.headers["x-openclaw-rl-turn"])
+                lines = response.aiter_lines()
+                await anext(lines)
+                while (await client.delete("/rl/sessions/deleted-meanwhile")).status_code == 404:
+                    await asyncio.sleep(0.005)  # its episode is written a moment after the request came
+                if end == "[DONE]":
+                    assert [line async for line in lines if line][-1] == "data: [DONE]"
+        while "openclaw_rl_active_answers 0.0" not in (await client.get("/metrics")).text:
+            await asyncio.sleep(0.02)
+        assert (await client.get("/rl/sessions/deleted-meanwhile")).status_code == 404
+        assert [(await client.get(f"/rl/turns/{turn}")).status_code for turn in turns] == [404, 404]
+        after = await client.post("/v1/chat/completions", json=body | {"stream": False}, headers=named)
+    kept = service.journal().turn(after.headers["x-openclaw-rl-turn"])
+    assert kept is not None and kept.session_id == "deleted-meanwhile", "what is asked after that is kept again"
+
+
 async def test_many_clients_stream_at_once(service: Proxy) -> None:
     async with service.async_client() as client:
 
