@@ -176,7 +176,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = f"{request.method} {request.url.path}"
     if error.status_code == 404:
-        return error_response(NotFound(f"There is no route {path}.", code="unknown_url"))
+        return dialect_response(request.url.path, NotFound(f"There is no route {path}.", code="unknown_url"))
     told = RequestError(f"{path}: {error.detail}", status=error.status_code)
     return dialect_response(request.url.path, told, dict(error.headers or {}))
 

@@ -33,6 +33,19 @@ def may_exceed(size: int, limit: int) -> bool:
     return bool(limit) and size > _CHARACTERS_PER_TOKEN * limit
 
 
+def refuse_if_too_many(messages: Any, limit: int) -> None:
+    """Raise `BadRequest` where there are more messages than the context has tokens (0: nobody knows): each takes some,
+    and reading, placing and rendering so many takes seconds.
+    """
+    if limit and isinstance(messages, list) and len(messages) > limit:
+        raise BadRequest(
+            f"This model's maximum context length is {limit} tokens. However, you sent {len(messages)} messages, "
+            "each of which takes several. Please reduce the number of the messages.",
+            code="context_length_exceeded",
+            param="messages",
+        )
+
+
 def refuse_if_too_long(chat: ChatInput, prompter: Prompter, limit: int) -> None:
     """Count until it is certain that the prompt does not fit `limit` tokens, and raise `BadRequest` then. Takes time in
     proportion to the limit, not to the prompt; call it in a thread.

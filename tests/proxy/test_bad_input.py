@@ -159,6 +159,8 @@ def test_routes_and_methods_that_do_not_exist(service: Proxy) -> None:
     with service.client() as client:
         assert refused(client.get("/v1/nothing"), 404)["code"] == "unknown_url"
         refused(client.get("/v1/chat/completions"), 405)
+        batches = client.post("/v1/messages/batches").json()  # in Anthropic's words
+        assert (batches["type"], batches["error"]["type"]) == ("error", "not_found_error")
 
 
 def test_a_body_of_forty_megabytes_is_refused_and_its_sender_told(service: Proxy) -> None:
@@ -213,8 +215,9 @@ WORDS = "the river of stones ran past 12 houses and 7 questions\n"
         [{"role": "user", "content": " " * 12_000_000}],
         [{"role": "user", "content": "😀" * 700_000}],
         [{"role": ("user", "assistant")[index % 2], "content": WORDS * 100} for index in range(2200)],
+        [{"role": ("user", "assistant")[index % 2], "content": "x"} for index in range(400_000)],
     ],
-    ids=["words", "lines", "spaces", "emoji", "many messages"],
+    ids=["words", "lines", "spaces", "emoji", "many messages", "very many messages"],
 )
 def test_a_prompt_that_is_far_too_long_is_refused_at_once_and_delays_nobody(
     service: Proxy, messages: list[dict[str, Any]]
