@@ -22,7 +22,7 @@ from proxy.engine_watch import EngineWatch
 from proxy.incoming import Incoming
 from proxy.metrics import Metrics
 from proxy.parameters import Parameters
-from proxy.response_format import FIELD
+from proxy.response_format import ANY_OBJECT, FIELD
 from shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError, OpenClawRLError, RequestError
 from shared.images import sent_part
 from shared.normalize import ANY_TOOL
@@ -249,11 +249,13 @@ def wire_request(incoming: Incoming) -> dict[str, Any]:
         body["stop"] = list(parameters.sampling.stop)
     if parameters.most_tokens is not None:
         body["max_tokens"] = parameters.most_tokens
-    if parameters.sampling.json_schema:
+    if parameters.sampling.json_schema == ANY_OBJECT:
+        body[FIELD] = {"type": "json_object"}
+    elif parameters.sampling.json_schema:
         schema = msgspec.json.decode(parameters.sampling.json_schema)
-        body["response_format"] = {
+        body[FIELD] = {
             "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": schema, "strict": True},
+            "json_schema": {"name": "answer", "schema": schema, "strict": parameters.strict},
         }
     if chat.tools:
         body["tools"] = chat.tools

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from proxy.model_names import ModelNames
-from proxy.response_format import read_schema
+from proxy.response_format import is_strict, read_schema
 from shared.errors import BadRequest
 from shared.normalize import clean_text
 from shared.records import Sampling
@@ -25,7 +25,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """How one request wants to be answered. `version` is `None` for the live one; `model` is the name to answer with.
 
     `logprobs` is `None`, or how many alternatives per token to report (0 for none). `most_tokens` is the client's own
-    limit, if it set one. `choices` is how many answers it wants.
+    limit, if it set one. `choices` is how many answers it wants. `strict`: it wants its schema kept to strictly.
     """
 
     model: str
@@ -36,6 +36,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None
     most_tokens: int | None
     choices: int = 1
+    strict: bool = False
 
 
 def read_parameters(body: Mapping[str, Any], *, names: ModelNames, max_output_tokens: int) -> Parameters:
@@ -69,6 +70,7 @@ def read_parameters(body: Mapping[str, Any], *, names: ModelNames, max_output_to
         logprobs=_logprobs(body),
         most_tokens=most,
         choices=_choices(body),
+        strict=is_strict(body),
     )
 
 

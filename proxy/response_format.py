@@ -34,6 +34,13 @@ def read_schema(body: Mapping[str, Any]) -> str:
     return msgspec.json.encode(schema).decode()
 
 
+def is_strict(body: Mapping[str, Any]) -> bool:
+    """Whether the client set `strict`: OpenAI then takes no schema that leaves anything open, else any."""
+    form = body.get(FIELD)
+    holder = form.get("json_schema") if isinstance(form, dict) else None
+    return isinstance(holder, dict) and holder.get("strict") is True
+
+
 def check_schema(chat: ChatInput, thinking: bool | None, *, constrains: bool) -> None:
     """Raise `BadRequest` unless an answer to this request can be held to a schema.
 

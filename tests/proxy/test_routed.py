@@ -20,7 +20,7 @@ import pytest
 from proxy.dialects.process import AdapterProcess
 from proxy.incoming import Incoming
 from proxy.model_names import ModelNames
-from proxy.other_model import OtherModel, OtherModelFailed, OtherRole, check_installed
+from proxy.other_model import OtherModel, OtherModelFailed, OtherRole, check_installed, wire_request
 from proxy.parameters import read_parameters
 from shared.engine import EngineInfo, Tokens
 from shared.errors import ConfigError, EngineError, Overloaded
@@ -373,3 +373,22 @@ async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool) -> None:
             pass
     assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s (other_model_seconds)")
     assert model.figures().failed == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "sent"),
+    [
+        ({"type": "json_object"}, {"type": "json_object"}),
+        *(
+            (
+                {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "array"}} | strict},
+                {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "array"}} | sent},
+            )
+            for strict, sent in (({}, {"strict": False}), ({"strict": True}, {"strict": True}))
+        ),
+    ],
+)
+def test_a_schema_is_passed_on_no_stricter_than_it_was_asked_for(form: Any, sent: Any) -> None:
+    asked = Asked()
+    asked.parameters = read_parameters({"response_format": form}, names=ModelNames("policy"), max_output_tokens=4)
+    assert wire_request(cast("Incoming", asked))["response_format"] == sent
