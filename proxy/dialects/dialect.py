@@ -73,6 +73,14 @@ def copied(body: Mapping[str, Any], *names: str, **renamed: str) -> dict[str, An
     return fields | {ours: body[theirs] for theirs, ours in renamed.items() if body.get(theirs) is not None}
 
 
+def streams(body: Mapping[str, Any]) -> bool:
+    """Whether the answer is to be streamed. Raises `BadRequest`."""
+    stream = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise refuse("stream must be true or false.", "stream")
+    return stream is True
+
+
 def listed(value: Any, where: str) -> list[dict[str, Any]]:
     """A list of objects. Raises `BadRequest`."""
     if not isinstance(value, list):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.dialect import MODEL, Ask, copied, listed, refuse
+from proxy.dialects.dialect import MODEL, Ask, copied, listed, refuse, streams
 from proxy.dialects.errors import anthropic_event
 from proxy.dialects.identity import PROMPT_HEADER, TURN_HEADER, turn_digits
 from shared.errors import RequestError
@@ -26,7 +26,7 @@ class Messages:
     """The dialect."""
 
     name = "messages"
-    parameters: Mapping[str, str] = {"stop": "stop_sequences"}
+    parameters: Mapping[str, str] = {"stop": "stop_sequences", "response_format": "output_config.format"}
 
     def read(self, body: Mapping[str, Any]) -> Ask:
         """See `Dialect.read`."""
@@ -65,7 +65,7 @@ class Messages:
             elif choice["type"] in ("any", "tool"):
                 raise refuse(f"tool_choice is {choice['type']!r}, but the request has no tools.", "tool_choice")
         extra |= _thinking(body.get("thinking")) | _format(body)
-        return Ask(arguments=arguments, extra=extra, stream=body.get("stream") is True)
+        return Ask(arguments=arguments, extra=extra, stream=streams(body))
 
     async def ask(self, library: Any, ask: Ask) -> Any:
         """See `Dialect.ask`."""
@@ -154,6 +154,8 @@ def _messages(value: Any) -> list[dict[str, Any]]:
         if role not in ("user", "assistant", "system"):
             raise refuse(f"{where}.role must be 'user' or 'assistant'.", f"{where}.role")
         _check_content(message.get("content"), f"{where}.content", role)
+        if role == "user" and not message["content"]:  # LiteLLM would leave it out without a word
+            raise refuse(f"{where}.content is empty.", f"{where}.content")
     if messages[-1]["role"] == "assistant":
         raise refuse(
             "The conversation must end with a user message: answers cannot be begun for the model.", "messages"

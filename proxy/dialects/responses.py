@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.dialect import MODEL, Ask, copied, listed, plain, refuse
+from proxy.dialects.dialect import MODEL, Ask, copied, listed, plain, refuse, streams
 from proxy.dialects.errors import responses_event
 from proxy.dialects.identity import TURN_HEADER, turn_digits
 from shared.errors import BadRequest, RequestError
@@ -27,7 +27,11 @@ class Responses:
     """The dialect."""
 
     name = "responses"
-    parameters: Mapping[str, str] = {"max_tokens": "max_output_tokens", "messages": "input"}
+    parameters: Mapping[str, str] = {
+        "max_tokens": "max_output_tokens",
+        "messages": "input",
+        "response_format": "text.format",
+    }
 
     def read(self, body: Mapping[str, Any]) -> Ask:
         """See `Dialect.read`."""
@@ -40,7 +44,9 @@ class Responses:
         if not isinstance(body.get("instructions"), str | None):
             raise refuse("instructions must be a string.", "instructions")
         _check_tools(body.get("tools"))
-        arguments["tool_choice"] = _tool_choice(body.get("tool_choice"))
+        arguments["tool_choice"] = choice = _tool_choice(body.get("tool_choice"))
+        if choice not in (None, "auto", "none") and not body.get("tools"):
+            raise refuse("tool_choice wants a call, but the request has no tools.", "tool_choice")
         extra = copied(
             body,
             "model",
@@ -49,14 +55,13 @@ class Responses:
             "parallel_tool_calls",
             "metadata",
             "user",
-            "conversation",
             "prompt_cache_key",
             max_output_tokens="max_tokens",
         )
         if not body.get("tools"):
             extra.pop("parallel_tool_calls", None)
         extra |= _reasoning(body.get("reasoning")) | _format(body.get("text"))
-        return Ask(arguments=arguments, extra=extra, stream=body.get("stream") is True)
+        return Ask(arguments=arguments, extra=extra, stream=streams(body))
 
     async def ask(self, library: Any, ask: Ask) -> Any:
         """See `Dialect.ask`."""
@@ -267,6 +272,7 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     for field, said in (
         ("background", "answers are given while the client waits"),
         ("prompt", "no prompts are stored here: send instructions and input"),
+        ("conversation", "none are stored here: send the whole input, or previous_response_id"),
         ("top_logprobs", "ask /v1/chat/completions for logprobs"),
         ("context_management", "the context is the client's to manage"),
     ):

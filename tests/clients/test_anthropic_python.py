@@ -153,6 +153,11 @@ def test_errors_are_the_clients_own(anthropic_client: anthropic.Anthropic, captu
         ask(anthropic_client, False, [{"role": "user", "content": [{"type": "document", "source": source}]}])
     with pytest.raises(anthropic.BadRequestError, match="end with a user message"):
         ask(anthropic_client, False, [*hello, {"role": "assistant", "content": "I"}])
+    for nothing in ("", []):
+        with pytest.raises(anthropic.BadRequestError, match=r"messages\[2\].content is empty"):
+            ask(anthropic_client, False, [*hello, {"role": "assistant", "content": "I"}, user(nothing)])  # type: ignore[arg-type]
+    with pytest.raises(anthropic.BadRequestError, match="stream must be true or false"):
+        ask(anthropic_client, False, hello, extra_body={"stream": "yes"})
     wrong = anthropic.Anthropic(base_url=captured.proxy.url, api_key="wrong", max_retries=0)
     with pytest.raises(anthropic.AuthenticationError) as refused:
         ask(wrong, False, hello)

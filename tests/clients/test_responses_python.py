@@ -172,6 +172,13 @@ def test_errors_are_the_clients_own(openai_client: openai.OpenAI, captured: Capt
         openai_client.responses.create(model="policy", input=[output])
     with pytest.raises(openai.BadRequestError, match="run on the server"):
         openai_client.responses.create(model="policy", input="Hello.", tools=[{"type": "web_search"}])
+    for more, param in (({"conversation": "conv_1"}, "conversation"), ({"tool_choice": "required"}, "tool_choice")):
+        with pytest.raises(openai.BadRequestError) as unread:
+            openai_client.responses.create(model="policy", input="Hello.", **more)  # type: ignore[call-overload]
+        assert unread.value.param == param
+    with pytest.raises(openai.BadRequestError, match="hold answers to a schema") as schema:
+        openai_client.responses.create(model="policy", input="Hello.", text={"format": {"type": "json_object"}})
+    assert schema.value.param == "text.format"
     with pytest.raises(openai.BadRequestError, match="max_tokens is 0") as least:
         openai_client.responses.create(model="policy", input="Hello.", max_output_tokens=0)
     assert least.value.param == "max_output_tokens"
