@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
-import aiohttp
 import msgspec
 
 from proxy.classify import Verdict
@@ -101,7 +100,7 @@ class OtherModel:
             raise self._failure(f"no answer within {self._seconds:g} s (other_model_seconds)") from error
         except StopAsyncIteration:
             raise self._failure("its answer ended too early") from None
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             raise self._failure(f"the adapter process broke off: {error!r}") from error
         except OtherModelFailed:
             raise
@@ -123,8 +122,8 @@ class OtherModel:
             "timeout": self._seconds,
             "body": body,
         }
-        session = await self._process.session()
-        async with session.post("http://adapter" + OTHER_PATH, data=msgspec.json.encode(request)) as response:
+        connections = await self._process.connections()
+        async with connections.post(OTHER_PATH, msgspec.json.encode(request)) as response:
             rest = b""
             async for data in response.content.iter_any():
                 *lines, rest = (rest + data).split(b"\n")

@@ -107,7 +107,7 @@ class Service:
     async def _warm(self) -> None:
         """Begin the adapter process before anybody needs it: a fallback that takes seconds to load is none."""
         try:
-            await self.dialects.process.session()
+            await self.dialects.process.connections()
         except RequestError as error:
             log.warning("side_model and fallback_model cannot be asked yet: %s", error.message)
 

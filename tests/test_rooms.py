@@ -6,6 +6,7 @@ import json
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "peft", "litellm")
 
 
-def loaded_by(*modules: str) -> set[str]:
+def loaded_by(*modules: str, heavy: Sequence[str] = HEAVY) -> set[str]:
     """The heavy modules in memory after importing `modules` in a fresh interpreter."""
     program = (
-        f"import sys, json; import {', '.join(modules)}; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+        f"import sys, json; import {', '.join(modules)}; print(json.dumps([m for m in {heavy} if m in sys.modules]))"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
@@ -39,6 +40,10 @@ def test_the_proxy_loads_nothing_heavy() -> None:
     modules = modules_of("proxy")
     assert "proxy.main" in modules
     assert loaded_by(*modules) == set()
+
+
+def test_a_proxy_whose_clients_all_speak_chat_loads_no_client_of_the_adapter() -> None:
+    assert loaded_by("proxy.main", heavy=(*HEAVY, "aiohttp")) == set()
 
 
 def test_the_learner_loads_no_trainer_before_it_needs_one() -> None:

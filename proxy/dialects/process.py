@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import importlib.util
 import logging
 import os
@@ -16,12 +17,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from proxy.dialects.identity import READY
 from shared.errors import Overloaded, RequestError
 from shared.process import PARENT_VARIABLE
+
+if TYPE_CHECKING:
+    from proxy.dialects.connections import Connections
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +46,9 @@ class AdapterProcess:
         self.restarts = 0
         self._folder: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: Connections | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._starting: asyncio.Task[aiohttp.ClientSession] | None = None
+        self._starting: asyncio.Task[Connections] | None = None
         self._pause = 0.0
         self._not_before = 0.0
         self._failure = ""
@@ -56,13 +59,13 @@ class AdapterProcess:
         """The process id while it runs."""
         return self._process.pid if self._process is not None else None
 
-    async def session(self) -> aiohttp.ClientSession:
-        """A session whose connections lead to the process, once it takes requests; starts it if need be.
+    async def connections(self) -> Connections:
+        """Connections to the process, once it takes requests; starts it if need be.
 
         Raises `RequestError`: 501 where LiteLLM is not installed, 503 while it cannot be started.
         """
-        if self._session is not None:
-            return self._session
+        if self._connections is not None:
+            return self._connections
         if self._starting is None or self._starting.done():
             if time.monotonic() < self._not_before:
                 raise self._unavailable()
@@ -77,9 +80,9 @@ class AdapterProcess:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, RequestError):
                     await task
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -92,7 +95,7 @@ class AdapterProcess:
         if self._folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def _start(self) -> aiohttp.ClientSession:
+    async def _start(self) -> Connections:
         missing = missing_modules()
         if missing:
             raise RequestError(
@@ -117,6 +120,7 @@ class AdapterProcess:
             env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
         )
         assert process.stdout is not None
+        module = await asyncio.to_thread(importlib.import_module, "proxy.dialects.connections")  # heavy, see there
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await process.stdout.readline()
@@ -130,20 +134,16 @@ class AdapterProcess:
             self._failed("it could not be started; the log says why")
             raise self._unavailable()
         log.info("the adapter process (pid %d) was ready after %.1f s", process.pid, time.monotonic() - began)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(str(path), limit=0),
-            timeout=aiohttp.ClientTimeout(total=None),
-            auto_decompress=False,
-        )
+        self._connections = module.Connections(str(path))
         self._watching = asyncio.create_task(self._watch(process, began), name="adapter")
-        return self._session
+        return self._connections
 
     async def _watch(self, process: asyncio.subprocess.Process, began: float) -> None:
         """Once the process has ended by itself, begin it anew, so that the next client need not wait for that."""
         code = await process.wait()
-        session, self._session, self._process = self._session, None, None
-        if session is not None:
-            await session.close()
+        connections, self._connections, self._process = self._connections, None, None
+        if connections is not None:
+            await connections.close()
         if self._stopped:
             return
         log.warning("the adapter process ended with code %d; it is started again", code)
@@ -152,9 +152,9 @@ class AdapterProcess:
             self._pause = 0.0
         self._failed(f"it ended with code {code}")
         await asyncio.sleep(self._pause)
-        if not self._stopped and self._session is None:
+        if not self._stopped and self._connections is None:
             with contextlib.suppress(RequestError):
-                await self.session()
+                await self.connections()
 
     def _failed(self, reason: str) -> None:
         self._failure = reason

@@ -14,7 +14,6 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import aiohttp
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -103,8 +102,8 @@ class DialectRoute:
         status, begun = 499, False
         try:
             async with self._dialects.limit.place():
-                session = await self._dialects.process.session()
-                async with session.post("http://adapter" + self._path, data=data, headers=headers) as response:
+                connections = await self._dialects.process.connections()
+                async with connections.post(self._path, data, headers) as response:
                     raw = [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in _HOP]
                     await send({"type": "http.response.start", "status": response.status, "headers": raw})
                     status, begun = response.status, True
@@ -114,7 +113,7 @@ class DialectRoute:
         except RequestError as error:
             status = error.status
             await self._tell(error, send)
-        except (aiohttp.ClientError, ConnectionError) as error:
+        except ConnectionError as error:
             if begun:  # the connection closes without its end, which clients see as what it is
                 log.warning("an answer of %s broke off: %r", self._path, error)
                 raise

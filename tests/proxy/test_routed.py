@@ -349,7 +349,7 @@ class StuckAdapter(AdapterProcess):
 
     refuses = False
 
-    async def session(self) -> Any:
+    async def connections(self) -> Any:
         """Nothing."""
         if self.refuses:
             raise Overloaded("not up")
