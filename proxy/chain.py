@@ -67,13 +67,19 @@ class NextWords(msgspec.Struct, frozen=True):
 
 
 class Chain:
-    """The steps of a request's canonical messages, and the questions that placing it asks."""
+    """The steps of a request's canonical messages, and the questions that placing it asks. `before`: the chain of the
+    messages that come before these, which is left as it is.
+    """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], before: Chain | None = None) -> None:
         self._key = ROOT
         self._base = ROOT  # the digest before the current run
         self._run: _Run | None = None
-        self.steps = [self._push(message) for message in messages]
+        self.steps: list[Step] = []
+        if before is not None:
+            self._key, self._base, self.steps = before._key, before._base, before.steps.copy()
+            self._run = before._run.copy() if before._run is not None else None
+        self.steps += [self._push(message) for message in messages]
 
     @property
     def speeches(self) -> list[Speech]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from proxy.chain import Chain, NextWords
+from proxy.chains import Chains
 from proxy.identity import fresh_session, session_of
 from proxy.parents import Parents
 from proxy.sampled import SampledTurns
@@ -46,6 +47,7 @@ class Conversations:
         self._journal = journal
         self._retry_window = retry_window
         self.tree = Tree(capacity)
+        self.chains = Chains()
         self.sampled = SampledTurns()
         self._parents = Parents(journal, self.tree)
 
@@ -84,6 +86,7 @@ class Conversations:
         """Remove everything of a session from memory."""
         self.tree.forget(session_id)
         self.sampled.forget(session_id)
+        self.chains.clear()  # which session a history belongs to is not told there
 
     def recorded(self, turn: Turn, written: Written | None = None) -> None:
         """A turn was committed, its prompt as `written` says: later requests may continue it."""

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _NEVER = frozenset(("never", "no", "off", "false", "0"))
 _LARGE_BODY = 1 << 18  # bytes; images of this size take a millisecond to read
-_MANY = 1000  # messages; so many take some twenty milliseconds to chain
 _NO_PROMPT = Prompt(None, [], forced=[])
 
 
@@ -91,8 +90,7 @@ class Reader:
         parameters = read_parameters(body, names=self._names, max_output_tokens=self._settings.max_output_tokens)
         prompt_length.refuse_if_too_many(body.get("messages"), self._limit)
         chat = await self._normalized(body, len(data))
-        many = len(chat.messages) > _MANY
-        chain = await asyncio.to_thread(Chain, chat.messages) if many else Chain(chat.messages)
+        chain = await self._conversations.chains.of(chat.messages)
         evidence = Evidence.of(
             headers,
             chat.messages,

@@ -56,7 +56,7 @@ class Talk:
         """A request that is placed and waits for its answer."""
         arrived = now()
         history = normalize_messages(list(messages))
-        chain = Chain(history)
+        chain = await self.conversations.chains.of(history)
         placement = await self.conversations.place(headers or {}, body or {}, chain, kind)
         entry = self.recorder.enter(placement, reactions(history))
         await entry.done()
