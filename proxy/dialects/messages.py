@@ -154,13 +154,19 @@ def _messages(value: Any) -> list[dict[str, Any]]:
         if role not in ("user", "assistant", "system"):
             raise refuse(f"{where}.role must be 'user' or 'assistant'.", f"{where}.role")
         _check_content(message.get("content"), f"{where}.content", role)
-        if role == "user" and not message["content"]:  # LiteLLM would leave it out without a word
+        if role == "user" and _is_empty(message["content"]):  # LiteLLM would leave it out without a word
             raise refuse(f"{where}.content is empty.", f"{where}.content")
     if messages[-1]["role"] == "assistant":
         raise refuse(
             "The conversation must end with a user message: answers cannot be begun for the model.", "messages"
         )
     return messages
+
+
+def _is_empty(content: str | list[dict[str, Any]]) -> bool:
+    if isinstance(content, str):
+        return not content
+    return all(block["type"] == "text" and not block["text"] for block in content)
 
 
 def _told(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], set[str]]:

@@ -153,7 +153,7 @@ def test_errors_are_the_clients_own(anthropic_client: anthropic.Anthropic, captu
         ask(anthropic_client, False, [{"role": "user", "content": [{"type": "document", "source": source}]}])
     with pytest.raises(anthropic.BadRequestError, match="end with a user message"):
         ask(anthropic_client, False, [*hello, {"role": "assistant", "content": "I"}])
-    for nothing in ("", []):
+    for nothing in ("", [], [{"type": "text", "text": ""}]):
         with pytest.raises(anthropic.BadRequestError, match=r"messages\[2\].content is empty"):
             ask(anthropic_client, False, [*hello, {"role": "assistant", "content": "I"}, user(nothing)])  # type: ignore[arg-type]
     with pytest.raises(anthropic.BadRequestError, match="stream must be true or false"):
