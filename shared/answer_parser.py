@@ -197,7 +197,7 @@ class AnswerParser:
         elif kind == _CALL_CLOSE and state == _CALL:
             self._close_call(self._vocab.text_of[token] or "", closed=True)
         else:
-            self._irregular = self._irregular or kind == _CALL_OPEN
+            self._irregular = self._irregular or kind == _CALL_OPEN or state == _CALL
             self._take_text(self._vocab.text_of[token] or "")
 
     def _take_text(self, text: str) -> None:

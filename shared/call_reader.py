@@ -92,8 +92,10 @@ class CallReader:
         return "".join(self._arguments)
 
     def broken(self) -> bool:
-        """Whether the call was recognised, but what was passed on as its arguments is no JSON."""
-        return self.name is not None and (not self.complete or _decode(self.arguments()) is _NOTHING)
+        """Whether the call was recognised, but is no JSON, or what was passed on as its arguments is none."""
+        if self.name is None:
+            return False
+        return not self.complete or any(_decode(text) is _NOTHING for text in (self.arguments(), self.source()))
 
     def _scan(self, text: str) -> str:
         """The part of `text` that belongs to the arguments; sets `complete` at their last brace."""

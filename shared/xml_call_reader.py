@@ -46,6 +46,7 @@ class XmlCallReader:
         """Reads on. Returns the arguments that became certain ("" for none); `name` may have become known meanwhile."""
         self._parts.append(text)
         if self.complete:
+            self._suspect = self._suspect or not text.isspace()
             return ""
         self._pending += text
         if self.name is None:
@@ -53,6 +54,7 @@ class XmlCallReader:
             if start is None:
                 return ""
             self.name = start[1].strip()
+            self._suspect = bool(self._pending[: start.start()].strip())
             self._pending = self._pending[start.end() :]
         elif ">" not in text or not _closes(self._pending[-len(text) - len(_PARAMETER_END) :]):
             return ""
@@ -64,6 +66,7 @@ class XmlCallReader:
         self._pending = self._pending[end:]
         if self._pending.lstrip().startswith(_END):
             self.complete = True
+            self._suspect = self._suspect or bool(self._pending.lstrip().removeprefix(_END).strip())
             written.append("}" if self._arguments or written else "{}")
         self._arguments += written
         return "".join(written)

@@ -189,6 +189,10 @@ _PIECES = [
 @pytest.mark.parametrize("thinking", [False, True])
 @settings(max_examples=150, deadline=None)
 @example("<tool_call><think></think>")
+@example(f"<tool_call><parameter=path>{_PIECES[-2]}</tool_call>")
+@example(f"<tool_call>{_PIECES[-1]}Ninety.</tool_call>")
+@example(f"<tool_call>{_PIECES[-1]}<think></tool_call>")
+@example("<tool_call><function=read></function><parameter=path>a</parameter></tool_call>")
 @given(st.lists(st.sampled_from(_PIECES), max_size=10).map("".join))
 def test_two_readers_agree_on_any_answer(name: str, thinking: bool, text: str) -> None:
     asked = chat(user(), tools=[READ, WRITE])
