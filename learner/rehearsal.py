@@ -20,6 +20,7 @@ import msgspec
 
 from shared.engine import Engine, Priority
 from shared.errors import BadRequest, ConfigError, ContextLengthExceeded
+from shared.journal.storage import common_prefix
 from shared.normalize import ChatInput
 from shared.records import Sample, Sampling, Turn, VersionSpan, new_id
 from shared.rendering import Prompter
@@ -65,7 +66,7 @@ def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
     recorded = array("I", turn.prompt_ids)
     if recorded[: len(plain)] == plain:
         return hinted + recorded[len(plain) :]
-    common = _common(plain, hinted)
+    common = common_prefix(plain, hinted)
     tail = plain[common:]
     if tail and recorded[-len(tail) :] == tail:
         return recorded[: -len(tail)] + hinted[common:]
@@ -94,7 +95,7 @@ def choose(turns: Sequence[Turn], count: int, budget: int, random: Random) -> li
             if len(chosen) == count:
                 break
             ids = array("I", turn.prompt_ids)
-            known = max((_common(ids, array("I", other.prompt_ids)) for other in chosen), default=0)
+            known = max((common_prefix(ids, array("I", other.prompt_ids)) for other in chosen), default=0)
             if spent + len(ids) - known <= budget:
                 spent += len(ids) - known
                 chosen.append(turn)
@@ -194,15 +195,3 @@ class Rollouts:
             logprobs=logprobs,
             versions=versions,
         )
-
-
-def _common(first: array[int], second: array[int]) -> int:
-    """How many leading tokens are the same."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -1,9 +1,11 @@
-"""Reading a request body with limits: how large it may be, and how slowly it may come."""
+"""Reading a request body with limits: how large it may be, and how slowly it may come; and what its client may do
+after it, which is to leave."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from starlette.types import Receive, Scope
@@ -81,3 +83,21 @@ async def discard(receive: Receive, most: int) -> None:
 
 def _too_large(limit: int) -> RequestError:
     return TooLarge(f"The request body is larger than {limit} bytes (max_body_bytes); send less, or raise the limit.")
+
+
+async def answer_unless_gone(receive: Receive, answer: Coroutine[Any, Any, None]) -> None:
+    """Send an answer, once the body is read, until it is complete or its client leaves, which cancels it."""
+    work = asyncio.create_task(answer, name="dialect")
+    gone = asyncio.create_task(_disconnect(receive), name="dialect client")
+    try:
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        work.cancel()
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

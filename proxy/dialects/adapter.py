@@ -25,7 +25,7 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.body import Disconnected, read_body, read_headers
+from proxy.body import Disconnected, answer_unless_gone, read_body, read_headers
 from proxy.dialects.dialect import Ask, Dialect, Writer
 from proxy.dialects.errors import dialect_response
 from proxy.dialects.identity import CHAT_HEADER, READY
@@ -68,15 +68,7 @@ class Adapter:
             data = await read_body(receive, headers, sys.maxsize)  # the proxy has kept to its limit
         except Disconnected:
             return
-        work = asyncio.create_task(self._answer(scope["path"], headers, data, send), name="dialect")
-        gone = asyncio.create_task(_disconnect(receive), name="dialect client")
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            work.cancel()
-            gone.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
+        await answer_unless_gone(receive, self._answer(scope["path"], headers, data, send))
 
     async def _answer(self, path: str, headers: dict[str, str], data: bytes, send: Send) -> None:
         if path == OTHER_PATH:
@@ -233,11 +225,6 @@ async def _with_history(body: dict[str, Any], url: str, headers: Mapping[str, st
     if response.status_code != 200:
         raise NotFound(f"The previous response cannot be read: {response.text[:300]}", status=response.status_code)
     return continued(body, response.json()["turn"])
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _load() -> Any:

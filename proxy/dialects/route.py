@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.body import Disconnected, discard, read_body, read_headers
+from proxy.body import Disconnected, answer_unless_gone, discard, read_body, read_headers
 from proxy.dialects.errors import dialect_response
 from proxy.dialects.identity import CHAT_HEADER, MARK_HEADER
 from proxy.dialects.process import AdapterProcess
@@ -88,15 +88,7 @@ class DialectRoute:
         headers = {name: value for name, value in headers.items() if name not in _NOT_PASSED_ON}
         headers[CHAT_HEADER] = _own_url(scope)
         headers[MARK_HEADER] = self._dialects.mark(ROUTES[self._path])
-        work = asyncio.create_task(self._relay(headers, data, send), name="dialect")
-        gone = asyncio.create_task(_disconnect(receive), name="dialect client")
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            work.cancel()
-            gone.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
+        await answer_unless_gone(receive, self._relay(headers, data, send))
 
     async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send) -> None:
         status, begun = 499, False
@@ -136,8 +128,3 @@ def _own_url(scope: Scope) -> str:
     """Where this very request came in: an address of ours that can be reached from here."""
     host, port = scope["server"]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

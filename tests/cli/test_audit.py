@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.status import audit_line
 from shared.journal import Journal
-from shared.records import Audit, Sample, new_id
+from shared.records import Audit
 from tests.processes import Proxy
+from tests.shared.journal_records import sample_of
 
 
 @pytest.fixture(autouse=True)
@@ -55,20 +56,7 @@ def test_why_tells_that_a_score_on_a_filtered_answer_does_not_teach(service: Pro
     journal: Journal = service.journal()
     turn = journal.turn(turn_id)
     assert turn is not None
-    journal.add_sample(
-        Sample(
-            sample_id=new_id("sample"),
-            turn_id=turn_id,
-            policy=turn.policy,
-            origin="turn",
-            prompt_ids=turn.prompt_ids,
-            response_ids=turn.response_ids,
-            logprobs=turn.logprobs,
-            versions=turn.versions,
-            reward=-1.0,
-            hint="no bold",
-        )
-    )
+    journal.add_sample(sample_of(turn))
     story = run(service, "why", turn_id)
     assert "It was sampled with top_p 0.9" in story and "a hint on it teaches, its score does not." in story
     assert "a hint on it" not in run(service, "why", answered(service))

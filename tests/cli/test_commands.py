@@ -15,8 +15,9 @@ from cli import main as command_line
 from cli.main import app
 from shared.journal import Journal
 from shared.process import write_json
-from shared.records import Judgement, Quarantine, Sample, Turn, Vote, new_id
+from shared.records import Judgement, Quarantine, Vote
 from tests.processes import Proxy
+from tests.shared.journal_records import sample_of
 
 
 @pytest.fixture(autouse=True)
@@ -127,20 +128,6 @@ def test_why_tells_the_story_in_words(service: Proxy, talk: Talk) -> None:
     assert (
         json.loads(run(service, "why", f"chatcmpl-{second.removeprefix('turn_')}", "--json"))["turn"]["turn_id"]
         == second
-    )
-
-
-def sample_of(turn: Turn) -> Sample:
-    return Sample(
-        sample_id=new_id("sample"),
-        turn_id=turn.turn_id,
-        policy=turn.policy,
-        origin="turn",
-        prompt_ids=turn.prompt_ids,
-        response_ids=turn.response_ids,
-        logprobs=turn.logprobs,
-        versions=turn.versions,
-        hint="no bold",
     )
 
 

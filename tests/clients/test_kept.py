@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from shared.journal import Journal
-from shared.records import Judgement, Sample, Turn, Vote
+from shared.records import Judgement, Turn, Vote
 from tests.clients.conftest import Captured
 from tests.processes import Proxy
+from tests.shared.journal_records import sample_of
 
 SECRET = "xylophone-4711"
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -99,17 +100,4 @@ def judge(journal: Journal, turn: Turn) -> None:
     journal.add_judgement(
         Judgement(turn_id=turn.turn_id, score=-1.0, hint=vote.hint, votes=(vote,), judge="scripted", reason=SECRET)
     )
-    journal.add_sample(
-        Sample(
-            sample_id="sample_kept",
-            turn_id=turn.turn_id,
-            policy=turn.policy,
-            origin="turn",
-            prompt_ids=turn.prompt_ids,
-            response_ids=turn.response_ids,
-            logprobs=turn.logprobs,
-            versions=turn.versions,
-            reward=-1.0,
-            hint=vote.hint,
-        )
-    )
+    journal.add_sample(sample_of(turn, hint=vote.hint))
