@@ -132,7 +132,7 @@ def _is_subagent(evidence: Evidence) -> bool:
 
 
 def _is_slug(evidence: Evidence) -> bool:
-    return not evidence.has_tools and any("filename slug" in text for text in evidence.instructions)
+    return not evidence.has_tools and any("word filename slug" in text for text in evidence.instructions)
 
 
 def _is_claude_subagent(evidence: Evidence) -> bool:

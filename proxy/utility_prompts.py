@@ -15,6 +15,11 @@ _TALK = (
     r"(?:conversation|chat|session|thread|discussion|message|dialogue|"
     r"user'?s? (?:request|query|question|prompt|input))"
 )
+_THIS_TALK = (  # people want titles for "my thread" and "a session"; programs for the conversation at hand
+    r"(?:\b(?:the|this|following|above|previous|current|whole|entire)\s(?:[\w'’-]+\s){0,2}"
+    rf"{_TALK}|\bour\s{_TALK}|\buser'?s?\s(?:first\s)?(?:request|query|question|prompt|input|message)|"
+    r"\b(?:conversation|chat|session|thread)['’]?s?[\s-](?:title|name|history|log|transcript)\b)"
+)
 _BREVITY = (
     r"(?:concise|short|brief|succinct|or (?:less|fewer)|max(?:imum)?\b|under \d+|no more than|at most|"
     r"\b(?:\d+|one|two|three|four|five|six|ten)\b[\w\s,-]{0,12}words?)"
@@ -30,7 +35,8 @@ _TITLE = _pattern(
     r"\b(?:give|find)\b[^\n]{0,20}\b(?:conversation|chat)\b[^\n]{0,20}\ba name\b",
     r"\ba name (?:for|of) (?:this|the) (?:conversation|chat)\b",
 )
-_NEAR_TITLE = (_pattern(_TALK), _pattern(_BREVITY))
+_NEAR_TITLE = (_pattern(_THIS_TALK), _pattern(_BREVITY))
+_NEAR_TITLE_IN_SYSTEM = (_pattern(_TALK), _pattern(_BREVITY))
 _TITLER = _pattern(
     r"\A\W*you (?:are|act as|will act as) an? [\w\s-]{0,40}"
     r"(?:title|headline|slug|tag)s?[\w\s-]{0,20}(?:generator|assistant|writer|bot|maker)",
@@ -81,7 +87,7 @@ _HANDOFF = _pattern(
 )
 _TASK = _pattern(
     rf"\A\W*(?:task:?\s+)?{_MAKE}\b[^\n]{{0,60}}"
-    rf"\b(?:tags?|follow-?up questions?|search quer(?:y|ies)|autocomplet\w+|emoji)\b[^\n]{{0,160}}{_TALK}",
+    rf"\b(?:tags?|follow-?up questions?|search quer(?:y|ies)|autocomplet\w+|emoji)\b[^\n]{{0,160}}{_THIS_TALK}",
     r"\A\W*(?:task:?\s+)?you are an? autocompletion system\b",
     r"\byour task is to (?:choose and return the correct tool|reflect the speaker'?s likely facial expression)",
 )
@@ -89,7 +95,7 @@ _TASK_HEAD = _pattern(r"\A#{1,6} task:")
 _HISTORY = _pattern(r"<chat_history>", r"^#{1,6} chat history:")
 _CHECKS = ("agent wants to run", "any file paths that this command reads or modifies", "<policy_spec>")
 _HELPER = _pattern(
-    r"\A\W*web ?page content:",
+    r"\A\W*web ?page content:[ \t]*\n",
     r"\A\W*you are an assistant for performing an? web search tool use\b",
     r"\A\W*perform a web search for the query\b",
 )
@@ -112,7 +118,8 @@ def asks_title(system: str, instructions: Iterable[str]) -> bool:
             continue
         found = _TITLE.search(text)
         near = text[max(0, found.start() - 300) : found.end() + 300] if found else ""
-        if found and all(pattern.search(near) for pattern in _NEAR_TITLE):
+        wanted = _NEAR_TITLE_IN_SYSTEM if system and system.startswith(text) else _NEAR_TITLE
+        if found and all(pattern.search(near) for pattern in wanted):
             return True
     return False
 
