@@ -66,17 +66,20 @@ async def _events(library: Any, request: Mapping[str, Any]) -> AsyncGenerator[di
     if not body["stream"]:
         whole = plain(result)
         choice = whole["choices"][0]
-        for event in _pieces(choice["message"]):
+        finish, pieces = choice.get("finish_reason") or "stop", _pieces(choice["message"])
+        _check_said(finish, bool(pieces))
+        for event in pieces:
             yield event
-        yield {"finish": choice.get("finish_reason") or "stop", "usage": whole.get("usage")}
+        yield {"finish": finish, "usage": whole.get("usage")}
         return
-    finish, usage = "", None
+    finish, usage, said = "", None, False
     try:
         async for chunk in result:
             part = plain(chunk)
             usage = part.get("usage") or usage
             for choice in part.get("choices") or ():
                 for event in _pieces(choice.get("delta") or {}):
+                    said = True
                     yield event
                 finish = choice.get("finish_reason") or finish
     finally:
@@ -85,7 +88,16 @@ async def _events(library: Any, request: Mapping[str, Any]) -> AsyncGenerator[di
             await close()
     if not finish:
         raise EOFError("the stream ended before the answer did")
+    _check_said(finish, said)
     yield {"finish": finish, "usage": usage}
+
+
+def _check_said(finish: str, said: bool) -> None:
+    """Raise `EOFError` for an answer of nothing: LiteLLM makes one of every stream that holds none, a page of a gateway
+    for example.
+    """
+    if finish == "stop" and not said:
+        raise EOFError("its answer was empty")
 
 
 def _pieces(delta: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ TEXT = ("The other ", "model ", "answers.")
 
 class OtherServer:
     """What it was asked (`requests`, with their headers), and how it behaves: `mode` is `text`, `call`, `refuse`,
-    `silent` or `break`.
+    `silent`, `break`, `nothing` (an empty answer) or `page` (something else altogether).
     """
 
     def __init__(self) -> None:
@@ -47,15 +47,17 @@ def run_other_server() -> Iterator[OtherServer]:
                 self.reply(
                     401, {"error": {"message": f"Incorrect API key provided: {KEY}.", "code": "invalid_api_key"}}
                 )
+            elif other.mode == "page":
+                self.reply(200, b"<html>Sign in</html>", "text/html")
             elif body.get("stream"):
                 self.stream()
             else:
                 self.reply(200, whole(other.mode))
 
-        def reply(self, status: int, content: dict[str, Any]) -> None:
-            data = json.dumps(content).encode()
+        def reply(self, status: int, content: dict[str, Any] | bytes, kind: str = "application/json") -> None:
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", kind)
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -100,6 +102,8 @@ def whole(mode: str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": "".join(TEXT)}
     if mode == "call":
         message = {"role": "assistant", "content": None, "tool_calls": [call()]}
+    if mode == "nothing":
+        message["content"] = None
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if mode == "call" else "stop"}
     return {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": USAGE}
 
@@ -116,6 +120,8 @@ def chunks(mode: str) -> list[dict[str, Any]]:
         ]
     if mode == "break":
         deltas = deltas[1:]
+    if mode == "nothing":
+        deltas = deltas[:1]
     made = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     made.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if mode == "call" else "stop"}]})
     made.append({"choices": [], "usage": USAGE})

@@ -196,6 +196,16 @@ def test_where_the_side_model_fails_the_policy_answers_and_the_reason_is_told(
     assert KEY not in log + metrics + json.dumps(report) + turn.error + response.text
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("mode", ["nothing", "page"])
+def test_an_empty_answer_of_the_side_model_is_none(routed: Proxy, other: OtherServer, mode: str, stream: bool) -> None:
+    other.mode = mode
+    response = routed.chat(says(f"Name it, {mode}."), headers=SIDE, stream=stream)
+    assert response.status_code == 200 and CREDIT not in response.headers
+    turn = routed.journal().turn(response.headers["x-openclaw-rl-turn"])
+    assert turn is not None and len(turn.response_ids) and "side_model openai/small failed" in turn.error
+
+
 def test_a_request_that_was_passed_on_is_not_passed_on_again(routed: Proxy, other: OtherServer) -> None:
     response = routed.chat(says("Name it."), headers=SIDE | {"x-openclaw-rl-routed": "true"})
     assert response.status_code == 200 and other.requests == []
