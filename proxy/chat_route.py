@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.body import Disconnected, discard, read_body, read_headers
 from proxy.chat import ChatTurn
 from proxy.choices import TURNS_HEADER, side_by_side, spread, usage_of
+from proxy.dialects.route import CHAT
 from proxy.failures import VISIBLE, TooSlow, error_response, json_response, to_request_error
 from proxy.incoming import Incoming
 from proxy.other_model import OtherModel, is_away
@@ -84,6 +85,7 @@ class Exchange:
         self._headers = headers
         self._send = send
         self._limit = service.limits.of(key)
+        self._dialect = service.dialects.of(headers)
         self._work = work
         self._stream: EventStream | None = None
         self._told: dict[str, str] = {}
@@ -95,7 +97,10 @@ class Exchange:
         """Answer the request, whatever happens; ends only by returning or by cancellation."""
         status = 499  # nginx's word for a client that left
         try:
-            async with self._limit.place():
+            if self._dialect == CHAT:
+                async with self._limit.place():
+                    await self._answer(data)
+            else:  # it holds its key's place where it came in
                 await self._answer(data)
             status = 200
         except OpenClawRLError as error:
@@ -115,7 +120,7 @@ class Exchange:
 
     async def _answer(self, data: bytes) -> None:
         service = self._service
-        incoming = await service.reader.read(self._headers, data, service.dialects.of(self._headers))
+        incoming = await service.reader.read(self._headers, data, self._dialect)
         if incoming.parameters.version is not None:
             await service.versions.require(incoming.parameters.version)
         incoming, order = await self._settled(incoming)

@@ -65,6 +65,7 @@ class DialectRoute:
 
     def __init__(self, service: Service, path: str) -> None:
         self._dialects = service.dialects
+        self._limits = service.limits
         self._path = path
         self._max_body_bytes = service.settings.max_body_bytes
         self._patience = service.settings.slow_client_seconds
@@ -88,12 +89,13 @@ class DialectRoute:
         headers = {name: value for name, value in headers.items() if name not in _NOT_PASSED_ON}
         headers[CHAT_HEADER] = _own_url(scope)
         headers[MARK_HEADER] = self._dialects.mark(ROUTES[self._path])
-        await answer_unless_gone(receive, self._relay(headers, data, send))
+        own = self._limits.of(scope.get("client_key", 0))
+        await answer_unless_gone(receive, self._relay(headers, data, send, own))
 
-    async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send) -> None:
+    async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send, own: Limit) -> None:
         status, begun = 499, False
         try:
-            async with self._dialects.limit.place():
+            async with own.place(), self._dialects.limit.place():
                 connections = await self._dialects.process.connections()
                 async with connections.post(self._path, data, headers) as response:
                     raw = [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in _HOP]

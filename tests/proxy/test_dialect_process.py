@@ -38,7 +38,7 @@ def ask(proxy: Proxy) -> httpx.Response:
 
 
 def test_its_life(start_proxy: Callable[..., Proxy]) -> None:
-    proxy = start_proxy()
+    proxy = start_proxy(key_concurrency=1)
     assert proxy.chat([{"role": "user", "content": "Hello."}]).status_code == 200
     assert adapters(proxy) == [], "chat needs no adapter"
     assert ask(proxy).status_code == 200

@@ -193,6 +193,21 @@ async def test_each_key_has_places_of_its_own(policy_folder: Path, tmp_path: Pat
         assert (await one.get("/v1/models", headers={"authorization": "Bearer three"})).status_code == 401
 
 
+async def test_a_key_has_the_same_places_in_every_dialect(policy_folder: Path, tmp_path: Path) -> None:
+    async with (
+        served(GatedEngine, policy_folder, tmp_path, key_concurrency=1, queue_length=0) as (url, service, engine),
+        asking(url) as one,
+    ):
+        engine.gate = asyncio.Event()
+        asked = asyncio.create_task(one.post(CHAT, json=HELLO))
+        await until(lambda: service.limits.of(0).active == 1)
+        refused = await one.post("/v1/messages", json={"max_tokens": 8, **HELLO})
+        assert refused.status_code == 429 and refused.json()["error"]["type"] == "rate_limit_error"
+        assert service.dialects.limit.active == 0
+        engine.gate.set()
+        assert (await asked).status_code == 200
+
+
 async def test_a_client_that_leaves_the_line_leaves_no_trace(policy_folder: Path, tmp_path: Path) -> None:
     async with (
         served(GatedEngine, policy_folder, tmp_path, key_concurrency=1) as (url, service, engine),
