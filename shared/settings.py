@@ -45,7 +45,11 @@ class Settings(BaseSettings):
     api_key: str = Field(
         "", description="Key clients send as a bearer token; made and kept in the data folder by `serve` if empty"
     )
-    more_api_keys: str = Field("", description="Keys of further clients, comma-separated; limits are for each key")
+    more_api_keys: str = Field(
+        "",
+        description="Keys of further clients, comma-separated. Limits are for each key; what a key may do is not: each "
+        "can read and delete every session, and pause learning",
+    )
     model_name: str = Field(
         "policy", min_length=1, description="Model name that clients ask for; NAME@N asks for version N"
     )
