@@ -88,7 +88,7 @@ def _too_large(limit: int) -> RequestError:
 async def answer_unless_gone(receive: Receive, answer: Coroutine[Any, Any, None]) -> None:
     """Send an answer, once the body is read, until it is complete or its client leaves, which cancels it."""
     work = asyncio.create_task(answer, name="dialect")
-    gone = asyncio.create_task(_disconnect(receive), name="dialect client")
+    gone = asyncio.create_task(disconnected(receive), name="dialect client")
     try:
         await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -98,6 +98,7 @@ async def answer_unless_gone(receive: Receive, answer: Coroutine[Any, Any, None]
             await work
 
 
-async def _disconnect(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client has left, once the body is read."""
     while (await receive())["type"] != "http.disconnect":
         pass

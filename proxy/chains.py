@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.chain import Chain
+from shared.canonical import calls_json
 from shared.normalize import text_of
 from shared.records import Message
 
@@ -39,7 +40,7 @@ class _Beginning(msgspec.Struct, frozen=True):
     def of(self, messages: Sequence[Message]) -> bool:
         """Whether a history begins with it."""
         same = messages[: len(self.messages)]
-        return self.messages == same and self.calls == _calls(same)
+        return self.messages == same and self.calls == calls_json(same)
 
 
 class Chains:
@@ -79,7 +80,7 @@ class Chains:
     def _keep(self, name: str, beginning: _Beginning | None, more: Sequence[Message], chain: Chain) -> None:
         """Keep the `chain` of a beginning and the messages after it, in the place of any other of this name."""
         messages = [*beginning.messages, *more] if beginning else [*more]
-        calls = _calls(messages)
+        calls = calls_json(messages)
         size = 2 * len(name) + 4 * len(calls)
         size += sum(_MESSAGE_BYTES + 2 * len(step.text) for step in chain.steps)
         replaced = self._kept.pop(name, None)
@@ -87,7 +88,3 @@ class Chains:
         self._kept[name] = _Beginning(messages, calls, chain, size)
         while self.size > self._capacity:
             self.size -= self._kept.popitem(last=False)[1].size
-
-
-def _calls(messages: Sequence[Message]) -> bytes:
-    return msgspec.json.encode([message["tool_calls"] for message in messages if "tool_calls" in message])

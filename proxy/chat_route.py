@@ -13,7 +13,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.body import Disconnected, discard, read_body, read_headers
+from proxy.body import Disconnected, discard, disconnected, read_body, read_headers
 from proxy.chat import ChatTurn
 from proxy.choices import TURNS_HEADER, side_by_side, spread, usage_of
 from proxy.dialects.route import CHAT
@@ -60,7 +60,7 @@ class ChatRoute:
         work = asyncio.current_task()
         assert work is not None
         exchange = Exchange(service, headers, send, scope.get("client_key", 0), work)
-        gone = asyncio.create_task(_disconnect(receive, exchange), name="chat client")
+        gone = asyncio.create_task(_leave(receive, exchange), name="chat client")
         service.answering.add(work)
         try:
             await exchange.run(data)
@@ -283,10 +283,10 @@ class Exchange:
             if self._stream is not None:
                 self._stream.tell(_raw(credit))
 
-    def leave(self, cause: str = "the client left") -> None:
+    def leave(self) -> None:
         """End the work for a client that is gone; not once its answer is committed and on its way."""
         if not self._responded:
-            self._end(cause)
+            self._end("the client left")
 
     def _end(self, cause: str) -> None:
         self._cause = cause
@@ -384,9 +384,8 @@ async def _respond(response: Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def _disconnect(receive: Receive, exchange: Exchange) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _leave(receive: Receive, exchange: Exchange) -> None:
+    await disconnected(receive)
     exchange.leave()
 
 

@@ -30,7 +30,7 @@ their own when the requests end."""
 
 SWITCH_SECONDS = 0.0005
 """How long the journal's thread waits for Python's lock while the event loop is busy. It asks for it dozens of times a
-turn, and answers end only when their turn is written: with Python's 5 ms a busy proxy gave a tenth fewer.
+turn, and answers end only when their turn is written: with Python's own 5 ms a busy proxy gives fewer of them.
 """
 
 

@@ -8,7 +8,7 @@ either: most clients drop it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,11 @@ _MAX_DEPTH = 64
 _MAX_EXACT = 2**53  # beyond it JavaScript clients cannot tell two integers apart
 _FIELDS = ("role", "content", "reasoning", "tool_calls", "tool_call_id", "name")
 _CALL_FIELDS = ("id", "name", "arguments")
+
+
+def calls_json(messages: Sequence[Message]) -> bytes:
+    """The tool calls of messages to the letter, for comparing them: to Python `True` is `1`, and order is nothing."""
+    return msgspec.json.encode([message["tool_calls"] for message in messages if "tool_calls" in message])
 
 
 def parse_arguments(text: str) -> dict[str, Any] | str:

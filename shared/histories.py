@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shared.canonical import calls_json
 from shared.records import Message
 from shared.writers import Writer
 
@@ -89,10 +90,10 @@ class Histories:
         if found is None:
             return None
         same = messages[: len(found.messages)]
-        return found if found.messages == same and found.calls == _calls(same) else None
+        return found if found.messages == same and found.calls == calls_json(same) else None
 
     def _keep(self, key: _Key, messages: list[Message], ids: array[int]) -> None:
-        calls = _calls(messages)
+        calls = calls_json(messages)
         size = _MESSAGE_BYTES + 2 * len(key[1]) + 4 * len(calls) + len(ids) * ids.itemsize
         size += sum(_MESSAGE_BYTES + 2 * len(message["content"]) for message in messages)
         with self._lock:
@@ -101,10 +102,6 @@ class Histories:
             self._size += self._kept[key].size - (replaced.size if replaced else 0)
             while self._size > self._capacity:
                 self._size -= self._kept.popitem(last=False)[1].size
-
-
-def _calls(messages: Sequence[Message]) -> bytes:
-    return msgspec.json.encode([message["tool_calls"] for message in messages if "tool_calls" in message])
 
 
 def _place(messages: Sequence[Message]) -> int:

@@ -1,7 +1,7 @@
 """HTTP/1.1 to one server, for answers that come token by token.
 
-A general client spends more on an event of a stream than everything else here does with it (`docs/overhead.md`), so
-this one does what the engine client needs and nothing else: connections that are kept and used again, one request at a
+Every event of a chat's stream passes here (`docs/overhead.md`), so this client does what the engine's needs and nothing
+else: connections that are kept and used again, one request at a
 time on each, a body read as it comes. httptools, the parser beneath uvicorn, reads the protocol.
 """
 
@@ -37,7 +37,7 @@ class HttpClient:
         secure = parts.scheme == "https"
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if secure else 80)
-        self._tls = secure
+        self._tls = ssl.create_default_context() if secure else None  # reads files: once, and not while others wait
         self._path = parts.path.rstrip("/")
         named = parts.netloc.rpartition("@")[2]
         head = f"host: {named}\r\nuser-agent: openclaw-rl\r\naccept: */*\r\ncontent-type: application/json\r\n"
@@ -80,10 +80,9 @@ class HttpClient:
             self._loop = loop
             self._idle.clear()
             self._open.clear()
-        secure = ssl.create_default_context() if self._tls else None
         async with asyncio.timeout(_CONNECT_SECONDS):
             _, connection = await loop.create_connection(
-                lambda: _Connection(self._idle, self._open), self._host, self._port, ssl=secure
+                lambda: _Connection(self._idle, self._open), self._host, self._port, ssl=self._tls
             )
         return connection
 

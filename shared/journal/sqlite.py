@@ -67,7 +67,7 @@ class Database:
         failed = False
         try:
             with self._writing() as connection:
-                # A savepoint around each would be a sixth of a small transaction, and is hardly ever needed.
+                # A savepoint around each would be two more statements for it, and is hardly ever needed.
                 connection.as_one = True
                 try:
                     return [operation() for operation in operations]

@@ -41,10 +41,14 @@ class ScriptedEngine:
         top_logprobs: int = 0,
     ) -> AsyncIterator[Tokens]:
         """The tokens of `says` and the one that ends an answer; without that one if `cut`."""
-        ids = self._prompter.tokenizer.encode(self.says)
+        ids = self.tokens()
         for token in ids if self.cut else [*ids, self._prompter.stop_ids[0]]:
             yield Tokens([token], [-1.0], 0)
         yield Tokens([], [], 0, finish_reason="length" if self.cut else "stop")
+
+    def tokens(self) -> list[int]:
+        """The ids of `says`, as the tokenizer has them."""
+        return self._prompter.tokenizer.encode(self.says)
 
     async def score(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import pytest
 from proxy.sampled import SampledTurns
 from proxy.service import Service
 from shared.bridge import Answered, Written
-from shared.engine import Priority, Tokens
 from shared.journal.storage import token_ids
-from shared.records import Sampling, Turn
+from shared.records import Turn
 from tests.fixtures.openclaw import floating
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import ScriptedEngine, scripted_service
@@ -32,23 +30,12 @@ RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "12 rows"}
 class Letters(ScriptedEngine):
     """Samples every letter as a token of its own, as no tokenizer would."""
 
-    async def generate(
-        self,
-        prompt_ids: Sequence[int] | bytes,
-        sampling: Sampling,
-        *,
-        images: Sequence[Any] = (),
-        version: int | None = None,
-        priority: Priority = Priority.CHAT,
-        request_id: str | None = None,
-        top_logprobs: int = 0,
-    ) -> AsyncIterator[Tokens]:
+    def tokens(self) -> list[int]:
         marks = self._prompter.vocab.added
         parts = self.says.replace("<tool_call>", "\0<tool_call>\0").replace("</tool_call>", "\0</tool_call>\0")
-        ids = [token for part in parts.split("\0") for token in ([marks[part]] if part in marks else self._spell(part))]
-        for token in [*ids, self._prompter.stop_ids[0]]:
-            yield Tokens([token], [-1.0], 0)
-        yield Tokens([], [], 0, finish_reason="stop")
+        return [
+            token for part in parts.split("\0") for token in ([marks[part]] if part in marks else self._spell(part))
+        ]
 
     def _spell(self, text: str) -> list[int]:
         return [token for letter in text for token in self._prompter.tokenizer.encode(letter)]
