@@ -14,31 +14,31 @@ from shared.settings import Settings
 PROVIDER = "clawrl"
 
 
-def served_model(settings: Settings) -> dict[str, Any]:
-    """The engine's own word on what it serves: `context_length` in tokens, `model_path`, `live`.
-
-    Raises `EngineError` when it does not answer.
+def served_model(settings: Settings, url: str) -> dict[str, Any]:
+    """The service's own word on its policy, whichever engine is behind it: `context_length` in tokens,
+    `input_modalities`. Raises `EngineError` when it does not answer.
     """
+    path = f"{url}/v1/models/{settings.model_name}"
     try:
-        answer = httpx.get(f"{settings.engine_url}/model_info", timeout=10.0)
+        answer = httpx.get(path, headers={"authorization": f"Bearer {settings.api_key}"}, timeout=10.0, trust_env=False)
         answer.raise_for_status()
-        info: dict[str, Any] = answer.json()
+        card: dict[str, Any] = answer.json()
     except (httpx.HTTPError, json.JSONDecodeError) as error:
-        raise EngineError(f"the engine at {settings.engine_url} does not say what it serves: {error}") from error
-    return info
+        raise EngineError(f"{path} does not say what is served: {error}") from error
+    return card
 
 
 def provider_entry(settings: Settings, url: str, key: str, model: dict[str, Any]) -> dict[str, Any]:
     """What goes into `openclaw.json` (docs.openclaw.ai, custom providers), with the limits of the served model.
 
-    The proxy passes text only, and lets the policy think only when `thinking` is on and its template can.
+    The policy is let think only when `thinking` is on and its template can.
     """
     context = int(model.get("context_length") or settings.context_length)
     entry = {
         "id": settings.model_name,
         "name": "RL policy",
         "reasoning": settings.thinking and _can_think(settings.tokenizer_path),
-        "input": ["text"],
+        "input": model.get("input_modalities", ["text"]),
         "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
         "contextWindow": context,
         "maxTokens": min(settings.max_output_tokens, context),

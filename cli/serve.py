@@ -78,7 +78,9 @@ def announce(out: Console, supervisor: Supervisor) -> None:
     show(f"URL  {supervisor.url}/v1")
     show(f"key  {settings.api_key}")
     try:
-        entry = connect.provider_entry(settings, supervisor.url, settings.api_key, connect.served_model(settings))
+        entry = connect.provider_entry(
+            settings, supervisor.url, settings.api_key, connect.served_model(settings, supervisor.url)
+        )
     except EngineError as error:
         show(f"The provider entry for openclaw.json is not known yet: {error}")
     else:

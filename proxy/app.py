@@ -164,6 +164,7 @@ def _card(service: Service, name: str) -> dict[str, Any]:
         "owned_by": "openclaw-rl",
         "context_length": context,
         "max_model_len": context,
+        "input_modalities": ["text"] if service.reader.blind else ["text", "image"],
     }
 
 

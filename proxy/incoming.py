@@ -167,9 +167,7 @@ class Reader:
 
     async def _normalized(self, body: Mapping[str, Any], size: int) -> ChatInput:
         """The canonical input; where images may come, a large body is read in a thread. Raises `BadRequest`."""
-        blind = self._prompter.blind
-        if not blind and self._watch.info is not None and not self._watch.info.sees:
-            blind = "the engine takes text only (SGLang takes images: engine_url)"
+        blind = self.blind
         if blind or size < _LARGE_BODY:
             return normalize_chat(body, blind=blind)
         return await asyncio.to_thread(normalize_chat, body, blind=blind)
@@ -183,6 +181,13 @@ class Reader:
             if type(error).__name__ != "PanicException":
                 raise
             raise BadRequest(f"The messages cannot be tokenized: {error}", param="messages") from error
+
+    @property
+    def blind(self) -> str:
+        """Why no images are taken, "" where they are."""
+        if not self._prompter.blind and self._watch.info is not None and not self._watch.info.sees:
+            return "the engine takes text only (SGLang takes images: engine_url)"
+        return self._prompter.blind
 
     @property
     def _limit(self) -> int:

@@ -146,6 +146,15 @@ async def test_a_large_image_is_taken(policy: Path, tmp_path: Path) -> None:
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
 
 
+@pytest.mark.parametrize(("engine", "taken"), [(SeeingEngine, ["text", "image"]), (BlindEngine, ["text"])])
+async def test_the_card_of_the_model_says_what_is_taken(
+    policy: Path, tmp_path: Path, engine: type[ScriptedEngine], taken: list[str]
+) -> None:
+    async with scripted_service(policy, tmp_path, "Red.", engine=engine) as (client, service, _):
+        await service.watch.refresh()
+        assert (await client.get("/v1/models/policy")).json()["input_modalities"] == taken
+
+
 async def test_an_engine_without_sight_is_named(policy: Path, tmp_path: Path) -> None:
     async with scripted_service(policy, tmp_path, "Red.", engine=BlindEngine) as (client, service, _):
         await service.watch.refresh()
