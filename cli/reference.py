@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shared import aliases
+from shared.learning_settings import LearningSettings
+from shared.method_defaults import METHOD_DEFAULTS
 from shared.settings import EMBEDDED_POLICY, Settings, flag_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
@@ -27,6 +29,15 @@ value and the source that decided it.
 A value out of its bounds, an unknown key and a misspelt `OPENCLAW_RL_` variable are errors that name their source.
 """
 
+_METHODS = """
+## Defaults of the other methods
+
+The defaults above are those of `rehearse`. A setting that nobody chose takes the value of the method in use.
+
+| method | its own defaults |
+|---|---|
+"""
+
 _ALIASES = """
 ## Names from other systems
 
@@ -41,12 +52,14 @@ own name wins over them; two that disagree are an error that names both. Flags t
 
 def page() -> str:
     """The whole page."""
-    return _HEAD + "".join(_settings()) + _ALIASES + "".join(_aliases())
+    return _HEAD + "".join(_settings()) + _METHODS + "".join(_methods()) + _ALIASES + "".join(_aliases())
 
 
 def _settings() -> Iterator[str]:
     sections = _sections()
-    for name, field in Settings.model_fields.items():
+    learning = LearningSettings.model_fields
+    fields = {name: field for name, field in Settings.model_fields.items() if name not in learning} | dict(learning)
+    for name, field in fields.items():
         if name in sections:
             yield f"\n## {sections[name]}\n\n| setting | flag | default | meaning |\n|---|---|---|---|\n"
         default = "the shipped policy" if field.default == str(EMBEDDED_POLICY) else field.default
@@ -55,11 +68,18 @@ def _settings() -> Iterator[str]:
         yield f"| `{name}` | `--{flag_of(name)}` | {shown} | {meaning}{_bounds(name)} |\n"
 
 
+def _methods() -> Iterator[str]:
+    for method, own in METHOD_DEFAULTS.items():
+        if own:
+            yield f"| `{method}` | {', '.join(f'`{name}` {value}' for name, value in own.items())} |\n"
+
+
 def _sections() -> dict[str, str]:
     """The comment above each group of settings, by the group's first setting."""
     sections: dict[str, str] = {}
     heading = ""
-    for line in inspect.getsource(Settings).splitlines():
+    source = inspect.getsource(Settings) + inspect.getsource(LearningSettings)
+    for line in source.splitlines():
         text = line.strip()
         if text.startswith("# "):
             heading = text[2:]

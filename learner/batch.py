@@ -46,7 +46,7 @@ class Batches:
 
     async def next(self, live: PolicyVersion, *, news: bool) -> Batch | None:
         """The next batch; `None` when nothing changed since the last look (`news` says that something did)."""
-        size = self._settings.batch_size
+        size = self._settings.turns_a_step
         ready = await self._journal.ready_count()
         if ready == self._looked and not news:
             return None
@@ -70,7 +70,11 @@ class Batches:
 
     async def _hints(self) -> list[str]:
         limit = self._settings.max_hints
-        return hints.distinct(await self._journal.recent_hints(8 * limit), limit) if self._method.hints else []
+        return (
+            hints.distinct(await self._journal.recent_hints(8 * limit), limit)
+            if self._method.hints == "remembered"
+            else []
+        )
 
     async def _counts(self, sample: Sample) -> bool:
         if not self._method.rollouts or self._method.informative(sample):

@@ -60,7 +60,7 @@ class Learner:
         self._progress = progress
         self._wake = wake or asyncio.Event()
         self._in_flight = in_flight if in_flight is not None else set()
-        self._method: Method = method(settings.method)
+        self._method: Method = method(settings.method, settings)
         self._batches = Batches(journal, settings, self._method)
         self._failures: dict[tuple[str, ...], int] = {}
 
@@ -115,13 +115,16 @@ class Learner:
 
     async def _learn(self, batch: Batch, live: PolicyVersion) -> None:
         sample_ids = [sample.sample_id for sample in batch.samples]
-        samples = [await self._hinted(one, batch.hints) for one in batch.samples if self._method.informative(one)]
+        samples: list[Sample] = [
+            await self._hinted(one, batch.hints) for one in batch.samples if self._method.informative(one)
+        ]
         rollouts = await self._rollouts_for(batch, live)
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
         )
         samples += rollouts
         try:
+            samples = list(self._method.advantages(samples))
             report = await self._trainer.step(samples, self._method.recipe(self._settings.recipe()))
         except TrainerError as error:
             await self._failed(tuple(sample_ids), error)
@@ -152,14 +155,25 @@ class Learner:
         return made
 
     async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
-        """A sample that drew a hint, with the prompts of the teacher."""
-        if not (remembered and sample.hint and sample.turn_id):
+        """A sample that drew a hint, with the prompts of the teacher: under every remembered hint, or its own."""
+        if not (sample.hint and sample.turn_id) or self._method.hints == "none":
             return sample
+        if self._method.hints == "own":
+            remembered = await self._proposed(sample)
         turn = await self._journal.turn(sample.turn_id)
         if turn is None:
             raise JournalError(f"turn {sample.turn_id} is gone: its session was forgotten")
         prompts = await asyncio.to_thread(hinted_prompts, self._prompter, turn, remembered)
         return msgspec.structs.replace(sample, hinted_prompts=prompts)
+
+    async def _proposed(self, sample: Sample) -> Sequence[str]:
+        """The hint that was selected; every one that was proposed where each token takes its own."""
+        assert sample.hint is not None and sample.turn_id is not None
+        if self._settings.hint_selection != "overlap-token":
+            return [sample.hint]
+        judgement = await self._journal.judgement(sample.turn_id)
+        votes = judgement.votes if judgement else ()
+        return list(dict.fromkeys([sample.hint, *(vote.hint for vote in votes if vote.hint)]))
 
     async def _failed(self, sample_ids: tuple[str, ...], error: TrainerError) -> None:
         """A batch that no step can be made from is tried twice, then rejected, so that learning goes on without it."""

@@ -38,7 +38,7 @@ CLOSING_SECONDS = 3.0
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Run the loops until `stop` is set, then leave cleanly. Raises `OpenClawRLError` when it cannot start."""
-    method(settings.method)
+    method(settings.method, settings)
     progress = Progress()
     journal = AsyncJournal.open(settings.journal_path)
     engine: Engine | None = None

@@ -1,65 +1,109 @@
 """Learning methods: what each learns from and which rollouts it needs. The terms themselves are in `shared.losses`.
 
-A new method is one entry here, its terms in `shared.losses`, and the trainers' objectives.
+A new method is one entry here, its terms in `shared.losses`, and the trainers' objectives; a user's own is a `Method`
+named by import path or file (docs/extending.md).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from shared.errors import ConfigError
 from shared.records import Sample
+from shared.registry import is_hook, resolve
+from shared.settings import Settings
 from shared.trainer import Recipe
 
 
 class Method(msgspec.Struct, frozen=True):
-    """`hints`: turns that drew a hint are distilled; `rollouts`: rehearsals and anchors are made; `rewards`: which
-    rewards train.
+    """`hints`: which hints the teacher sees on a turn, its own or all that are remembered; `distillation` and `rewards`
+    as in `shared.trainer.Recipe`; `rollouts`: rehearsals and anchors are made.
     """
 
     name: str
-    hints: bool
-    rollouts: bool
-    rewards: str
+    hints: Literal["none", "own", "remembered"] = "none"
+    distillation: Literal["none", "full", "token", "topk", "select"] = "none"
+    rewards: Literal["none", "explicit", "all"] = "explicit"
+    rollouts: bool = False
 
     def informative(self, sample: Sample) -> bool:
         """Whether this sample by itself has something to teach."""
-        if self.hints and sample.hint:
-            return True
-        return bool(sample.reward) and not sample.no_ratio and (sample.explicit or self.rewards == "all")
+        return self._distils(sample) or self._rewarded(sample)
 
     def cannot_use(self, sample: Sample) -> str:
         """Why the sample's reward, or all of it, is lost to this method, in words; "" where nothing is.
 
-        A reward needs an importance ratio. Where there is none, a hint still teaches; with neither hint nor explicit
-        reward a sample of a method with hints has nothing to lose.
+        A reward and an advantage per token need an importance ratio. Where there is none, distributions still teach;
+        with neither hint nor explicit reward a sample of a method with hints has nothing to lose.
         """
-        if not sample.no_ratio or (self.hints and (sample.hint or not sample.explicit or not sample.reward)):
+        if not sample.no_ratio or self._distils(sample):
             return ""
-        return f"it was {sample.no_ratio}, and method {self.name} learns from its reward by no other way"
+        loses = bool(sample.hint) if self.distillation == "token" else False
+        loses = loses or (bool(sample.reward) and self._may_train(sample)) or self.hints == "none"
+        return f"it was {sample.no_ratio}, and method {self.name} learns from it by no other way" if loses else ""
+
+    def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples of a step with their `advantage` where it is not the reward; a method of one's own may override
+        this. Rollouts come without a reward.
+        """
+        return samples
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """The recipe without the terms that are not this method's."""
         changed: Recipe = msgspec.structs.replace(
             recipe,
             method=self.name,
-            distill=recipe.distill if self.hints else 0.0,
+            distillation=self.distillation,
+            rewards=self.rewards,
+            distill=recipe.distill if self.distillation != "none" else 0.0,
             anchor=recipe.anchor if self.rollouts else 0.0,
         )
         return changed
 
+    def _distils(self, sample: Sample) -> bool:
+        return bool(self.hints != "none" and sample.hint) and not (self.distillation == "token" and sample.no_ratio)
+
+    def _may_train(self, sample: Sample) -> bool:
+        return self.rewards == "all" or (self.rewards == "explicit" and sample.explicit)
+
+    def _rewarded(self, sample: Sample) -> bool:
+        return bool(sample.reward) and not sample.no_ratio and self._may_train(sample)
+
 
 METHODS = {
-    # Ours, see docs/methods.md: distillation on hinted turns and rehearsals, an anchor, the binary term for explicit
-    # signals alone.
-    "rehearse": Method("rehearse", hints=True, rollouts=True, rewards="explicit"),
-    # OpenClaw-RL's Binary RL (arXiv 2603.10165): the judge's score is the advantage of every token.
-    "binary": Method("binary", hints=False, rollouts=False, rewards="all"),
+    one.name: one
+    for one in (
+        # Ours, see docs/methods.md: distillation on hinted turns and rehearsals, an anchor, the reward's term for
+        # explicit signals alone.
+        Method("rehearse", hints="remembered", distillation="full", rollouts=True),
+        # OpenClaw-RL's Binary RL (arXiv 2603.10165): the judge's score is the advantage of every token.
+        Method("binary", rewards="all"),
+        # Its on-policy distillation under hindsight hints: an advantage per sampled token, on turns with a hint.
+        Method("opd", hints="own", distillation="token"),
+        # Its combination of the two: both advantages, weighted, in one policy loss.
+        Method("combined", hints="own", distillation="token", rewards="all"),
+        # SDFT (arXiv 2601.19897) and SDPO (arXiv 2601.20802): reverse KL over K tokens and a tail.
+        Method("topk", hints="own", distillation="topk"),
+        # The second OpenClaw-RL paper's hybrid: clipped differences on the policy's likeliest tokens, and the reward.
+        Method("topk-select", hints="own", distillation="select", rewards="all"),
+    )
 }
 
 
-def method(name: str) -> Method:
-    """The method called `name`; `ConfigError` with the known names otherwise."""
-    if name not in METHODS:
+def method(name: str, settings: Settings | None = None) -> Method:
+    """The method called `name`, or one of the user's own by import path or file: a `Method`, or a callable that makes
+    one from the settings. `ConfigError` with the known names otherwise.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    if not is_hook(name):
         raise ConfigError(f"method = {name!r} is unknown; choose one of: {', '.join(METHODS)}")
-    return METHODS[name]
+    found: object = resolve(name, default="method")
+    if not isinstance(found, Method) and callable(found):
+        found = found(settings)
+    if not isinstance(found, Method):
+        raise ConfigError(f"method = {name!r} is a {type(found).__name__}, not a learner.methods.Method")
+    return found

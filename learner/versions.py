@@ -49,7 +49,7 @@ class Versions:
         self._trainer = trainer
         self._settings = settings
         self._progress = progress
-        self._folder = settings.data.resolve() / "checkpoints"
+        self._folder = settings.checkpoints_path
         self._weights = asyncio.Lock()
         self.current: int | None = None
 

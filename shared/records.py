@@ -182,7 +182,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor`
     (base rollout on a drill prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
-    normalised geometric mean over them. `reward` in [−1, +1] or `None`; `explicit` says that it may train through the
+    normalised geometric mean over them. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the
+    loss where a baseline was taken off it (the journal does not keep it); `explicit` says that it may train through the
     binary term under every method. `no_ratio` says why it has no importance ratio ("" where it has one, see
     `shared.ratio`): no term with a ratio takes it then.
     """
@@ -198,6 +199,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float = 1.0
     no_ratio: str = ""
     reward: float | None = None
+    advantage: float | None = None
     explicit: bool = False
     hint: str | None = None
     hinted_prompts: Sequence[Sequence[int]] = ()

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from shared import aliases
 from shared.errors import ConfigError
+from shared.method_defaults import method_defaults
 from shared.model_aliases import SETTING as MODEL_ALIASES
 from shared.model_aliases import from_table
 from shared.process import PARENT_VARIABLE
@@ -90,8 +91,12 @@ def load(
     uses = aliases.resolve([*aliases.in_environment(environ), *file_uses, *flag_uses], frozenset(own))
     own.update({setting: (use.meaning, f"{use.name} (alias)") for setting, use in uses.items()})
     values = {name: field.default for name, field in Settings.model_fields.items()}
+    chosen = str(own["method"][0]).lower() if "method" in own else values["method"]
+    published = method_defaults(aliases.METHODS.get(chosen, chosen))
+    values.update(published)
     values.update({name: value for name, (value, _) in own.items()})
-    sources = {name: own[name][1] if name in own else "default" for name in Settings.model_fields}
+    sources = dict.fromkeys(Settings.model_fields, "default") | dict.fromkeys(published, f"default of {chosen}")
+    sources |= {name: source for name, (_, source) in own.items()}
     try:
         return Settings(**values), sources
     except ValidationError as error:

@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from shared import aliases
+from shared.learning_settings import LearningSettings
 from shared.model_aliases import parse_aliases
-from shared.trainer import Recipe
 from shared.turn_rules import parse_rules
 
 PREFIX = "OPENCLAW_RL_"
-LATER_METHODS = frozenset({"opd", "combined", "topk", "topk-select"})
 FLAGS = {"model_name": "served-model-name"}
 """Settings whose flag is not their name with dashes: `--model-name` means the policy's folder elsewhere."""
 
 EMBEDDED_POLICY = Path(__file__).resolve().parent.parent / "trainer_local" / "embedded" / "policy"
 
 
-class Settings(BaseSettings):
+class Settings(LearningSettings):
     """The one settings class; `openclaw-rl doctor` prints every value and where it came from."""
 
     model_config = SettingsConfigDict(
@@ -114,59 +113,20 @@ class Settings(BaseSettings):
     context_length: int = Field(0, ge=0, description="Context limit in tokens; 0 takes the model's own")
     device: str = Field("auto", description="Device of embedded engine and trainer: auto, cpu, cuda, cuda:N")
 
-    # Judging
-    judge: str = Field("rules", description="rules, or a LiteLLM model name, or module:Class")
-    votes: int = Field(1, ge=1, le=64, description="Votes m per turn of an LLM judge")
-    judge_threshold: float = Field(
-        0.5, ge=0.5, lt=1.0, description="Share of the valid votes that must agree (more than this), else 0"
-    )
-    judge_concurrency: int = Field(8, ge=1, description="Votes asked for at the same time")
-    judge_timeout: float = Field(60.0, gt=0, description="Seconds one vote may take")
-    judge_retries: int = Field(2, ge=0, description="Further tries of a vote that failed")
-    judge_temperature: float = Field(0.6, ge=0, description="Sampling temperature of the judge")
-    judge_api_base: str = Field("", description="Base URL of the judge, if not the provider's own")
-    judge_api_key: str = Field("", description="Key of the judge, if not in the provider's own variable")
-
-    # Learning
-    train: bool = Field(True, description="Train; off records and judges only")
-    method: Literal["rehearse", "binary"] = Field("rehearse", description="Learning method")
-    batch_size: int = Field(8, ge=1, description="Judged turns a step")
-    max_hints: int = Field(6, ge=1, description="Distinct remembered hints the teacher is asked under")
-    rehearsals: int = Field(16, ge=0, description="Fresh rollouts on earlier prompts a step")
-    anchors: int = Field(8, ge=0, description="Base rollouts on drill prompts a step")
-    anchor_prompts: str = Field("", description="File of drill prompts, one a line; default: the built-in ones")
-    rehearsal_max_tokens: int = Field(160, ge=1, description="Longest rehearsal answer")
-    rehearsal_token_budget: int = Field(32768, ge=0, description="Prompt tokens that rehearsals of one step may cost")
-    max_sample_tokens: int = Field(16384, ge=16, description="Longer turns (prompt and answer) are quarantined")
-    max_version_lag: int = Field(8, ge=0, description="Older samples are quarantined as stale")
-    epochs: int = Field(4, ge=1, description="Passes over a batch")
-    learning_rate: float = Field(2e-3, gt=0, description="AdamW learning rate")
-    beta1: float = Field(0.9, ge=0, lt=1, description="AdamW decay of the mean gradient")
-    beta2: float = Field(0.98, ge=0, lt=1, description="AdamW decay of the mean squared gradient")
-    weight_decay: float = Field(0.0, ge=0, description="AdamW weight decay")
-    clip_grad: float = Field(1.0, gt=0, description="Gradient norm limit")
-    clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip below 1")
-    clip_high: float = Field(0.28, gt=0, description="PPO clip above 1")
-    ratio_cap: float = Field(2.0, ge=1, description="Truncation of the importance ratio")
-    w_opd: float = Field(1.0, ge=0, description="Weight of the distillation term")
-    w_rl: float = Field(1.0, ge=0, description="Weight of the binary term")
-    w_anchor: float = Field(1.0, ge=0, description="Weight of the anchor to the base")
-    teacher_temperature: float = Field(1.0, gt=0, description="Temperature of the teacher's distribution")
-    lora: bool = Field(True, description="LoRA; off trains all weights")
-    lora_rank: int = Field(16, ge=1, description="LoRA rank")
-    lora_alpha: float = Field(32.0, gt=0, description="LoRA scale: alpha / rank multiplies the update")
-    lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA dropout while training")
-    lora_targets: str = Field("all-linear", description="Target modules, comma-separated, or all-linear")
+    # Upkeep
     audit_fraction: float = Field(
         0.02, ge=0, le=1, description="Share of turns scored again to check their logprobs; 0 checks none"
     )
     audit_tolerance: float = Field(
         0.1, gt=0, description="Turns whose logprobs an audit finds off by more (root mean square) are quarantined"
     )
-    keep_checkpoints: int = Field(8, ge=2, description="Checkpoints kept on disk beside live and base")
-    guard_max_kl: float = Field(
-        2.0, gt=0, description="A candidate further from its parent (KL per token on the batch) is rejected"
+    checkpoints: str = Field("", description="Folder of checkpoints; default DATA/checkpoints")
+    resume: str = Field(
+        "", description="Checkpoint folder that a new journal's training goes on from; default: the last commit"
     )
+    keep_checkpoints: int = Field(8, ge=2, description="Checkpoints kept on disk beside live and base")
+    wandb: str = Field("", description="Weights & Biases project that every step's figures go to (extra wandb)")
+    tensorboard: bool = Field(False, description="Write every step's figures to DATA/tensorboard (extra tensorboard)")
     seed: int = Field(0, ge=0, description="Seed of LoRA initialisation, rehearsal choice and dropout")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much the processes log")
 
@@ -230,14 +190,6 @@ class Settings(BaseSettings):
             parse_aliases(value, info.data["model_name"])
         return value
 
-    @field_validator("method", mode="before")
-    @classmethod
-    def _method(cls, value: object) -> object:
-        name = aliases.METHODS.get(str(value).lower(), str(value).lower())
-        if name in LATER_METHODS:
-            raise ValueError("not in this version; choose rehearse or binary")
-        return name
-
     @field_validator("log_level", mode="before")
     @classmethod
     def _level(cls, value: object) -> object:
@@ -254,28 +206,16 @@ class Settings(BaseSettings):
         return self.journal or str(self.data / "journal.db")
 
     @property
+    def checkpoints_path(self) -> Path:
+        """The folder of checkpoints, absolute."""
+        return (
+            Path(self.checkpoints).expanduser().resolve() if self.checkpoints else self.data.resolve() / "checkpoints"
+        )
+
+    @property
     def tokenizer_path(self) -> str:
         """The tokenizer's folder."""
         return self.tokenizer or self.model
-
-    def recipe(self) -> Recipe:
-        """The settings a trainer's step takes."""
-        return Recipe(
-            method=self.method,
-            epochs=self.epochs,
-            learning_rate=self.learning_rate,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            weight_decay=self.weight_decay,
-            clip_grad=self.clip_grad,
-            clip_low=self.clip_low,
-            clip_high=self.clip_high,
-            ratio_cap=self.ratio_cap,
-            distill=self.w_opd,
-            binary=self.w_rl,
-            anchor=self.w_anchor,
-            teacher_temperature=self.teacher_temperature,
-        )
 
 
 def flag_of(setting: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -12,29 +13,69 @@ from shared.records import Sample
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """How one step learns. Defaults are those of `rehearse` (see docs/methods.md); every number is a setting of the
-    same name.
+    """How one step learns. Defaults are those of `rehearse` (docs/methods.md); numbers are settings of nearly the same
+    name. `learner.methods` decides on `distillation` and `rewards`.
 
-    `distill` weighs the full-distribution reverse KL to the hinted teacher, `binary` the sampled-token PPO term of
-    samples whose reward may train, `anchor` the forward KL to the base on anchor samples. `ratio_cap` truncates exp(log
-    π − log μ).
+    `distillation` says how samples with hinted prompts learn from the hinted teacher, with the weight `distill`: `full`
+    (reverse KL over the vocabulary), `token` (an advantage per sampled token, in one policy loss with the reward's),
+    `topk` (reverse KL over K tokens and a tail) or `select` (clipped differences of the policy's likeliest tokens).
+    `rewards` says which samples' rewards train (weight `binary`): those a person or an environment gave, or all.
+    `anchor` weighs the forward KL to the base on anchors, `kl_base` the KL from the base on turns, `entropy` a bonus.
+    `ratio_cap` truncates exp(log π − log μ).
     """
 
     method: str = "rehearse"
-    epochs: int = 4
-    learning_rate: float = 2e-3
-    beta1: float = 0.9
-    beta2: float = 0.98
-    weight_decay: float = 0.0
-    clip_grad: float = 1.0
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    ratio_cap: float = 2.0
+    distillation: Literal["none", "full", "token", "topk", "select"] = "full"
+    rewards: Literal["none", "explicit", "all"] = "explicit"
     distill: float = 1.0
     binary: float = 1.0
     anchor: float = 1.0
+    kl_base: float = 0.0
+    entropy: float = 0.0
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    ratio_cap: float = 2.0
+    teacher: Literal["base", "live", "ema"] = "base"
+    ema_decay: float = 0.98
     teacher_temperature: float = 1.0
+    per_token_hints: bool = False
+    """Of several hinted prompts each token takes the one whose likeliest `hint_overlap` tokens are most like the
+    policy's own, instead of the mean of all.
+    """
+    hint_overlap: int = 4
+    topk: int = 50
+    topk_from: Literal["teacher", "student"] = "teacher"
+    select_k: int = 4
+    advantage_clip: float = 1.0
+    custom_loss: str = ""
+    """Import path or file of a loss of the user's own, in place of every other term (docs/extending.md)."""
+
+    epochs: int = 4
+    learning_rate: float = 2e-3
+    schedule: Literal["constant", "linear", "cosine", "inverse"] = "constant"
+    warmup_steps: int = 0
+    schedule_steps: int = 1000
+    schedule_end: float = 0.1
+    schedule_decay: float = 0.5
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    clip_grad: float = 1.0
     micro_batch_tokens: int = 8192
+
+    def rate(self, step: int) -> float:
+        """The learning rate of step `step` (from 0): linear warm-up, then the schedule."""
+        if step < self.warmup_steps:
+            return self.learning_rate * (step + 1) / (self.warmup_steps + 1)
+        after = step - self.warmup_steps
+        if self.schedule == "inverse":
+            return self.learning_rate / (1.0 + self.schedule_decay * after)
+        if self.schedule == "constant":
+            return self.learning_rate
+        done = min(1.0, after / max(1, self.schedule_steps - self.warmup_steps))
+        falling = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.learning_rate * (self.schedule_end + (1.0 - self.schedule_end) * falling)
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):

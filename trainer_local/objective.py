@@ -30,9 +30,14 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
     if sample.origin == "anchor":
         return frozenset({"anchor"} if recipe.anchor else ())
     found = set()
-    if recipe.distill and sample.hinted_prompts and recipe.method != "binary":
+    if recipe.distill and sample.hinted_prompts and recipe.distillation == "full":
         found.add("distill")
-    if recipe.binary and sample.reward and not sample.no_ratio and (sample.explicit or recipe.method == "binary"):
+    if (
+        recipe.binary
+        and sample.reward
+        and not sample.no_ratio
+        and (recipe.rewards == "all" or (sample.explicit and recipe.rewards == "explicit"))
+    ):
         found.add("binary")
     return frozenset(found)
 

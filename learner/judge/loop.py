@@ -43,7 +43,7 @@ class JudgeLoop:
         self._judge = judge
         self._settings = settings
         self._progress = progress
-        self._method = method(settings.method)
+        self._method = method(settings.method, settings)
         self._in_flight = in_flight if in_flight is not None else set()
         self.judged = asyncio.Event()
 

@@ -76,7 +76,7 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         ({"journal": "postgresql://db/x"}, "PostgreSQL is not in this version"),
         ({"device": "tpu"}, "not a device"),
         ({"served-model-name": "policy@3"}, "NAME@N"),
-        ({"method": "opd"}, "not in this version; choose rehearse or binary"),
+        ({"method": "ppo"}, "no method; choose one of rehearse, binary, opd"),
         ({"method": "magic"}, "method = 'magic'"),
         ({"judge-threshold": "1.5"}, "judge_threshold = '1.5'"),
     ],
@@ -163,3 +163,16 @@ def test_the_recipe_takes_every_number_from_the_settings() -> None:
     settings, _ = load({"epochs": "2", "w-opd": "0.5", "w-rl": "0.25", "w-anchor": "0"}, environ={})
     recipe = settings.recipe()
     assert (recipe.epochs, recipe.distill, recipe.binary, recipe.anchor) == (2, 0.5, 0.25, 0.0)
+
+
+def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:
+    published, sources = load({"method": "combine", "batch-size": "4"}, environ={})
+    assert (published.method, published.learning_rate, published.epochs) == ("combined", 1e-5, 1)
+    assert (published.batch_size, sources["batch_size"]) == (4, "--batch-size")
+    assert sources["learning_rate"] == "default of combine"
+    assert Settings(**{**to_environment_values(published)}) == published
+    assert load({}, environ={})[0].learning_rate == 2e-3
+
+
+def to_environment_values(settings: Settings) -> dict[str, str]:
+    return {name.removeprefix("OPENCLAW_RL_").lower(): value for name, value in to_environment(settings).items()}

@@ -16,7 +16,7 @@ def command(settings: Settings) -> list[str]:
         *(sys.executable, "-m", "trainer_local.embedded.server", "--incremental-streaming-output"),
         *("--model", settings.model, "--tokenizer", settings.tokenizer_path),
         *("--host", settings.engine_host, "--port", str(settings.engine_port)),
-        *("--checkpoints", str(settings.data / "checkpoints"), "--device", settings.device),
+        *("--checkpoints", str(settings.checkpoints_path), "--device", settings.device),
         *("--context-length", str(settings.context_length)),
         *("--max-batch", str(settings.engine_max_batch), "--max-versions", str(settings.engine_max_versions)),
         *("--log-level", settings.log_level),
