@@ -14,7 +14,7 @@ import msgspec
 
 from shared.errors import ConfigError
 
-SECRETS = frozenset({"api_key", "more_api_keys", "judge_api_key", "side_api_key", "fallback_api_key"})
+SECRETS = frozenset({"api_key", "more_api_keys", "judge_api_key", "hint_api_key", "side_api_key", "fallback_api_key"})
 
 METHODS = {"rl": "binary", "grpo": "binary", "combine": "combined", "sdft": "topk", "sdpo": "topk"}
 """Other names of learning methods."""

@@ -14,7 +14,8 @@
     │   └── ContextLengthExceeded
     ├── JournalError           the journal cannot be read or written
     ├── TrainerError           a step, a checkpoint or a publish failed
-    └── JudgeError             one vote failed
+    ├── JudgeError             one vote failed
+    └── JudgeAway              nobody can be asked right now: the turn waits
 
 Add a class here only when somebody has to tell it apart by type; otherwise a message is enough. Every message says what
 happened, to which object, and what the reader can do.
@@ -159,3 +160,7 @@ class TrainerError(OpenClawRLError):
 
 class JudgeError(OpenClawRLError):
     """One vote of a judge failed; it counts as a failure, never as a neutral score."""
+
+
+class JudgeAway(OpenClawRLError):
+    """The judge's engine cannot be reached: no vote was cast, and the turn goes on waiting."""

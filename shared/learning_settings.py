@@ -22,8 +22,14 @@ class LearningSettings(BaseSettings):
         description="rules; policy (the base model that is served); engine:FOLDER (a second engine of its own); "
         "reward-model:FOLDER (a sequence classifier); a LiteLLM model name; module:Class or ./file.py:Class",
     )
+    judge_engine_url: str = Field(
+        "", description="URL of a running engine for judge = engine:FOLDER; default: the one that `serve` starts"
+    )
     hint_model: str = Field(
         "", description="Model that proposes hints, if not the judge: policy, engine:FOLDER or a LiteLLM model name"
+    )
+    hint_engine_url: str = Field(
+        "", description="URL of a running engine for hint_model = engine:FOLDER; default: the one that `serve` starts"
     )
     votes: int = Field(1, ge=1, le=64, description="Votes m per turn of an LLM judge")
     judge_threshold: float = Field(
@@ -36,6 +42,10 @@ class LearningSettings(BaseSettings):
     judge_max_tokens: int = Field(1024, ge=1, description="Longest vote of a judge that is asked here")
     judge_api_base: str = Field("", description="Base URL of the judge, if not the provider's own")
     judge_api_key: str = Field("", description="Key of the judge, if not in the provider's own variable")
+    hint_api_base: str = Field(
+        "", description="Base URL of the hint model; default: the judge's where both have one provider, else its own"
+    )
+    hint_api_key: str = Field("", description="Key of the hint model; default likewise")
     judge_prompt: str = Field("", description="File of a judge prompt of your own; default: the newest built-in one")
     hint_selection: Literal["longest", "shortest", "overlap-sequence", "overlap-token"] = Field(
         "longest", description="Which of several proposed hints is taken"

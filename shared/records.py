@@ -150,18 +150,20 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):
     """One vote of a judge: its raw text and either a score in [−1, +1] or the reason it failed. `hint` as the judge
-    proposed it.
+    proposed it. A vote of a hint model (`about` is `hint`) has no score, and may propose none without having failed.
     """
 
     text: str = ""
     score: float | None = None
     hint: str | None = None
     failure: str = ""
+    about: Literal["score", "hint"] = "score"
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn was worth. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal`
-    what it rests on.
+    what it rests on; `prompt_version` names the prompt files or rules, `selection` how the hint was taken (`none`
+    without one), `reason` says the rest in words.
     """
 
     turn_id: str

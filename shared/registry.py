@@ -48,6 +48,8 @@ BACKENDS: dict[str, Backend] = {
     ),
 }
 
+REWARD_MODEL = "trainer_local.reward_model:create"
+
 
 _HOOK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|[^:]+\.py(?::[A-Za-z_]\w*)?")
 
@@ -121,3 +123,29 @@ def engine_command(settings: Settings) -> list[str] | None:
     """The command line that starts the engine process, or `None` if this backend's engine is not ours to start."""
     entry = backend(settings.backend)
     return None if entry.server is None else cast("list[str]", resolve(entry.server, extra=entry.extra)(settings))
+
+
+def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0) -> Settings:
+    """The settings of a further engine beside the policy's: the embedded one on `folder`, at `url`, or to be started
+    at `port` on loopback.
+    """
+    return settings.model_copy(
+        update={
+            "backend": "embedded",
+            "model": folder,
+            "tokenizer": "",
+            "family": "auto",
+            "thinking": False,
+            "context_length": 0,
+            "engine_url": url,
+            "engine_host": "127.0.0.1",
+            "engine_port": port,
+        }
+    )
+
+
+def create_reward_model(settings: Settings, folder: str) -> Any:
+    """What scores conversations by the sequence classifier in `folder` (see `learner.judge.reward.RewardModel`); it
+    imports torch when it is first asked.
+    """
+    return resolve(REWARD_MODEL, extra="local")(settings, folder)

@@ -142,7 +142,16 @@ class Settings(LearningSettings):
             raise ValueError("not an address; 127.0.0.1 serves this machine, 0.0.0.0 the network")
         return value
 
-    @field_validator("engine_url", "judge_api_base", "side_api_base", "fallback_api_base", mode="after")
+    @field_validator(
+        "engine_url",
+        "judge_engine_url",
+        "hint_engine_url",
+        "judge_api_base",
+        "hint_api_base",
+        "side_api_base",
+        "fallback_api_base",
+        mode="after",
+    )
     @classmethod
     def _url(cls, value: str) -> str:
         if value and not re.match(r"https?://[^/\s]+", value):

@@ -219,6 +219,12 @@ class AsyncJournal:
     async def outcome(self, session_id: str) -> Outcome | None:
         return await self._read(self.sync.outcome, session_id)
 
+    async def later_main_turns(self, turn_id: str) -> int:
+        return await self._read(self.sync.later_main_turns, turn_id)
+
+    async def left_out(self, limit: int) -> list[list[str]]:
+        return await self._read(self.sync.left_out, limit)
+
     async def ready_samples(self, limit: int) -> list[Sample]:
         return await self._read(self.sync.ready_samples, limit)
 

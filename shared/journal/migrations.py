@@ -227,7 +227,11 @@ CREATE TABLE blob_images (
 CREATE INDEX blob_images_by_image ON blob_images (image);
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS, EXCHANGES, IMAGES)
+LEFT_OUT = """
+CREATE INDEX judgements_without_score ON judgements (turn) WHERE score IS NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS, EXCHANGES, IMAGES, LEFT_OUT)
 
 
 def migrate(connection: sqlite3.Connection, path: str, migrations: tuple[str, ...] = MIGRATIONS) -> None:

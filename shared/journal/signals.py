@@ -16,6 +16,17 @@ from shared.records import Feedback, Judgement, NextState, Outcome, Quarantine, 
 
 _T = TypeVar("_T")
 
+_LEFT_OUT = """
+SELECT DISTINCT session, episode FROM judgements JOIN turns ON turns.id = turn
+WHERE score IS NULL AND kind = 'main'
+  AND EXISTS (SELECT 1 FROM episodes WHERE episodes.session = turns.session AND episodes.episode = turns.episode
+              AND ended IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM turns AS other WHERE other.session = turns.session AND other.episode = turns.episode
+                  AND other.kind = 'main' AND (EXISTS (SELECT 1 FROM judge_queue WHERE judge_queue.turn = other.id)
+                  OR EXISTS (SELECT 1 FROM judgements AS told WHERE told.turn = other.id AND told.score IS NOT NULL)))
+LIMIT ?
+"""
+
 
 class Signals(Sessions):
     """The part of the journal that holds what came back on turns."""
@@ -54,7 +65,9 @@ class Signals(Sessions):
                 )
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Store a session's outcome; with a reward, the unjudged main turns of its latest episode wait for a judge."""
+        """Store a session's outcome; with a reward, main turns of its latest episode wait for a judge (again): those
+        not judged yet, and those that a tool or an environment answered, which it outranks.
+        """
         with self._writing() as connection:
             found = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (outcome.session_id,)).fetchone()
             if found is None:
@@ -67,7 +80,8 @@ class Signals(Sessions):
             turns = connection.execute(
                 "SELECT id FROM turns WHERE session = ?1 AND kind = 'main' AND episode = "
                 "(SELECT max(episode) FROM turns WHERE session = ?1 AND kind = 'main') "
-                "AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)",
+                "AND (NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id) "
+                "OR EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user'))",
                 found,
             ).fetchall()
             for (turn,) in turns:
@@ -156,6 +170,35 @@ class Signals(Sessions):
                 (limit,),
             )
             return [hint for (hint,) in rows][::-1]
+
+    def later_main_turns(self, turn_id: str) -> int:
+        """How many complete main turns came after this one in its episode."""
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT count(*) FROM turns JOIN turns AS one ON one.session = turns.session "
+                "AND one.episode = turns.episode WHERE one.turn_id = ? AND turns.kind = 'main' "
+                "AND turns.status = 'complete' AND (turns.arrived, turns.id) > (one.arrived, one.id)",
+                (turn_id,),
+            ).fetchone()
+            return int(found[0])
+
+    def left_out(self, limit: int) -> list[list[str]]:
+        """Ended episodes whose judged main turns were never given a score and none of which waits for a judge: the ids
+        of those turns, newest first.
+        """
+        with self._reading() as connection:
+            found = connection.execute(_LEFT_OUT, (limit,)).fetchall()
+            return [
+                [
+                    turn_id
+                    for (turn_id,) in connection.execute(
+                        "SELECT turn_id FROM turns WHERE session = ? AND episode = ? AND kind = 'main' AND EXISTS "
+                        "(SELECT 1 FROM judgements WHERE turn = turns.id) ORDER BY turns.id DESC",
+                        episode,
+                    )
+                ]
+                for episode in found
+            ]
 
     def _bodies(self, record: type[_T], query: str, turn_id: str) -> list[_T]:
         with self._reading() as connection:

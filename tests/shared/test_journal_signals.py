@@ -6,7 +6,7 @@ import pytest
 
 from shared.errors import JournalError
 from shared.journal import Journal
-from shared.records import Feedback, NextState, Outcome, Quarantine
+from shared.records import Feedback, NextState, Outcome, Quarantine, Timings
 from tests.shared.journal_records import judged, make_turn, same_turn, sample_of, thumb, user_reply
 
 
@@ -126,6 +126,54 @@ def test_an_outcome_makes_the_unjudged_turns_of_the_latest_episode_wait(journal:
     assert waiting(journal) == [last.turn_id]
     assert journal.outcome("ses") == outcome
     assert journal.outcome("other") is None
+
+
+def test_an_outcome_outranks_what_was_said_of_tool_results_and_not_of_peoples_words(journal: Journal) -> None:
+    by_tool, by_person = make_turn(), make_turn()
+    for turn in (by_tool, by_person):
+        journal.record_turn(turn)
+    journal.settle(NextState(turn_id=by_tool.turn_id, role="tool", text="42"))
+    journal.settle(user_reply(by_person))
+    for turn in (by_tool, by_person):
+        journal.add_judgement(judged(turn))
+    journal.add_outcome(Outcome(session_id="ses", reward=1.0))
+    assert waiting(journal) == [by_tool.turn_id]
+
+
+def test_main_turns_that_came_later_in_the_episode_are_counted(journal: Journal) -> None:
+    def at(time: float, **changes: object):
+        return make_turn(timings=Timings(arrived=time, first_token=None, finished=time), **changes)
+
+    first, second, third = at(10.0), at(20.0), at(30.0)
+    for turn in (third, first, second, at(25.0, kind="side"), at(26.0, status="aborted"), at(40.0, episode=1)):
+        journal.record_turn(turn)
+    assert [journal.later_main_turns(turn.turn_id) for turn in (first, second, third)] == [2, 1, 0]
+    assert journal.later_main_turns("turn_lost") == 0
+
+
+def test_an_ended_episode_is_left_out_when_no_judged_turn_of_it_got_a_score(journal: Journal) -> None:
+    def episode(session: str, *scores: float | None) -> list[str]:
+        journal.open_episode(session, "policy", "header")
+        turns = [make_turn(session) for _ in scores]
+        for turn, score in zip(turns, scores, strict=True):
+            journal.record_turn(turn)
+            journal.settle(user_reply(turn))
+            journal.add_judgement(judged(turn, score=score))
+        return [turn.turn_id for turn in turns]
+
+    lost, mixed, neutral = episode("lost", None, None), episode("mixed", None, 1.0), episode("neutral", 0.0)
+    assert lost and mixed and neutral and journal.left_out(10) == []
+    for session in ("lost", "mixed", "neutral"):
+        journal.end_episode(session, "session-done")
+    assert journal.left_out(10) == [lost[::-1]]
+    waits = make_turn("lost")
+    journal.record_turn(waits)
+    journal.settle(user_reply(waits))
+    assert journal.left_out(10) == []  # its verdict may still come
+    journal.add_judgement(judged(waits, score=None))
+    assert journal.left_out(10) == [[waits.turn_id, *lost[::-1]]]
+    journal.add_judgement(judged(waits, score=0.0))
+    assert journal.left_out(10) == []
 
 
 def test_earlier_prompts_are_distinct_and_newest_first(journal: Journal) -> None:
