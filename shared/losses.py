@@ -58,6 +58,60 @@ def forward_kl(base_log_probs: Tensor, log_probs: Tensor) -> Tensor:
     return (base.exp() * (base - log_probs)).sum(dim=-1)
 
 
+def entropy(log_probs: Tensor) -> Tensor:
+    """−Σ_v π(v)·log π(v) `[N]` of the distributions `log_probs` `[N, V]`, in nats."""
+    return -(log_probs.exp() * log_probs).sum(dim=-1)
+
+
+def with_tail(chosen_log_probs: Tensor) -> Tensor:
+    """`[N, K + 1]`: the K chosen tokens' log-probabilities `[N, K]` and that of all other tokens together,
+    log(1 − Σ_k p_k), never below the smallest share that the precision can tell from 0 (there it has no gradient).
+
+    Source: the tail bin of SDFT (arXiv 2601.19897) and SDPO (arXiv 2601.20802). With both distributions in the same
+    bins `reverse_kl` compares them, a lower bound of the divergence over the vocabulary.
+    """
+    held = torch.logsumexp(chosen_log_probs, dim=-1, keepdim=True)
+    floor = torch.finfo(held.dtype).eps
+    return torch.cat([chosen_log_probs, torch.log(-torch.expm1(held.clamp(max=-floor)))], dim=-1)
+
+
+def overlap(own: Tensor, others: Tensor) -> Tensor:
+    """How many of the token ids `own` `[N, k]` are among `others` `[N, k]`, `[N]`; the ids of a row are distinct.
+
+    Source: the `overlap` selection of hints in the second OpenClaw-RL paper, per token.
+    """
+    return (own.unsqueeze(-1) == others.unsqueeze(-2)).sum(dim=(-2, -1))
+
+
+def distillation_advantages(teacher_logprobs: Tensor, behavior_logprobs: Tensor) -> Tensor:
+    """log π_T(a_t | hinted prompt) − log μ(a_t | prompt) `[N]`, both `[N]`, at the temperature of the sampling.
+
+    Source: on-policy distillation under hindsight hints, OpenClaw-RL (arXiv 2603.10165).
+    """
+    return teacher_logprobs - behavior_logprobs
+
+
+def select_advantages(old_log_probs: Tensor, teacher_log_probs: Tensor, bound: float) -> Tensor:
+    """A_v = clip(ℓ_T − ℓ_old, ±bound)·softmax(ℓ_old) `[N, k]` over the k selected tokens, both inputs `[N, k]`.
+
+    Source: the second OpenClaw-RL paper's hybrid; the k tokens are the likeliest of the policy before the step.
+    """
+    return (teacher_log_probs - old_log_probs).clamp(-bound, bound) * torch.softmax(old_log_probs, dim=-1)
+
+
+def select_loss(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float
+) -> Tensor:
+    """Σ_v max(−A_v·ρ_v, −A_v·clip(ρ_v, 1 − clip_low, 1 + clip_high)) `[N]` with ρ_v = exp(ℓ − ℓ_old), all `[N, k]`.
+
+    Source: the second OpenClaw-RL paper's hybrid. The ratio is not truncated: the published formula has no cap.
+    """
+    ratio = (log_probs - old_log_probs.detach()).exp()
+    weights = -advantages.detach()
+    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    return torch.maximum(weights * ratio, weights * clipped).sum(dim=-1)
+
+
 def importance_ratio(logprobs: Tensor, behavior_logprobs: Tensor, cap: float) -> Tensor:
     """min(exp(log π − log μ), cap) `[N]`: how much likelier π makes each sampled token than the distribution that
     sampled it.

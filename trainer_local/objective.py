@@ -1,45 +1,36 @@
-"""Which loss terms a sample takes part in, and their sum over a batch.
+"""The loss of a batch: the terms that `trainer_local.terms` finds, each a mean over the tokens it applies to.
 
-    total = distill · mean KL(π ‖ hinted base)  over tokens of samples with hinted prompts
-          + binary  · mean clipped policy loss   over tokens of samples whose reward may train
-          + anchor  · mean KL(base ‖ π)         over tokens of anchors
+    total = distill · mean of the distillation    over samples with hinted prompts: reverse KL to the teacher over the
+                                                  vocabulary, over K tokens and a tail, or clipped differences
+          + binary  · mean clipped policy loss    over samples whose reward may train
+          + anchor  · mean KL(base ‖ π)           over anchors
+          + kl_base · mean KL(π ‖ base)           over the turns among the samples above
+          − entropy · mean entropy of π           over the same
 
-Each mean is over the tokens of the whole batch that the term applies to, weighted by the samples' weights.
+Under `distillation = "token"` one policy loss takes the place of the first two, its advantage binary · reward +
+distill · (log π_T − log μ). A loss of the user's own takes the place of all. Means are over the tokens of the whole
+batch, weighted by the samples' weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from shared import losses
+from shared.errors import ConfigError, TrainerError
+from shared.loss_hook import Loss, LossTokens, load_loss
 from shared.records import Sample
 from shared.trainer import Recipe
+from trainer_local.moments import Moments
+from trainer_local.teacher import Target
+from trainer_local.terms import TERMS, hints_of, signal, terms_of
 
-TERMS = ("distill", "binary", "anchor")
-
-
-def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
-    """The terms that `sample` counts in: `anchor` for anchors, `distill` where there are hinted prompts, `binary`
-    where there is an importance ratio and a reward that may train: an explicit one, or under method `binary` any."""
-    if not sample.response_ids:
-        return frozenset()
-    if sample.origin == "anchor":
-        return frozenset({"anchor"} if recipe.anchor else ())
-    found = set()
-    if recipe.distill and sample.hinted_prompts and recipe.distillation == "full":
-        found.add("distill")
-    if (
-        recipe.binary
-        and sample.reward
-        and not sample.no_ratio
-        and (recipe.rewards == "all" or (sample.explicit and recipe.rewards == "explicit"))
-    ):
-        found.add("binary")
-    return frozenset(found)
+REPORTED = ("binary", "opd")
+"""Under `distillation = "token"`: the policy loss by either advantage alone, reported and not trained."""
 
 
 class Objective:
@@ -48,19 +39,24 @@ class Objective:
     def __init__(self, samples: Sequence[Sample], recipe: Recipe, device: torch.device) -> None:
         self._recipe = recipe
         self._device = device
+        self._custom = _hook(recipe.custom_loss) if recipe.custom_loss else None
         self._terms = {sample.sample_id: terms_of(sample, recipe) for sample in samples}
-        self._factors = {"distill": recipe.distill, "binary": recipe.binary, "anchor": recipe.anchor}
+        self._factors = {
+            "distill": recipe.distill,
+            "binary": recipe.binary,
+            "policy": 1.0,
+            "anchor": recipe.anchor,
+            "kl_base": recipe.kl_base,
+            "entropy": -recipe.entropy,
+            "custom": 1.0,
+        }
         self._tokens = {
             term: sum(sample.weight * len(sample.response_ids) for sample in samples if term in self.terms(sample))
             for term in TERMS
         }
-        self._counts = {term: sum(term in self.terms(sample) for sample in samples) for term in TERMS}
-        rewards = [sample.reward for sample in samples if sample.reward is not None]
-        mean = sum(rewards) / len(rewards) if rewards else 0.0
-        self._fixed = {f"samples/{term}": float(count) for term, count in self._counts.items()} | {
-            "reward/mean": mean,
-            "reward/std": math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) if rewards else 0.0,
-        }
+        rewards = Moments()
+        rewards.add([sample.reward for sample in samples if sample.reward is not None])
+        self._fixed = self._counts(samples) | {"reward/mean": rewards.mean, "reward/std": rewards.deviation}
         self.start_epoch()
 
     def terms(self, sample: Sample) -> frozenset[str]:
@@ -70,49 +66,93 @@ class Objective:
     def start_epoch(self) -> None:
         """Forget the sums of the epoch before."""
         self._losses = dict.fromkeys(TERMS, 0.0)
-        self._ratio_sum = self._ratio_clipped = self._ratio_tokens = 0.0
+        self._reported = dict.fromkeys(REPORTED, 0.0)
+        self._ratios, self._advantages = Moments(), Moments()
+        self._clipped = 0.0
 
-    def loss(self, samples: Sequence[Sample], targets: Sequence[Tensor | None], logits: Tensor) -> Tensor:
+    def loss(self, samples: Sequence[Sample], targets: Sequence[Target | None], logits: Tensor) -> Tensor:
         """The share of a micro batch in the batch's loss, a scalar.
 
-        `logits` `[N, V]` belong to the answers of `samples`, one after the other; `targets` are the base's log-
-        probabilities `[response length, V]` for those that are distilled or anchors.
+        `logits` `[N, V]` belong to the answers of `samples`, one after the other; `targets` are what their terms need.
         """
         total = logits.new_zeros((), dtype=torch.float32)
-        shapes = [len(sample.response_ids) for sample in samples]
-        for term in ("distill", "anchor"):
+        terms: dict[str, Callable[[Tensor, Sequence[Sample], Sequence[Target]], Tensor]] = {
+            "distill": self._distill,
+            "anchor": lambda part, _, known: losses.forward_kl(_all(known, "base"), losses.log_softmax(part)),
+            "binary": self._binary,
+            "policy": self._policy,
+            "kl_base": lambda part, _, known: losses.reverse_kl(losses.log_softmax(part), _all(known, "base")),
+            "entropy": lambda part, _, known: losses.entropy(losses.log_softmax(part)),
+            "custom": self._own,
+        }
+        parts = logits.split([len(sample.response_ids) for sample in samples])
+        for term, values in terms.items():
             chosen = [index for index, sample in enumerate(samples) if term in self.terms(sample)]
             if not chosen:
                 continue
-            parts = logits.split(shapes)
-            log_probs = losses.log_softmax(
-                torch.cat([parts[index] for index in chosen]) if len(chosen) < len(samples) else logits
-            )
-            target = torch.cat([self._target(targets[index]) for index in chosen])
-            divergence = (
-                losses.reverse_kl(log_probs, target) if term == "distill" else losses.forward_kl(target, log_probs)
-            )
-            total = total + self._add(term, divergence, [samples[index] for index in chosen])
-        chosen = [index for index, sample in enumerate(samples) if "binary" in self.terms(sample)]
-        if chosen:
-            parts = logits.split(shapes)
-            total = total + self._binary(
-                torch.cat([parts[index] for index in chosen]), [samples[index] for index in chosen]
-            )
+            part = torch.cat([parts[index] for index in chosen]) if len(chosen) < len(samples) else logits
+            owners = [samples[index] for index in chosen]
+            known = [targets[index] or Target() for index in chosen]
+            share = self._share(self._factors[term], values(part, owners, known), owners, term)
+            self._losses[term] += float(share.detach())
+            total = total + share
         return total
 
-    def _binary(self, logits: Tensor, samples: Sequence[Sample]) -> Tensor:
+    def _distill(self, logits: Tensor, samples: Sequence[Sample], targets: Sequence[Target]) -> Tensor:
         recipe = self._recipe
-        temperatures = self._per_token([sample.temperature for sample in samples], samples)
-        ids = torch.tensor(
-            [token for sample in samples for token in sample.response_ids], dtype=torch.long, device=self._device
+        log_probs = losses.log_softmax(logits)
+        if recipe.distillation == "select":
+            old = _all(targets, "old")
+            return losses.select_loss(
+                log_probs.gather(-1, _all(targets, "ids")),
+                old,
+                losses.select_advantages(old, _all(targets, "known"), recipe.advantage_clip),
+                clip_low=recipe.clip_low,
+                clip_high=recipe.clip_high,
+            )
+        if recipe.distillation == "full":
+            return losses.reverse_kl(log_probs, _all(targets, "teacher"))
+        if recipe.topk_from == "teacher":
+            ids, known = _all(targets, "ids"), _all(targets, "known")
+        else:
+            ids = log_probs.detach().topk(min(recipe.topk, log_probs.shape[-1]), dim=-1).indices
+            known = _all(targets, "teacher").gather(-1, ids)
+        return losses.reverse_kl(losses.with_tail(log_probs.gather(-1, ids)), losses.with_tail(known))
+
+    def _binary(self, logits: Tensor, samples: Sequence[Sample], _: Sequence[Target]) -> Tensor:
+        rewards = self._per_token([signal(sample, self._recipe) for sample in samples], samples)
+        logprobs, behavior = self._sampled(logits, samples)
+        return self._ppo(logprobs, behavior, rewards, count=True)
+
+    def _policy(self, logits: Tensor, samples: Sequence[Sample], targets: Sequence[Target]) -> Tensor:
+        """One policy loss over the sum of both advantages; a part that a sample has not is exactly 0."""
+        recipe = self._recipe
+        logprobs, behavior = self._sampled(logits, samples)
+        rewards = recipe.binary * self._per_token([signal(sample, recipe) for sample in samples], samples)
+        absent = torch.full_like(behavior, math.nan).split([len(sample.response_ids) for sample in samples])
+        teacher = torch.cat(
+            [
+                nothing if target.sampled is None else target.sampled
+                for nothing, target in zip(absent, targets, strict=True)
+            ]
         )
-        behavior = torch.tensor(
-            [value for sample in samples for value in sample.logprobs], dtype=torch.float32, device=self._device
-        )
-        logprobs = losses.sampled_logprobs(losses.log_softmax(logits, temperatures), ids)
-        advantages = self._per_token([sample.reward or 0.0 for sample in samples], samples)
-        policy = losses.clipped_policy_loss(
+        differences = losses.distillation_advantages(teacher, behavior)
+        hinted = self._per_token([float(target.sampled is not None) for target in targets], samples) > 0
+        taught = recipe.distill * torch.where(hinted, differences, torch.zeros_like(differences))
+        with torch.no_grad():
+            for name, advantages in zip(REPORTED, (rewards, taught), strict=True):
+                alone = self._ppo(logprobs, behavior, advantages, count=False)
+                self._reported[name] += float(self._share(1.0, alone, samples, "policy"))
+        return self._ppo(logprobs, behavior, rewards + taught, count=True)
+
+    def _ppo(self, logprobs: Tensor, behavior: Tensor, advantages: Tensor, *, count: bool) -> Tensor:
+        recipe = self._recipe
+        if count:
+            ratio = losses.importance_ratio(logprobs.detach(), behavior, recipe.ratio_cap)
+            self._ratios.add(ratio.tolist())
+            self._clipped += float(((ratio < 1 - recipe.clip_low) | (ratio > 1 + recipe.clip_high)).sum())
+            self._advantages.add(advantages.tolist())
+        return losses.clipped_policy_loss(
             logprobs,
             behavior,
             advantages,
@@ -120,38 +160,101 @@ class Objective:
             clip_high=recipe.clip_high,
             ratio_cap=recipe.ratio_cap,
         )
-        with torch.no_grad():
-            ratio = losses.importance_ratio(logprobs, behavior, recipe.ratio_cap)
-            self._ratio_sum += float(ratio.sum())
-            self._ratio_clipped += float(((ratio < 1 - recipe.clip_low) | (ratio > 1 + recipe.clip_high)).sum())
-            self._ratio_tokens += ratio.numel()
-        return self._add("binary", policy, samples)
 
-    def _add(self, term: str, values: Tensor, samples: Sequence[Sample]) -> Tensor:
+    def _own(self, logits: Tensor, samples: Sequence[Sample], targets: Sequence[Target]) -> Tensor:
+        assert self._custom is not None, "the term is there only with a loss of the user's own"
+        base = _all(targets, "base")
+        hinted = [target.teacher is not None for target in targets]
+        pairs = zip(targets, base.split([len(sample.response_ids) for sample in samples]), strict=True)
+        teacher = torch.cat([part if target.teacher is None else target.teacher for target, part in pairs])
+        rewards = [sample.reward or 0.0 for sample in samples]
+        advantages = [
+            reward if sample.advantage is None else sample.advantage
+            for reward, sample in zip(rewards, samples, strict=True)
+        ]
+        return self._custom(
+            LossTokens(
+                logits=logits,
+                token_ids=self._ids(samples),
+                temperatures=self._per_token([sample.temperature for sample in samples], samples),
+                behavior_logprobs=self._behavior(samples),
+                has_ratio=self._per_token([float(not sample.no_ratio) for sample in samples], samples) > 0,
+                base_log_probs=base,
+                teacher_log_probs=teacher if any(hinted) else None,
+                has_hint=self._per_token([float(one) for one in hinted], samples) > 0,
+                rewards=self._per_token(rewards, samples),
+                advantages=self._per_token(advantages, samples),
+                weights=self._per_token([sample.weight for sample in samples], samples),
+                sample_index=self._per_token(list(range(len(samples))), samples).long(),
+                recipe=self._recipe,
+            )
+        )
+
+    def _sampled(self, logits: Tensor, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """Log π and log μ `[N]` of the sampled tokens, at the temperature of the sampling."""
+        temperatures = self._per_token([sample.temperature for sample in samples], samples)
+        logprobs = losses.sampled_logprobs(losses.log_softmax(logits, temperatures), self._ids(samples))
+        return logprobs, self._behavior(samples)
+
+    def _ids(self, samples: Sequence[Sample]) -> Tensor:
+        ids = [int(token) for sample in samples for token in sample.response_ids]
+        return torch.tensor(ids, dtype=torch.long, device=self._device)
+
+    def _behavior(self, samples: Sequence[Sample]) -> Tensor:
+        values = [value for sample in samples for value in sample.logprobs]
+        return torch.tensor(values, dtype=torch.float32, device=self._device)
+
+    def _share(self, factor: float, values: Tensor, samples: Sequence[Sample], term: str) -> Tensor:
         weights = self._per_token([sample.weight for sample in samples], samples)
-        share = self._factors[term] * losses.token_mean(values, weights, self._tokens[term])
-        self._losses[term] += float(share.detach())
-        return share
+        return factor * losses.token_mean(values, weights, self._tokens[term])
 
     def _per_token(self, values: Sequence[float], samples: Sequence[Sample]) -> Tensor:
         repeats = torch.tensor([len(sample.response_ids) for sample in samples], device=self._device)
         return torch.tensor(values, dtype=torch.float32, device=self._device).repeat_interleave(repeats)
 
-    def _target(self, target: Tensor | None) -> Tensor:
-        assert target is not None, "a distilled sample or an anchor always has a target"
-        return target
+    def _counts(self, samples: Sequence[Sample]) -> dict[str, float]:
+        counts = {term: sum(term in self.terms(sample) for sample in samples) for term in TERMS}
+        if counts["policy"]:
+            taking = [sample for sample in samples if "policy" in self.terms(sample)]
+            counts["distill"] = sum(bool(hints_of(sample, self._recipe)) for sample in taking)
+            counts["binary"] = sum(bool(signal(sample, self._recipe)) for sample in taking)
+        counts["rehearsal"] = sum(sample.origin == "rehearsal" for sample in samples)
+        return {f"samples/{name}": float(count) for name, count in counts.items()}
 
     def finite(self) -> bool:
         """Whether every term of this epoch is a finite number."""
         return all(math.isfinite(value) for value in self._losses.values())
 
     def metrics(self) -> dict[str, float]:
-        """Sums of this epoch: `loss/total` and each term (already weighted), the ratio's mean and clipped share,
-        sample counts.
+        """Sums of this epoch: `loss/total` and each term (already weighted), moments of ratio and advantage (1 and 0
+        where no token has one), the ratio's clipped share, sample counts.
+
+        `loss/opd` is another name of `loss/distill`. Under `distillation = "token"` what is trained is `loss/policy`;
+        `loss/binary` and `loss/opd` are then the same loss by either advantage alone, and no part of the total.
         """
         found = {f"loss/{term}": value for term, value in self._losses.items()}
         found["loss/total"] = sum(self._losses.values())
-        if self._ratio_tokens:
-            found["ratio/mean"] = self._ratio_sum / self._ratio_tokens
-            found["ratio/clipped"] = self._ratio_clipped / self._ratio_tokens
-        return found | self._fixed
+        if self._tokens["policy"]:
+            found |= {f"loss/{name}": value for name, value in self._reported.items()}
+            found["loss/distill"] = found["loss/opd"]
+        found["loss/opd"] = found["loss/distill"]
+        return {
+            **found,
+            "ratio/mean": self._ratios.mean if self._ratios.count else 1.0,
+            "ratio/clipped": self._clipped / self._ratios.count if self._ratios.count else 0.0,
+            "advantage/mean": self._advantages.mean,
+            "advantage/std": self._advantages.deviation,
+            **self._fixed,
+        }
+
+
+def _all(targets: Sequence[Target], name: str) -> Tensor:
+    """One kind of knowledge of all `targets`, `[N, …]`; a term that asks has had it computed."""
+    return torch.cat([getattr(target, name) for target in targets])
+
+
+def _hook(path: str) -> Loss:
+    try:
+        return load_loss(path)
+    except ConfigError as error:
+        raise TrainerError(f"custom_loss {path} cannot be used: {error}") from error

@@ -9,10 +9,12 @@ while it works.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,20 +22,22 @@ import torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from shared import losses
 from shared.engine import Engine
 from shared.errors import TrainerError
+from shared.loss_hook import load_loss
 from shared.records import Sample
 from shared.settings import Settings
 from shared.trainer import Checkpoint, Recipe, StepReport
 from trainer_local.batching import Row, row
+from trainer_local.ema import moved, wearing
 from trainer_local.forward import output_head, run_rows, shares_prefixes
+from trainer_local.measures import Measures
 from trainer_local.objective import Objective
-from trainer_local.teacher import base_targets, slices, teacher_prompts
+from trainer_local.optimizer import adamw, copied, follow, move_state
+from trainer_local.recompute import recomputed_layers, recomputing
+from trainer_local.teacher import Old, RunModel, Target, old_policy, slices, targets_of
+from trainer_local.terms import hints_of, needs_base
 from trainer_local.weights import FORMAT, Weights, choose_device, whole_folder, write_json
-
-GUARD_TOKENS = 1024
-"""Answer tokens of a batch on which the divergence from the parent is measured."""
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
@@ -62,15 +66,20 @@ class TransformersTrainer:
             self._random_state = self._read_random_state()
         self._head = output_head(self._weights.plain)
         self._share = shares_prefixes(self._weights.plain)
+        self._recomputed = recomputed_layers(self._weights.plain) if settings.recompute else []
+        if settings.custom_loss:
+            load_loss(settings.custom_loss)
         self._initial = self._weights.snapshot()
         self._initial_random_state = self._random_state
         self._optimizer = self._new_optimizer()
+        self._average: Mapping[str, Tensor] | None = None
         self._step = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        """See `Trainer.step`. Metrics beside the common ones: `loss/*` of the last epoch, `kl/parent` (mean over up
-        to 1024 answer tokens of KL(new ‖ old) at temperature 1), `ratio/*`, `samples/*`, `seconds/teacher`."""
+        """See `Trainer.step`. Metrics beside the common ones: `loss/*`, `ratio/*` and `advantage/*` of the last epoch
+        (`Objective.metrics`), `kl/parent`, `kl/base` and `entropy/mean` (`Measures.metrics`), `reward/*`, `samples/*`,
+        `weights/change`, `seconds/teacher`."""
         return await self._run(lambda: self._guarded_step(list(samples), recipe))
 
     async def save(self, path: str) -> Checkpoint:
@@ -103,55 +112,62 @@ class TransformersTrainer:
 
     def _guarded_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
         weights = self._weights.snapshot()
-        optimizer = _copied(self._optimizer.state_dict())
+        optimizer = copied(self._optimizer.state_dict())
         try:
+            move_state(self._optimizer, self._device)
             with self._own_random_state():
                 report = self._train(samples, recipe, weights)
-        except (TrainerError, RuntimeError, ValueError, IndexError) as error:
+        except Exception as error:
             self._weights.assign(weights)
             self._optimizer = self._new_optimizer()
             self._optimizer.load_state_dict(optimizer)
             if isinstance(error, TrainerError):
                 raise
-            raise TrainerError(f"Step {self._step + 1} failed and was undone: {error}") from error
+            loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
+            raise TrainerError(f"Step {self._step + 1}{loss} failed and was undone: {error}") from error
+        finally:
+            self._rest()
+        if recipe.teacher == "ema" or self._average is not None:
+            self._average = moved(self._average or weights, self._weights.parameters, recipe.ema_decay)
         self._step += 1
         return report
 
     def _train(self, samples: list[Sample], recipe: Recipe, parent: Mapping[str, Tensor]) -> StepReport:
         started = time.perf_counter()
         objective = Objective(samples, recipe, self._device)
+        rate = follow(self._optimizer, recipe, self._step)
+        measures = Measures(samples, self._run_policy(recipe))
+        asked = time.perf_counter()
+        old = old_policy(samples, recipe, self._run_policy(recipe))
+        teaching = time.perf_counter() - asked
         taught = [
-            len(sample.response_ids) if teacher_prompts(sample, objective.terms(sample)) else 0 for sample in samples
+            len(sample.response_ids) if needs_base(objective.terms(sample)) or hints_of(sample, recipe) else 0
+            for sample in samples
         ]
         runs = [[samples[index] for index in run] for run in slices(taught, self._weights.vocab_size)]
-        kept: list[list[Tensor | None]] = []
-        for group in self._optimizer.param_groups:
-            group.update(lr=recipe.learning_rate, betas=(recipe.beta1, recipe.beta2), weight_decay=recipe.weight_decay)
-        teaching = 0.0
+        kept: dict[int, list[Target | None]] = {}
         norms: list[float] = []
         metrics: dict[str, float] = {}
-        guard_rows = self._guard_rows(samples)
-        before = self._distributions(guard_rows, recipe)
         self._weights.model.train(self._weights.lora and self._settings.lora_dropout > 0)
         try:
             for _ in range(recipe.epochs):
                 self._optimizer.zero_grad(set_to_none=True)
                 objective.start_epoch()
                 for number, run in enumerate(runs):
-                    if len(kept) > number:
-                        targets = kept[number]
-                    else:
+                    targets = kept.get(number)
+                    if targets is None:
                         asked = time.perf_counter()
-                        targets = self._targets(run, objective, recipe)
+                        targets = self._targets(run, recipe, old, parent)
                         teaching += time.perf_counter() - asked
-                        if len(runs) == 1:
-                            kept.append(targets)
+                        if len(runs) == 1 or all(target is None or target.small for target in targets):
+                            kept[number] = targets
                     self._accumulate(objective, run, targets, recipe)
                 metrics = objective.metrics()
                 norm = torch.nn.utils.clip_grad_norm_(list(self._weights.parameters.values()), recipe.clip_grad)
                 if not bool(torch.isfinite(norm)) or not objective.finite():
+                    loss = f" by custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
                     raise TrainerError(
-                        f"Step {self._step + 1}: loss {metrics['loss/total']} or gradient norm {float(norm)} is "
+                        f"Step {self._step + 1}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is "
                         "not finite; the step was undone"
                     )
                 norms.append(float(norm))
@@ -163,24 +179,22 @@ class TransformersTrainer:
             float((part.detach() - parent[name]).double().square().sum())
             for name, part in self._weights.parameters.items()
         )
+        metrics |= measures.metrics(self._run_base(recipe))
         metrics |= {
-            "kl/parent": self._divergence(before, guard_rows, recipe),
             "gradient/norm": sum(norms) / len(norms),
             "weights/change": changed**0.5,
-            "learning_rate": recipe.learning_rate,
+            "learning_rate": rate,
             "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
             "seconds": time.perf_counter() - started,
             "seconds/teacher": teaching,
         }
-        broken = sorted(
-            name for name, value in metrics.items() if value != value or value in (float("inf"), float("-inf"))
-        )
+        broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
         if broken:
             raise TrainerError(f"Step {self._step + 1}: {', '.join(broken)} not finite after the step; it was undone")
         return StepReport(step=self._step + 1, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
 
     def _accumulate(
-        self, objective: Objective, samples: list[Sample], targets: list[Tensor | None], recipe: Recipe
+        self, objective: Objective, samples: list[Sample], targets: list[Target | None], recipe: Recipe
     ) -> None:
         rows = [row(sample.prompt_ids, sample.response_ids) for sample in samples]
         wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
@@ -189,25 +203,42 @@ class TransformersTrainer:
             chosen = [wanted[index] for index in indices]
             return objective.loss([samples[index] for index in chosen], [targets[index] for index in chosen], logits)
 
-        self._forward(self._weights.model, [rows[index] for index in wanted], use, recipe, backward=True)
+        with recomputing(self._recomputed):
+            self._forward(self._weights.model, [rows[index] for index in wanted], use, recipe=recipe, backward=True)
 
-    def _targets(self, samples: list[Sample], objective: Objective, recipe: Recipe) -> list[Tensor | None]:
-        with self._weights.base() as base:
-            return base_targets(
-                samples,
-                [teacher_prompts(sample, objective.terms(sample)) for sample in samples],
-                lambda rows, use: self._forward(base, rows, use, recipe, backward=False),
-                recipe.teacher_temperature,
-            )
+    def _targets(
+        self, samples: list[Sample], recipe: Recipe, old: Mapping[str, Old], parent: Mapping[str, Tensor]
+    ) -> list[Target | None]:
+        teacher = {"base": None, "live": parent, "ema": self._average or parent}[recipe.teacher]
+
+        def run_teacher(rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+            assert teacher is not None, "the base is run as the base"
+            training = self._weights.model.training
+            self._weights.model.eval()
+            with wearing(self._weights.parameters, teacher):
+                self._forward(self._weights.model, rows, use, recipe=recipe)
+            self._weights.model.train(training)
+
+        return targets_of(samples, recipe, old, self._run_base(recipe), None if teacher is None else run_teacher)
+
+    def _run_policy(self, recipe: Recipe) -> RunModel:
+        return partial(self._forward, self._weights.model, recipe=recipe)
+
+    def _run_base(self, recipe: Recipe) -> RunModel:
+        def run(rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+            with self._weights.base() as base:
+                self._forward(base, rows, use, recipe=recipe)
+
+        return run
 
     def _forward(
         self,
         model: Any,
         rows: Sequence[Row],
         use: Callable[[Sequence[int], Tensor], Tensor | None],
-        recipe: Recipe,
         *,
-        backward: bool,
+        recipe: Recipe,
+        backward: bool = False,
     ) -> None:
         head = self._head if self._weights.lora or model is self._weights.model else output_head(model)
         run_rows(
@@ -219,35 +250,14 @@ class TransformersTrainer:
             else min(recipe.micro_batch_tokens, CPU_MICRO_BATCH),
             device=self._device,
             head=head,
-            share=self._share,
+            share=self._share and not (backward and self._recomputed),
             backward=backward,
         )
 
-    def _guard_rows(self, samples: Sequence[Sample]) -> list[Row]:
-        rows: list[Row] = []
-        tokens = 0
-        for sample in samples:
-            if tokens >= GUARD_TOKENS:
-                break
-            rows.append(row(sample.prompt_ids, sample.response_ids))
-            tokens += len(sample.response_ids)
-        return rows
-
-    def _distributions(self, rows: Sequence[Row], recipe: Recipe) -> dict[int, Tensor]:
-        """Log-probabilities `[response length, V]` of the policy as it is now, by row index."""
-        found: dict[int, Tensor] = {}
-
-        def use(indices: Sequence[int], logits: Tensor) -> None:
-            lengths = [rows[index].response_length for index in indices]
-            found.update(zip(indices, losses.log_softmax(logits).split(lengths), strict=True))
-
-        self._forward(self._weights.model, rows, use, recipe, backward=False)
-        return found
-
-    def _divergence(self, before: Mapping[int, Tensor], rows: Sequence[Row], recipe: Recipe) -> float:
-        now = self._distributions(rows, recipe)
-        values = [losses.reverse_kl(now[index], before[index]) for index in before]
-        return float(torch.cat(values).mean()) if values else 0.0
+    def _rest(self) -> None:
+        """What the wait for the next step needs: with `offload_optimizer` the optimizer's state on the host."""
+        if self._settings.offload_optimizer:
+            move_state(self._optimizer, torch.device("cpu"))
 
     def _save(self, path: str) -> Checkpoint:
         target = Path(path)
@@ -261,7 +271,8 @@ class TransformersTrainer:
                     "optimizer": self._optimizer.state_dict(),
                     "step": self._step,
                     "random_state": self._random_state,
-                },
+                }
+                | ({} if self._average is None else {"average": {k: v.cpu() for k, v in self._average.items()}}),
                 folder / "trainer.pt",
             )
             write_json(
@@ -281,6 +292,7 @@ class TransformersTrainer:
             self._weights.assign(self._initial)
             self._optimizer = self._new_optimizer()
             self._random_state = self._initial_random_state
+            self._average = None
             self._step = 0
             return
         file = Path(checkpoint) / "trainer.pt"
@@ -292,16 +304,13 @@ class TransformersTrainer:
         self._weights.assign(held[0])
         self._optimizer = self._new_optimizer()
         self._optimizer.load_state_dict(held[1])
+        self._rest()
+        average = state.get("average")
+        self._average = None if average is None else {name: part.to(self._device) for name, part in average.items()}
         self._step, self._random_state = int(held[2]), held[3]
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        recipe = self._settings.recipe()
-        return torch.optim.AdamW(
-            self._weights.parameters.values(),
-            lr=recipe.learning_rate,
-            betas=(recipe.beta1, recipe.beta2),
-            weight_decay=recipe.weight_decay,
-        )
+        return adamw(self._weights.parameters.values(), self._settings.recipe())
 
     def _cuda_devices(self) -> list[torch.device]:
         return [self._device] if self._device.type == "cuda" else []
@@ -321,14 +330,3 @@ class TransformersTrainer:
                 torch.cuda.set_rng_state(self._random_state["cuda"], self._device)
             yield
             self._random_state = self._read_random_state()
-
-
-def _copied(state: Any) -> Any:
-    """A deep copy of an optimizer's state, tensors included."""
-    if isinstance(state, Tensor):
-        return state.detach().clone()
-    if isinstance(state, dict):
-        return {key: _copied(value) for key, value in state.items()}
-    if isinstance(state, list):
-        return [_copied(value) for value in state]
-    return state

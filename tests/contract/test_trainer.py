@@ -172,7 +172,7 @@ async def test_nothing_to_learn_from_changes_nothing(make: Make, tmp_path: Path)
 async def test_a_judges_score_trains_only_where_the_method_says_so(make: Make) -> None:
     judged = [sample(1, hints=0, reward=-1.0)]
     assert (await make().step(judged, RECIPE)).metrics["samples/binary"] == 0
-    assert (await make().step(judged, Recipe(method="binary", distill=0.0))).metrics["samples/binary"] == 1
+    assert (await make().step(judged, Recipe(distillation="none", rewards="all"))).metrics["samples/binary"] == 1
 
 
 async def test_praise_makes_an_answer_likelier_and_blame_less_likely(make: Make) -> None:

@@ -1,0 +1,64 @@
+"""How far a step took the policy, measured on the first answers of its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from shared import losses
+from shared.records import Sample
+from trainer_local.batching import Row, row
+from trainer_local.teacher import RunModel
+
+GUARD_TOKENS = 1024
+"""Answer tokens of a batch that are looked at; the answer that reaches this is the last."""
+
+
+class Measures:
+    """Made before a step, which it remembers; all at temperature 1."""
+
+    def __init__(self, samples: Sequence[Sample], run_policy: RunModel) -> None:
+        self._rows = _first(samples)
+        self._run_policy = run_policy
+        self._before = self._distributions(run_policy)
+
+    def metrics(self, run_base: RunModel) -> Mapping[str, float]:
+        """`kl/parent` and `kl/base`: means over the tokens of KL(new policy ‖ policy before the step) and KL(new policy
+        ‖ base); `entropy/mean` of the new policy. All 0 without tokens.
+        """
+        found: dict[str, float] = {"kl/parent": 0.0, "kl/base": 0.0, "entropy/mean": 0.0}
+        if not self._before:
+            return found
+        now = self._distributions(self._run_policy)
+        found["kl/parent"] = self._mean(lambda index: losses.reverse_kl(now[index], self._before[index]))
+        found["entropy/mean"] = self._mean(lambda index: losses.entropy(now[index]))
+        base = self._distributions(run_base)
+        found["kl/base"] = self._mean(lambda index: losses.reverse_kl(now[index], base[index]))
+        return found
+
+    def _mean(self, values: Callable[[int], Tensor]) -> float:
+        return float(torch.cat([values(index) for index in self._before]).mean())
+
+    def _distributions(self, run: RunModel) -> dict[int, Tensor]:
+        """Log-probabilities `[response length, V]` by row."""
+        found: dict[int, Tensor] = {}
+
+        def use(indices: Sequence[int], logits: Tensor) -> None:
+            lengths = [self._rows[index].response_length for index in indices]
+            found.update(zip(indices, losses.log_softmax(logits).split(lengths), strict=True))
+
+        run(self._rows, use)
+        return found
+
+
+def _first(samples: Sequence[Sample]) -> list[Row]:
+    rows: list[Row] = []
+    tokens = 0
+    for sample in samples:
+        if tokens >= GUARD_TOKENS:
+            break
+        rows.append(row(sample.prompt_ids, sample.response_ids))
+        tokens += len(sample.response_ids)
+    return rows
