@@ -1,6 +1,6 @@
-"""One arm of an experiment: a service, a student, so many interactions, and held-out probes along the way.
+"""One arm of an experiment: a service, a persona, so many interactions, and held-out probes along the way.
 
-The student reads and types slower than the machine trains, so after every batch of interactions the arm waits (bounded)
+People read and type slower than the machine trains, so after every batch of interactions the arm waits (bounded)
 until the service reports that what it was told has been judged and learned. An arm without training holds the same
 conversations and waits for judging only.
 """
@@ -15,9 +15,8 @@ from typing import Any
 
 from evaluation.client import ChatClient, ServiceError
 from evaluation.conversation import Interaction, converse
+from evaluation.personas import create, take
 from evaluation.probe import Probe, probe
-from evaluation.problems import stream, take
-from evaluation.student import Student
 
 POLL_SECONDS = 0.2
 
@@ -25,7 +24,7 @@ POLL_SECONDS = 0.2
 @dataclass(frozen=True)
 class Plan:
     """What an arm does. `batch`: interactions between two waits and probes (the service's batch size). `problems`:
-    held-out problems before and after; `glances` is how many of them are looked at in between. `patience`: seconds one
+    held-out tasks before and after; `glances` is how many of them are looked at in between. `patience`: seconds one
     wait for the learner may take.
     """
 
@@ -36,6 +35,7 @@ class Plan:
     glances: int = 50
     patience: float = 90.0
     trained: bool = True
+    persona: str = "student"
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Arm:
 async def run(client: ChatClient, plan: Plan, *, changed: Callable[[Arm], None] = lambda arm: None) -> Arm:
     """Run an arm against a service; `changed` is called whenever there is something new to show."""
     arm = Arm(plan)
-    student = Student(plan.seed)
-    held_out = take("held-out", plan.seed, plan.problems)
+    persona = create(plan.persona, plan.seed)
+    held_out = take(persona, "held-out", plan.seed, plan.problems)
 
     def show(doing: str) -> None:
         arm.doing = doing
@@ -91,7 +91,7 @@ async def run(client: ChatClient, plan: Plan, *, changed: Callable[[Arm], None] 
     async def look(count: int) -> None:
         show("probing")
         # The same questions, word by word, at every point of every arm of a seed.
-        result = await probe(client, held_out[:count], student=Student(plan.seed + 1_000_003))
+        result = await probe(client, held_out[:count], persona=create(plan.persona, plan.seed + 1_000_003))
         arm.points.append(Point(len(arm.interactions), arm.version, result))
         show("talking")
 
@@ -107,11 +107,11 @@ async def run(client: ChatClient, plan: Plan, *, changed: Callable[[Arm], None] 
         await look(plan.problems if len(arm.interactions) >= plan.interactions else plan.glances)
 
     await look(plan.problems)
-    for problem in stream("train", plan.seed):
+    for task in persona.tasks("train", plan.seed):
         left = plan.interactions - len(arm.interactions)
         if left <= 0:
             break
-        conversation = await converse(client, student, problem, most=min(2, left), heard=heard)
+        conversation = await converse(client, persona, task, most=min(2, left), heard=heard)
         arm.turns += [reply.turn_id for reply in conversation.replies]
     show("checking")
     arm.lost = await missing(client, arm.turns)

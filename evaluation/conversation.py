@@ -1,25 +1,23 @@
-"""One conversation of the student with the policy, over ordinary chat requests with the full history and nothing
-else.
-"""
+"""One conversation of a persona with the policy, over ordinary chat requests with the full history and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from evaluation.client import ChatClient, Message, Reply
-from evaluation.problems import Problem
-from evaluation.student import Reaction, Student
+from evaluation.personas import Persona, Reaction
 
 ANSWER_TOKENS = 256
-"""Longest answer the student waits for; the embedded policy's own answers end well before."""
+"""Longest answer that anybody waits for; the embedded policy's own answers end well before."""
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """One reaction and what it was about: a reply to a problem, the first or a later try."""
+    """One reaction and what it was about: a reply to a task, the first or a later try."""
 
-    problem: Problem
+    task: Any
     reply: Reply
     attempt: int
     reaction: Reaction
@@ -35,8 +33,8 @@ class Conversation:
 
 async def converse(
     client: ChatClient,
-    student: Student,
-    problem: Problem,
+    persona: Persona,
+    task: Any,
     *,
     most: int = 2,
     heard: Callable[[Interaction], Awaitable[None]] | None = None,
@@ -47,19 +45,19 @@ async def converse(
     Raises `evaluation.client.ServiceError` when the service stays away longer than the client's patience.
     """
     conversation = Conversation()
-    stream = student.streams()
-    messages: list[Message] = [{"role": "user", "content": student.ask(problem)}]
+    stream = persona.streams()
+    messages: list[Message] = [{"role": "user", "content": persona.ask(task)}]
     reply = await client.chat(messages, stream=stream, max_tokens=ANSWER_TOKENS)
     conversation.replies.append(reply)
     for attempt in range(1, most + 1):
-        reaction = student.react(reply.text, attempt=attempt)
-        interaction = Interaction(problem, reply, attempt, reaction)
+        reaction = persona.react(reply.text, attempt=attempt)
+        interaction = Interaction(task, reply, attempt, reaction)
         messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": reaction.text}]
         reply = await client.chat(messages, stream=stream, max_tokens=ANSWER_TOKENS)
         conversation.replies.append(reply)
         conversation.interactions.append(interaction)
         if heard is not None:
             await heard(interaction)
-        if reaction.mood == "thanks" or not student.goes_on():
+        if reaction.mood == "thanks" or not persona.goes_on():
             break
     return conversation

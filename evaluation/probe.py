@@ -1,4 +1,4 @@
-"""Held-out work: first replies to problems that nobody practised, asked so that the service neither keeps nor learns
+"""Held-out work: first replies to tasks that nobody practised, asked so that the service neither keeps nor learns
 them.
 """
 
@@ -7,16 +7,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.accuracy import grade
 from evaluation.client import ChatClient
 from evaluation.conversation import ANSWER_TOKENS
-from evaluation.problems import Problem
-from evaluation.student import Student
-from evaluation.style import form, student_score
+from evaluation.personas import Persona
 from evaluation.together import together
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
@@ -25,7 +22,7 @@ NEVER_TRAIN = {"X-RL-Train": "never"}
 @dataclass(frozen=True)
 class Probe:
     """Mean style score and accuracy (both 0 to 1) of `count` first replies, and how many had which form
-    (`evaluation.style.form`).
+    (`Persona.form`).
     """
 
     count: int
@@ -36,14 +33,13 @@ class Probe:
 
 async def probe(
     client: ChatClient,
-    problems: Sequence[Problem],
+    tasks: Sequence[Any],
     *,
-    student: Student,
+    persona: Persona,
     model: str | None = None,
     concurrency: int = 8,
-    score: Callable[[str], float] = student_score,
 ) -> Probe:
-    """First replies to `problems`, `concurrency` at a time, at the service's own sampling; `model` names another
+    """First replies to `tasks`, `concurrency` at a time, at the service's own sampling; `model` names another
     version (`policy@3`).
     """
     gate = asyncio.Semaphore(concurrency)
@@ -54,11 +50,11 @@ async def probe(
             reply = await client.chat([{"role": "user", "content": question}], headers=NEVER_TRAIN, **options)
         return reply.text
 
-    replies = await together(*(first_reply(student.ask(problem)) for problem in problems))
+    replies = await together(*(first_reply(persona.ask(task)) for task in tasks))
+    right = [persona.grade(task, reply) for task, reply in zip(tasks, replies, strict=True)]
     return Probe(
         count=len(replies),
-        style=math.fsum(map(score, replies)) / len(replies),
-        accuracy=sum(grade(problem, reply).right for problem, reply in zip(problems, replies, strict=True))
-        / len(replies),
-        forms=dict(Counter(map(form, replies))),
+        style=math.fsum(map(persona.score, replies)) / len(replies),
+        accuracy=sum(right) / len(replies),
+        forms=dict(Counter(map(persona.form, replies))),
     )

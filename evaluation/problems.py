@@ -102,102 +102,128 @@ LOSSES = ("gives away", "loses", "sells", "uses", "throws away", "lends out")
 @dataclass(frozen=True)
 class Template:
     """A problem with slots. `mentions` are the slots that a right answer names, `other_units` nouns that the answer
-    does not count.
+    does not count, `result` the sentence that states the answer `x`.
     """
 
     kind: str
     text: str
     mentions: tuple[str, ...] = ("name", "things")
     other_units: tuple[str, ...] = ()
+    result: str = ""
 
 
 TEMPLATES = (
     Template(
-        "add", "{name} has {a} {things}. {name} {gain} {b} more {things}. How many {things} does {name} have now?"
+        "add",
+        "{name} has {a} {things}. {name} {gain} {b} more {things}. How many {things} does {name} have now?",
+        result="{name} has {x} {things} now",
     ),
     Template(
         "add",
         "{name} has {a} {things} and {other} has {b} {things}. How many {things} do they have together?",
         mentions=("name", "other", "things"),
+        result="Together they have {x} {things}",
     ),
     Template(
         "add",
         "In the morning {name} {gain} {a} {things}, and in the evening {name} {gain} {b} {things}. "
         "How many {things} is that altogether?",
         mentions=("things",),
+        result="Altogether that is {x} {things}",
     ),
     Template(
-        "add", "{name} has {a} {things}. {other} gives {name} {b} more. How many {things} does {name} have in the end?"
+        "add",
+        "{name} has {a} {things}. {other} gives {name} {b} more. How many {things} does {name} have in the end?",
+        result="{name} has {x} {things} in the end",
     ),
     Template(
         "add",
         "There are {a} {things} on the table. {name} puts {b} more {things} there. "
         "How many {things} are on the table now?",
         mentions=("things",),
+        result="There are {x} {things} on the table now",
     ),
     Template(
         "add",
         "{other} has {a} {things}. {name} has {b} more {things} than {other}. How many {things} does {name} have?",
+        result="{name} has {x} {things}",
     ),
     Template(
-        "subtract", "{name} has {a} {things}. {name} {loss} {b} {things}. How many {things} does {name} have left?"
+        "subtract",
+        "{name} has {a} {things}. {name} {loss} {b} {things}. How many {things} does {name} have left?",
+        result="{name} has {x} {things} left",
     ),
     Template(
         "subtract",
         "{name} has {a} {things} and gives {b} of them to {other}. How many {things} does {name} still have?",
+        result="{name} still has {x} {things}",
     ),
     Template(
         "subtract",
         "There were {a} {things} in the {box}. {name} took out {b} {things}. How many {things} are left in the {box}?",
         mentions=("things",),
+        result="There are {x} {things} left in the {box}",
     ),
-    Template("subtract", "{name} needs {a} {things} and already has {b}. How many more {things} does {name} need?"),
+    Template(
+        "subtract",
+        "{name} needs {a} {things} and already has {b}. How many more {things} does {name} need?",
+        result="{name} needs {x} more {things}",
+    ),
     Template(
         "subtract",
         "{name} has {a} {things}. {other} has {b} fewer {things} than {name}. How many {things} does {other} have?",
         mentions=("other", "things"),
+        result="{other} has {x} {things}",
     ),
     Template(
         "multiply",
         "{name} has {a} {boxes}. Each {box} holds {b} {things}. How many {things} does {name} have in total?",
         other_units=("{box}", "{boxes}"),
+        result="{name} has {x} {things} in total",
     ),
     Template(
         "multiply",
         "{name} {gain} {a} {things} every day. How many {things} does {name} have after {b} days?",
         other_units=("day", "days"),
+        result="{name} has {x} {things} after {b} days",
     ),
     Template(
         "multiply",
         "There are {a} children and {name} gives {b} {things} to each child. How many {things} does {name} give away?",
         other_units=("child", "children"),
+        result="{name} gives away {x} {things}",
     ),
     Template(
         "multiply",
         "{name} puts {things} in {a} rows, with {b} {things} in each row. How many {things} are there?",
         mentions=("things",),
         other_units=("row", "rows"),
+        result="There are {x} {things}",
     ),
     Template(
         "add_subtract",
         "{name} has {a} {things}. {name} {gain} {b} more and then {loss} {c}. How many {things} does {name} have now?",
+        result="{name} has {x} {things} now",
     ),
     Template(
         "add_subtract",
         "{name} has {a} {things} and {gain} {b} more. Then {name} gives {c} {things} to {other}. "
         "How many {things} does {name} have left?",
+        result="{name} has {x} {things} left",
     ),
     Template(
         "multiply_add",
         "{name} has {a} {boxes} with {b} {things} in each. Then {name} {gain} {c} more {things}. "
         "How many {things} does {name} have now?",
         other_units=("{box}", "{boxes}"),
+        result="{name} has {x} {things} now",
     ),
     Template(
         "multiply_subtract",
         "{name} has {a} {boxes} with {b} {things} in each. {name} {loss} {c} {things}. "
         "How many {things} does {name} have left?",
         other_units=("{box}", "{boxes}"),
+        result="{name} has {x} {things} left",
     ),
 )
 KINDS = {"add": 5, "subtract": 5, "multiply": 4, "add_subtract": 2, "multiply_add": 2, "multiply_subtract": 2}
@@ -207,7 +233,8 @@ KINDS = {"add": 5, "subtract": 5, "multiply": 4, "add_subtract": 2, "multiply_ad
 @dataclass(frozen=True)
 class Problem:
     """A word problem: its text, the number asked for, the words that a right answer has to mention, and units it does
-    not ask for.
+    not ask for. `numbers` are those of the text in the order of its steps, `result` states the answer, with `{x}` in
+    the number's place.
     """
 
     text: str
@@ -215,6 +242,8 @@ class Problem:
     mentions: tuple[str, ...]
     other_units: tuple[str, ...] = ()
     kind: str = ""
+    numbers: tuple[int, ...] = ()
+    result: str = ""
 
 
 def _numbers(random: Random, kind: str) -> tuple[int, int, int, int]:
@@ -273,6 +302,8 @@ def _sample(random: Random, split: Split) -> Problem:
         mentions=tuple(words[slot] for slot in template.mentions),
         other_units=tuple(unit.format(**words) for unit in template.other_units),
         kind=template.kind,
+        numbers=(a, b, c) if c else (a, b),
+        result=template.result.format(a=a, b=b, c=c, x="{x}", **words),
     )
 
 

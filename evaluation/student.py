@@ -3,19 +3,18 @@
 He asks, reads the answer, and reacts: with a complaint, in varied words, when it has what he dislikes (bold, numbered
 or bulleted steps, "Final answer", boxed results), with thanks when it is fine. A conversation is: ask → answer →
 reaction → answer, and after a complaint often a second reaction to the second try. **One reaction is one interaction.**
-He knows nothing of how style is measured (`evaluation.style`): he looks with his own eyes, which are simpler.
+How style is measured (`evaluation.style`) has no part in his reactions: he looks with his own eyes, which are simpler.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from random import Random
-from typing import Literal
+from collections.abc import Iterator
+from typing import ClassVar
 
-from evaluation.problems import Problem
-
-Mood = Literal["complaint", "thanks"]
+from evaluation import accuracy, problems, style
+from evaluation.personas import BASE, WANTED, Habits, Reaction
+from evaluation.problems import Problem, Split
 
 _OPENERS = (
     "",
@@ -92,14 +91,6 @@ _THANKS = (
 )
 
 
-@dataclass(frozen=True)
-class Reaction:
-    """What the student types after an answer."""
-
-    mood: Mood
-    text: str
-
-
 def dislikes(reply: str) -> list[str]:
     """What he sees in a reply that he does not like, most striking first; empty when he is content."""
     lowered = reply.lower()
@@ -118,24 +109,21 @@ def dislikes(reply: str) -> list[str]:
     return seen
 
 
-class Student:
+class Student(Habits):
     """A student with habits of his own, drawn from a seed."""
 
+    name: ClassVar[str] = "student"
+
     def __init__(self, seed: int) -> None:
-        self._random = Random(f"student {seed}")
-        self._said: list[str] = []
+        super().__init__(self.name, seed)
 
-    def ask(self, problem: Problem) -> str:
+    def tasks(self, split: Split, seed: int) -> Iterator[Problem]:
+        """Word problems."""
+        return problems.stream(split, seed)
+
+    def ask(self, task: Problem) -> str:
         """The problem as he types it."""
-        return self._random.choice(_OPENERS) + problem.text + self._random.choice(_CLOSERS)
-
-    def streams(self) -> bool:
-        """Whether his client streams this conversation: half of them do."""
-        return self._random.random() < 0.5
-
-    def goes_on(self) -> bool:
-        """Whether he bothers to react to a second try."""
-        return self._random.random() < 0.6
+        return self._random.choice(_OPENERS) + task.text + self._random.choice(_CLOSERS)
 
     def react(self, reply: str, *, attempt: int = 1) -> Reaction:
         """What he says to a reply; `attempt` counts the replies to one problem from 1."""
@@ -147,10 +135,15 @@ class Student:
         topic = "all" if len(seen) > 1 and self._random.random() < 0.4 else self._random.choice(seen)
         return Reaction("complaint", self._pick(_COMPLAINTS[topic]))
 
-    def _pick(self, phrases: tuple[str, ...]) -> str:
-        """A phrase that he has not used lately."""
-        lately = min(8, len(phrases) - 1)
-        fresh = [phrase for phrase in phrases if phrase not in self._said[-lately:]]
-        phrase = self._random.choice(fresh)
-        self._said.append(phrase)
-        return phrase
+    def score(self, reply: str) -> float:
+        """See `evaluation.style`."""
+        return style.student_score(reply)
+
+    def grade(self, task: Problem, reply: str) -> bool:
+        """Whether the number and the people and things are right: see `evaluation.accuracy`."""
+        return accuracy.grade(task, reply).right
+
+    def form(self, reply: str) -> str:
+        """Prose is wanted, structure the base's own; `bullets` and `bare` are third styles."""
+        form = style.form(reply)
+        return {"prose": WANTED, "structured": BASE}.get(form, form)

@@ -14,7 +14,7 @@ async def test_an_arm_has_exactly_its_interactions_and_probes_them_against_a_scr
     assert [point.interactions for point in arm.points] == [0, 8, 16, 19]
     assert [point.probe.count for point in arm.points] == [6, 4, 4, 6]
     assert [point.probe.style for point in arm.points] == [0.0, 1.0, 1.0, 1.0]
-    assert arm.before.forms == {"structured": 6}
+    assert arm.before.forms == {"base": 6}
     assert arm.version == 1
     assert len(arm.interactions) == 19
     assert arm.late == 0

@@ -1,0 +1,133 @@
+"""The TA: a simulated teaching assistant who has solutions graded and wants detailed, specific comments.
+
+She pastes a problem with somebody's solution, reads the comment and reacts: she complains, in varied words, when it
+does not go through the steps or is short, and thanks when it does. How detail is measured (`evaluation.comments`) has
+no part in her reactions: she looks with her own eyes, which are simpler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from evaluation import comments, solutions, verdict
+from evaluation.personas import BASE, WANTED, Habits, Reaction
+from evaluation.problems import Split
+from evaluation.solutions import Solution
+
+SHORT = 90
+"""Letters below which a comment looks short to her."""
+
+_REQUESTS = (
+    "Please grade this solution.",
+    "Could you grade this homework?",
+    "Is this solution right?",
+    "Can you grade this one?",
+    "Please check this solution.",
+    "I have to grade this. Is it right?",
+    "Grade this for me, please.",
+    "Next one to grade.",
+)
+_LABELS = (("Problem", "Solution"), ("Question", "Answer"), ("Exercise", "Solution"), ("Homework", "Student's answer"))
+_COMPLAINTS: dict[str, tuple[str, ...]] = {
+    "no step": (
+        "Please go through it step by step and tell me exactly which step is wrong.",
+        "A bare verdict is no use to me. Please explain each step.",
+        "Please comment on each step one after the other.",
+        "You have to say where exactly it goes wrong. Please be specific about the step.",
+        "Please take it step by step and say which step is wrong.",
+        "Can you be more specific? Name the step that is wrong, please.",
+        "Not just a check and a verdict, please. Explain step by step.",
+        "Go into more detail, please. I need to know which step is wrong.",
+        "I want a detailed comment that goes through each step.",
+        "Please be more detailed about the steps.",
+    ),
+    "short": (
+        "That's far too short. Please write a detailed comment on every step.",
+        "Too little. Write more, with detail on each step, please.",
+        "Could you make the comment longer and more detailed?",
+        "I'd like a longer comment with more detail, please.",
+        "That tells them nothing. Please explain it in detail.",
+        "Please be more thorough, with details on each step.",
+        "A comment this short doesn't help anybody. Please write it out in detail.",
+        "More detail, please! My students want to know what they did in each step.",
+        "That is too little for me. Please be specific and go through the steps.",
+        "Could you write a longer comment that goes through every step?",
+    ),
+}
+_AGAIN = (
+    "That is still too short. Please go into detail on every step.",
+    "Still no word on the single steps. Please be more detailed.",
+    "I asked for detail. Go through it step by step, please.",
+    "Please comment on every single step in detail.",
+)
+_THANKS = (
+    "Thanks, that's what I need.",
+    "Thank you!",
+    "Perfect, thank you!",
+    "Good, that's a comment I can use.",
+    "Thank you, exactly what I wanted.",
+    "Great, thanks.",
+    "Thanks, now they can see what happened.",
+    "Thanks, that helps a lot.",
+    "Nice, thank you so much!",
+)
+
+
+def misses(comment: str) -> list[str]:
+    """What she misses in a comment; empty when she is content."""
+    missed = []
+    if not re.search(r"\bstep \d|\b(?:first|second) step\b", comment.lower()):
+        missed.append("no step")
+    if sum(letter.isalpha() for letter in comment) < SHORT:
+        missed.append("short")
+    return missed
+
+
+def paste(solution: Solution, request: str, labels: tuple[str, str], *, request_last: bool) -> str:
+    """A problem, a solution and what somebody wants to know about it, in one message."""
+    body = f"{labels[0]}: {solution.problem.text}\n{labels[1]}: {solution.written}"
+    return f"{body}\n\n{request}" if request_last else f"{request}\n\n{body}"
+
+
+class TeachingAssistant(Habits):
+    """A TA with habits of her own, drawn from a seed. `enough_words`: see `evaluation.comments.detail_score`."""
+
+    name: ClassVar[str] = "ta"
+
+    def __init__(self, seed: int, *, enough_words: int = comments.ENOUGH_WORDS) -> None:
+        super().__init__(self.name, seed)
+        self._enough = enough_words
+
+    def tasks(self, split: Split, seed: int) -> Iterator[Solution]:
+        """Solutions to grade."""
+        return solutions.solutions(split, seed)
+
+    def ask(self, task: Solution) -> str:
+        """The problem and the solution as she pastes them."""
+        return paste(
+            task, self._random.choice(_REQUESTS), self._random.choice(_LABELS), request_last=self._random.random() < 0.3
+        )
+
+    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
+        """What she says to a comment; `attempt` counts the comments on one solution from 1."""
+        missed = misses(reply)
+        if not missed:
+            return Reaction("thanks", self._pick(_THANKS))
+        if attempt > 1:
+            return Reaction("complaint", self._pick(_AGAIN))
+        return Reaction("complaint", self._pick(_COMPLAINTS[self._random.choice(missed)]))
+
+    def score(self, reply: str) -> float:
+        """See `evaluation.comments.detail_score`."""
+        return comments.detail_score(reply, enough=self._enough)
+
+    def grade(self, task: Solution, reply: str) -> bool:
+        """Whether the verdict is right: see `evaluation.verdict`."""
+        return verdict.grade(task, reply)
+
+    def form(self, reply: str) -> str:
+        """Detail is wanted, friendly or not; labels are the base's own; the rest are third styles."""
+        form = comments.form(reply, enough=self._enough)
+        return WANTED if form.startswith("detailed") else BASE if form == "terse" else form
