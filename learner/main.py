@@ -15,6 +15,7 @@ import sys
 
 from learner.audit import Auditor
 from learner.judge import base
+from learner.judge.base import Judge
 from learner.judge.loop import JudgeLoop
 from learner.loop import Learner, keep_engine_in_step
 from learner.methods import method
@@ -42,12 +43,14 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     progress = Progress()
     journal = AsyncJournal.open(settings.journal_path)
     engine: Engine | None = None
+    judging: Judge | None = None
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
             engine = create_engine(settings)
             in_flight: set[str] = set()
-            judge = JudgeLoop(journal, base.create(settings), settings, progress, in_flight)
+            judging = base.create(settings, engine)
+            judge = JudgeLoop(journal, judging, settings, progress, in_flight)
             tasks.append(group.create_task(judge.run(), name="judge"))
             tasks.append(group.create_task(_learn(settings, journal, engine, judge, in_flight, progress), name="learn"))
             auditor = Auditor(journal, engine, settings, progress)
@@ -58,6 +61,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     except* OpenClawRLError as errors:
         raise _first(errors) from errors
     finally:
+        if judging is not None:
+            await judging.close()
         if engine is not None:
             await engine.close()
         await journal.close()

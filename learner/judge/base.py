@@ -1,41 +1,86 @@
-"""The `Judge` protocol and how a setting becomes one. A new judge is a class with one method, named by its import
-path.
-"""
+"""The `Judge` protocol and how settings become one. A new judge is a class with these two methods."""
 
 from __future__ import annotations
 
-import re
-from typing import Protocol, cast
+import asyncio
+from typing import Protocol
 
+from learner.judge import custom, names
+from learner.judge.engine_asker import EngineAsker, LazyPrompter
+from learner.judge.litellm_asker import asker_of
+from learner.judge.llm import ModelJudge, WithHintModel
+from learner.judge.names import Spelling
+from learner.judge.prompt import JudgePrompt
+from learner.judge.reward import RewardModelJudge
+from learner.judge.rules import RuleJudge
+from learner.judge.selection import Selector
+from learner.judge.votes import Asker, Voting
+from shared.engine import Engine
 from shared.errors import ConfigError
 from shared.records import Judgement, NextState, Turn
-from shared.registry import resolve
+from shared.registry import create_engine, create_reward_model, own_engine
+from shared.rendering import Prompter
 from shared.settings import Settings
-
-_IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class Judge(Protocol):
     """Says what an answer was worth, from what came after it."""
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The judgement of `turn`. A vote that fails is a failure and no neutral vote; `score` is `None` if all did."""
+        """The judgement of `turn`. A vote that fails is a failure and no neutral vote; `score` is `None` if all did.
+
+        Raises `JudgeAway` when nobody can be asked for now: the turn goes on waiting.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
         ...
 
 
-def create(settings: Settings) -> Judge:
-    """The judge that `settings.judge` names: `rules`, `module:Class` (called with the settings), else a LiteLLM
-    model.
+def create(settings: Settings, engine: Engine | None = None, prompter: Prompter | None = None) -> Judge:
+    """The judge that `judge`, `hint_model` and `custom_reward` name (docs/judging.md). `engine` serves the policy;
+    without `prompter` the policy's own is made when it is needed. Raises `ConfigError`.
     """
-    if settings.judge == "rules":
-        from learner.judge.rules import RuleJudge
+    hinter = names.hinter(settings)
+    spelling = None if settings.custom_reward else names.scorer(settings)
+    policy = LazyPrompter.ready(prompter) if prompter else LazyPrompter.policy(settings)
+    selector = Selector(settings, engine, policy)
+    slots = asyncio.Semaphore(settings.judge_concurrency)
 
-        return RuleJudge()
-    if _IMPORT_PATH.fullmatch(settings.judge):
-        made = resolve(settings.judge)(settings)
-        if not callable(getattr(made, "judge", None)):
-            raise ConfigError(f"judge = {settings.judge!r} makes a {type(made).__name__}, which has no method `judge`")
-        return cast(Judge, made)
-    from learner.judge.llm import ModelJudge
+    def voting(found: Spelling, setting: str) -> Voting:
+        return Voting(_asker(found, setting, settings, engine, policy), settings, slots)
 
-    return ModelJudge(settings)
+    judge: Judge
+    if spelling is None:
+        judge = custom.create_reward(settings)
+    elif spelling.kind == "rules":
+        judge = RuleJudge()
+    elif spelling.kind == "hook":
+        judge = custom.create(settings)
+    elif spelling.kind == "reward-model":
+        judge = RewardModelJudge(create_reward_model(settings, spelling.target), spelling.target, settings)
+    else:
+        prompt = JudgePrompt.of(settings)
+        judge = ModelJudge(voting(spelling, "judge"), prompt, selector, settings, hints=hinter is None)
+    return judge if hinter is None else WithHintModel(judge, voting(hinter, "hint_model"), selector)
+
+
+def _asker(spelling: Spelling, setting: str, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
+    """Who answers for `setting`."""
+    name = str(getattr(settings, setting))
+    if spelling.kind == "litellm":
+        return asker_of(name, settings)
+    if spelling.kind == "policy":
+        if engine is None:
+            raise ConfigError(f"{setting} = policy needs the policy's engine, and there is none here")
+        return EngineAsker(name, engine, policy, settings, version=0, own=False)
+    url = spelling.url or names.engine_url(settings, setting)
+    if not url:
+        raise ConfigError(
+            f"{setting} = {name!r} has no engine yet: `openclaw-rl serve` starts it, or say where one runs with "
+            f"{names.ENGINE_URLS[setting]}"
+        )
+    folder = "" if spelling.url else spelling.target
+    own = create_engine(own_engine(settings, folder, url=url))
+    return EngineAsker(name, own, LazyPrompter.folder(folder, own), settings, version=None, own=True)

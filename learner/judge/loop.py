@@ -3,27 +3,30 @@ quarantine.
 
 At most `judge_concurrency` turns are in memory; the rest of the backlog stays in the journal. A crash between a
 judgement and its sample leaves the turn judged without a sample, so the sample is written first: judging again
-replaces it.
+replaces it. While nobody can be asked (`JudgeAway`) turns go on waiting, and the status says for whom.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from learner.judge import signals
 from learner.judge.base import Judge
 from learner.methods import method
 from learner.progress import Progress
-from shared.errors import JournalError, OpenClawRLError
+from shared.errors import JournalError, JudgeAway, OpenClawRLError
 from shared.journal import AsyncJournal
-from shared.records import Judgement, NextState, Quarantine, Turn, now
+from shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
 from shared.settings import Settings
 
 log = logging.getLogger(__name__)
 
 POLL = 0.25
 _PAUSE_AFTER_FAILURE = 2.0
+_LEFT_OUT_SECONDS = 5.0
+_LEFT_OUT_AT_ONCE = 32
 
 
 class JudgeLoop:
@@ -45,24 +48,36 @@ class JudgeLoop:
         self._progress = progress
         self._method = method(settings.method, settings)
         self._in_flight = in_flight if in_flight is not None else set()
+        self._away: JudgeAway | None = None
+        self._without_verdict: set[str] = set()
         self.judged = asyncio.Event()
 
     async def run(self) -> None:
         """Judge for ever. Failures of the journal or of one turn are told and tried again."""
+        looked = 0.0
         while True:
+            error: OpenClawRLError | None
+            worked = 0
             try:
                 worked = await self.once()
-                self._progress.recovered("judging")
-            except JournalError as error:
+                if self._settings.at_least_one and time.monotonic() - looked > _LEFT_OUT_SECONDS:
+                    await self.keep_one()
+                    looked = time.monotonic()
+                error = self._away
+            except JournalError as failure:
+                error = failure
+            if error is not None:
                 log.error("judge loop: %s", error)
                 self._progress.failed(error, "judging")
                 await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                 continue
+            self._progress.recovered("judging")
             if not worked:
                 await asyncio.sleep(POLL)
 
     async def once(self) -> int:
         """Judge the turns that wait, up to `judge_concurrency`; how many were judged."""
+        self._away = None
         waiting = await self._journal.unjudged(self._settings.judge_concurrency + len(self._in_flight))
         turns = [turn for turn in waiting if turn.turn_id not in self._in_flight]
         if not turns:
@@ -72,6 +87,27 @@ class JudgeLoop:
         done = await asyncio.gather(*(self._settle(turn, number) for turn in turns))
         return sum(done)
 
+    async def keep_one(self) -> int:
+        """For each ended episode whose judged turns were all left out by the judge: the last of them becomes a sample
+        with reward 0 (`at_least_one`); how many did.
+
+        The judgement that says so is what keeps it from happening twice; it is written after the sample. A session
+        whose outcome is "no verdict" stays dropped.
+        """
+        kept = 0
+        for last, *_ in await self._journal.left_out(_LEFT_OUT_AT_ONCE + len(self._without_verdict)):
+            turn = None if last in self._in_flight | self._without_verdict else await self._journal.turn(last)
+            if turn is None:
+                continue
+            outcome = await self._journal.outcome(turn.session_id)
+            if outcome is not None and outcome.reward is None:
+                self._without_verdict.add(last)
+                continue
+            live = await self._journal.live_version()
+            await self._record(turn, signals.left_out(turn), live.number if live else 0)
+            kept += 1
+        return kept
+
     async def _settle(self, turn: Turn, live: int) -> bool:
         try:
             judgement = await self._judgement(turn)
@@ -80,6 +116,9 @@ class JudgeLoop:
             if await self._journal.turn(turn.turn_id) is None:  # forgotten meanwhile
                 return False
             raise
+        except JudgeAway as error:
+            self._away = error
+            return False
         except OpenClawRLError as error:
             log.error("judging turn %s failed: %s", turn.turn_id, error)
             self._progress.failed(error, f"judging turn {turn.turn_id}")
@@ -95,11 +134,22 @@ class JudgeLoop:
         outcome = await self._journal.outcome(turn.session_id)
         if explicit is not None and (explicit.hint or (explicit.score or 0) > 0 or next_state is None):
             return explicit
-        if signals.outcome_counts(outcome, next_state) and outcome is not None:
-            return signals.with_feedback(signals.by_outcome(turn, outcome), explicit)
+        if outcome is not None and signals.outcome_counts(turn, outcome, next_state):
+            return signals.with_feedback(await self._by_outcome(turn, outcome, next_state), explicit)
         if next_state is None:
             next_state = NextState(turn_id=turn.turn_id, role="user", text="", source="feedback")
         return signals.with_feedback(await self._judge.judge(turn, next_state), explicit)
+
+    async def _by_outcome(self, turn: Turn, outcome: Outcome, next_state: NextState | None) -> Judgement:
+        settings = self._settings
+        later = await self._journal.later_main_turns(turn.turn_id) if settings.gamma else 0
+        judged = signals.by_outcome(turn, outcome, gamma=settings.gamma, later=later)
+        if not settings.step_rewards or judged.score is None or next_state is None:
+            return judged
+        step = await self._journal.judgement(turn.turn_id)  # what the judge said before the outcome came
+        if step is None or step.signal != "judge" or step.score is None:
+            step = await self._judge.judge(turn, next_state)
+        return signals.with_step(judged, step, settings.step_rewards)
 
     async def _record(self, turn: Turn, judgement: Judgement, live: int) -> None:
         settings = self._settings

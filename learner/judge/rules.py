@@ -86,8 +86,12 @@ class RuleJudge:
             judge=self.name,
             prompt_version=VERSION,
             signal="feedback" if reading.thumb else "judge",
+            selection="rules" if reading.hint else "none",
             reason=reading.reason,
         )
+
+    async def close(self) -> None:
+        """Nothing to release."""
 
 
 def read_message(text: str, *, answer: str = "") -> Reading:

@@ -2,7 +2,8 @@
 
 The order: explicit feedback with a score; an outcome, unless a person answered the turn; the next state. A comment is
 read like a message that the user wrote next. A hint comes from the comment, else from the next state, and only where
-the score is not positive.
+the score is not positive. An outcome may be discounted over the turns before it (`gamma`), and mixed with what the
+judge says of each step (`step_rewards`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections.abc import Sequence
 import msgspec
 
 from learner.judge.rules import LONGEST_HINT, read_message, strip_stamp
+from learner.judge.rules import VERSION as RULES
+from learner.judge.selection import NONE
 from shared.ratio import no_ratio
 from shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
 
 COMMENT = "a comment"
+LEFT_OUT = "at_least_one"
 
 
 def latest_score(feedback: Sequence[Feedback]) -> Feedback | None:
@@ -54,27 +58,64 @@ def by_feedback(turn: Turn, feedback: Sequence[Feedback]) -> Judgement | None:
         hint=hint if score <= 0 else None,
         judge="feedback",
         signal="feedback",
+        prompt_version=RULES,
+        selection="comment" if hint and score <= 0 else NONE,
         reason=reason,
         feedback_id=feedback[-1].feedback_id,
     )
 
 
-def by_outcome(turn: Turn, outcome: Outcome) -> Judgement:
-    """The judgement that an environment's outcome makes; `None` as the reward is no verdict."""
+def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int = 0) -> Judgement:
+    """The judgement that an environment's outcome makes; `None` as the reward is no verdict.
+
+    With `gamma` above 0 a turn with `later` main turns after it gets gamma^later of the reward: the discounted return
+    of an episode whose only reward is its last; without, every turn gets all of it.
+    """
     reward = None if outcome.reward is None else max(-1.0, min(1.0, outcome.reward))
+    reason = outcome.detail or (
+        "the session's outcome" if reward is not None else "the session ended without a verdict"
+    )
+    if reward is not None and gamma > 0 and later:
+        reason = f"{reason}; {reward:+g} times gamma^{later} ({later} main turns came later)"
+        reward *= gamma**later
     return Judgement(
         turn_id=turn.turn_id,
         score=reward,
         judge="outcome",
+        prompt_version="outcome",
         signal="outcome",
-        reason=outcome.detail
-        or ("the session's outcome" if reward is not None else "the session ended without a verdict"),
+        selection=NONE,
+        reason=reason,
     )
 
 
-def outcome_counts(outcome: Outcome | None, next_state: NextState | None) -> bool:
-    """Whether the session's outcome judges this turn: always, unless a person answered it."""
-    return outcome is not None and (next_state is None or next_state.role != "user")
+def with_step(judgement: Judgement, step: Judgement, weight: float) -> Judgement:
+    """An outcome's judgement with the judge's score of this step: (outcome + weight · step) / (1 + weight), so that it
+    stays in [−1, +1]. A step without a verdict leaves the outcome alone, and the reason says so.
+    """
+    if judgement.score is None:
+        return judgement
+    if step.score is None:
+        score, told = judgement.score, f"the step was not scored: {step.reason}"
+    else:
+        score = (judgement.score + weight * step.score) / (1.0 + weight)
+        told = f"outcome {judgement.score:+g} and step {step.score:+g} (weight {weight:g}, by {step.judge}) together"
+    return msgspec.structs.replace(
+        judgement,
+        score=score,
+        votes=step.votes,
+        prompt_version=step.prompt_version or judgement.prompt_version,
+        reason=f"{judgement.reason}; {told}",
+    )
+
+
+def outcome_counts(turn: Turn, outcome: Outcome | None, next_state: NextState | None) -> bool:
+    """Whether the session's outcome judges this turn: unless a person answered it, or it came after the outcome."""
+    return (
+        outcome is not None
+        and turn.timings.arrived <= outcome.time
+        and (next_state is None or next_state.role != "user")
+    )
 
 
 def with_feedback(judgement: Judgement, explicit: Judgement | None) -> Judgement:
@@ -92,8 +133,22 @@ def with_feedback(judgement: Judgement, explicit: Judgement | None) -> Judgement
         explicit,
         hint=hint,
         votes=judgement.votes,
-        prompt_version=judgement.prompt_version,
-        selection=judgement.selection,
+        prompt_version=judgement.prompt_version or explicit.prompt_version,
+        selection=NONE if hint is None else explicit.selection if explicit.hint else judgement.selection,
+    )
+
+
+def left_out(turn: Turn) -> Judgement:
+    """What keeps the last judged turn of a session that the judge left out altogether (`at_least_one`): reward 0, as
+    in OpenClaw-RL.
+    """
+    return Judgement(
+        turn_id=turn.turn_id,
+        score=0.0,
+        judge=LEFT_OUT,
+        prompt_version=LEFT_OUT,
+        selection=NONE,
+        reason="the judge left out every judged turn of this session, so the last of them counts with reward 0",
     )
 
 

@@ -92,7 +92,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.versions = Versions(self.journal, self.engine, self.trainer, self.settings, self.progress)
-        self.judge = JudgeLoop(self.journal, create_judge(self.settings), self.settings, self.progress, self.in_flight)
+        judge = create_judge(self.settings, self.engine, self.prompter)
+        self.judge = JudgeLoop(self.journal, judge, self.settings, self.progress, self.in_flight)
         self.learner = Learner(
             self.journal,
             self.trainer,

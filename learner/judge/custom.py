@@ -1,0 +1,151 @@
+"""Judges of the user's own: a class with `async judge(turn, next_state)`, or OpenClaw-RL's reward contract
+`get_reward_model(config) -> obj` with `obj.score(prompt, response, next_state) -> float in [0, 1]`.
+
+Whatever such code raises, and every value that is not what it promises, is a failed vote with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from learner.judge.prompt import fingerprint, spoken, transcript
+from learner.judge.selection import NONE
+from shared.errors import ConfigError, JournalError, JudgeAway, JudgeError
+from shared.records import Judgement, NextState, Turn, Vote
+from shared.registry import resolve
+from shared.settings import Settings
+
+REWARD = "get_reward_model"
+
+
+class HookConfig(dict[str, Any]):
+    """Every setting by name, as `config["judge"]`, `config.get("judge")` and `config.judge`."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(name) from error
+
+
+def create(settings: Settings) -> CustomJudge:
+    """The judge that `judge` names, made from the settings. Raises `ConfigError`."""
+    made = _made(settings.judge, resolve(settings.judge, default="Judge"), settings, setting="judge")
+    if not callable(getattr(made, "judge", None)):
+        raise ConfigError(f"judge = {settings.judge!r} makes a {type(made).__name__}, which has no method `judge`")
+    return CustomJudge(made, settings.judge, settings)
+
+
+def create_reward(settings: Settings) -> CustomJudge:
+    """The judge that `custom_reward` names: an object with `judge` or `score`. Raises `ConfigError`."""
+    path = settings.custom_reward
+    made = _made(path, resolve(path, default=REWARD), HookConfig(settings.model_dump()), setting="custom_reward")
+    if not callable(getattr(made, "judge", None)):
+        if not callable(getattr(made, "score", None)):
+            raise ConfigError(
+                f"custom_reward = {path!r} makes a {type(made).__name__}, which has neither `judge` nor `score`"
+            )
+        made = _Scorer(made)
+    return CustomJudge(made, path, settings)
+
+
+class CustomJudge:
+    """See `learner.judge.base.Judge`: calls the user's object, and fills in what it left out of the judgement."""
+
+    def __init__(self, made: Any, path: str, settings: Settings) -> None:
+        self.made = made
+        self.name = path
+        self._seconds = settings.judge_timeout
+        self._version = _version(path)
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        """The object's judgement; a failed vote where there is none. Raises `JudgeAway` if the object does."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                said = self.made.judge(turn, next_state)
+                judged = await said if inspect.isawaitable(said) else said
+            return self._checked(judged, turn)
+        except TimeoutError:
+            failure = f"no judgement within {self._seconds:g} s"
+        except (JudgeAway, JournalError):
+            raise
+        except Exception as error:  # somebody else's code: one turn must not end the loop
+            failure = str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"
+        reason = f"1 of 1 votes failed: {failure}"
+        return self._filled(Judgement(turn_id=turn.turn_id, score=None, votes=[Vote(failure=failure)], reason=reason))
+
+    async def close(self) -> None:
+        """Let the object release what it holds, if it has a `close`."""
+        close = getattr(self.made, "close", None)
+        if callable(close):
+            closed = close()
+            if inspect.isawaitable(closed):
+                await closed
+
+    def _checked(self, judged: Any, turn: Turn) -> Judgement:
+        if not isinstance(judged, Judgement):
+            raise JudgeError(f"it gave a {type(judged).__name__}, not a shared.records.Judgement")
+        if judged.score is not None and not -1.0 <= judged.score <= 1.0:  # also without nan
+            raise JudgeError(f"its score is {judged.score!r}, outside [-1, 1]")
+        return self._filled(msgspec.structs.replace(judged, turn_id=turn.turn_id))
+
+    def _filled(self, judged: Judgement) -> Judgement:
+        votes = list(judged.votes) or [Vote(text=judged.reason, score=judged.score, hint=judged.hint)]
+        return msgspec.structs.replace(
+            judged,
+            votes=votes,
+            judge=judged.judge or self.name,
+            prompt_version=judged.prompt_version or self._version,
+            selection=judged.selection or ("own" if judged.hint else NONE),
+            reason=judged.reason or ("no verdict" if judged.score is None else f"scored {judged.score:+g}"),
+        )
+
+
+class _Scorer:
+    """OpenClaw-RL's reward object as a judge: its number, in [0, 1], is mapped to [−1, +1]."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+        self.close: Callable[[], Awaitable[None] | None] | None = getattr(made, "close", None)
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        """One vote. `score` may block, so it runs in a thread; it may be a coroutine function too."""
+        words = transcript(turn.messages), spoken(turn.answer), next_state.text
+        value = await asyncio.to_thread(self._made.score, *words)
+        if inspect.isawaitable(value):
+            value = await value
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise JudgeError(f"its score is {value!r}, no number") from error
+        if not (math.isfinite(number) and 0.0 <= number <= 1.0):
+            raise JudgeError(f"its score is {number!r}, outside [0, 1]")
+        score = 2.0 * number - 1.0
+        told = f"{number:g} of [0, 1]"
+        return Judgement(turn_id=turn.turn_id, score=score, votes=[Vote(text=told, score=score)], reason=told)
+
+
+def _made(path: str, factory: Callable[..., Any], argument: Settings | Mapping[str, Any], *, setting: str) -> Any:
+    try:
+        return factory(argument)
+    except ConfigError:
+        raise
+    except Exception as error:  # somebody else's code; its message says where
+        raise ConfigError(f"{setting} = {path!r} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def _version(path: str) -> str:
+    """What stands for the prompt's version: the hook's name, with a hash of its file where it is one."""
+    name, _, attribute = path.partition(":")
+    if not name.endswith(".py"):
+        return path
+    file = Path(name).expanduser()
+    shown = f"{file.name}:{attribute}" if attribute else file.name
+    return fingerprint(shown, file.read_bytes())

@@ -1,0 +1,80 @@
+"""Asks any model that LiteLLM knows. LiteLLM takes seconds to import, so that happens at the first question."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import os
+from typing import Any
+
+from learner.judge.votes import Said
+from shared.errors import ConfigError, JudgeError
+from shared.settings import Settings
+
+
+class LiteLLMAsker:
+    """See `learner.judge.votes.Asker`. Raises `ConfigError` when LiteLLM is not installed."""
+
+    def __init__(self, name: str, settings: Settings, *, api_base: str, api_key: str) -> None:
+        if importlib.util.find_spec("litellm") is None:
+            raise ConfigError(
+                f"{name!r} as a judge needs LiteLLM: pip install 'openclaw-rl[judge]', or use judge = rules"
+            )
+        self.name = name
+        self._settings = settings
+        self._api_base = api_base
+        self._api_key = api_key
+        self._library: Any = None
+        self._loading = asyncio.Lock()
+
+    async def ask(self, question: str) -> Said:
+        """One completion. LiteLLM's own retries are off: a vote has its own."""
+        library = await self.load()
+        settings = self._settings
+        try:
+            async with asyncio.timeout(settings.judge_timeout):
+                response = await library.acompletion(
+                    model=self.name,
+                    messages=[{"role": "user", "content": question}],
+                    temperature=settings.judge_temperature,
+                    timeout=settings.judge_timeout,
+                    num_retries=0,
+                    api_base=self._api_base or None,
+                    api_key=self._api_key or None,
+                )
+            choice = response.choices[0]
+            text, thoughts = choice.message.content, getattr(choice.message, "reasoning_content", None)
+        except TimeoutError as error:
+            raise JudgeError(f"no answer within {settings.judge_timeout:g} s") from error
+        except Exception as error:  # LiteLLM passes on whatever its providers raise; one vote must not end the loop
+            raise JudgeError(f"{type(error).__name__}: {str(error)[:500]}") from error
+        cut = "it was cut off by the provider's token limit" if choice.finish_reason == "length" else ""
+        return Said(str(text or ""), str(thoughts or ""), cut)
+
+    async def close(self) -> None:
+        """Nothing to release: LiteLLM keeps its own clients."""
+
+    async def load(self) -> Any:
+        """LiteLLM itself, imported once, in a thread."""
+        async with self._loading:
+            if self._library is None:
+                os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+                self._library = await asyncio.to_thread(importlib.import_module, "litellm")
+        return self._library
+
+
+def asker_of(name: str, settings: Settings) -> LiteLLMAsker:
+    """The asker for the judge or the hint model. A hint model without a base URL and a key of its own takes the
+    judge's where both have one provider (what stands before the first slash of their names).
+    """
+    base, key = settings.judge_api_base, settings.judge_api_key
+    if name == settings.hint_model and name != settings.judge:
+        shared = _provider(name) == _provider(settings.judge)
+        base = settings.hint_api_base or (base if shared else "")
+        key = settings.hint_api_key or (key if shared else "")
+    return LiteLLMAsker(name, settings, api_base=base, api_key=key)
+
+
+def _provider(name: str) -> str:
+    return name.partition("/")[0]

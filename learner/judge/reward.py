@@ -1,0 +1,71 @@
+"""A scalar reward model as the judge: one number a turn, no words and so no hint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from learner.judge.prompt import spoken
+from learner.judge.selection import NONE
+from shared.errors import ConfigError, JudgeError
+from shared.records import Judgement, NextState, Turn, Vote
+from shared.settings import Settings
+
+VERSION = "reward-model-v1"
+
+
+class Rated(NamedTuple):
+    """A score in [−1, +1], and how the model came to it, in words."""
+
+    score: float
+    told: str
+
+
+class RewardModel(Protocol):
+    """What `shared.registry.create_reward_model` makes."""
+
+    async def rate(self, conversation: Sequence[tuple[str, str]]) -> Rated:
+        """Rate (role, text) messages that end with the next state. Raises `JudgeError`, `ConfigError`."""
+        ...
+
+
+class RewardModelJudge:
+    """See `learner.judge.base.Judge`. Its vote is tried once: the same text gets the same number."""
+
+    def __init__(self, model: RewardModel, folder: str, settings: Settings) -> None:
+        self.name = f"reward-model:{Path(folder).name}"
+        self._model = model
+        self._seconds = settings.judge_timeout
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        """One vote."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                rated = await self._model.rate(conversation(turn, next_state))
+            vote = Vote(text=rated.told, score=rated.score)
+        except TimeoutError:
+            vote = Vote(failure=f"no score within {self._seconds:g} s")
+        except (JudgeError, ConfigError) as error:
+            vote = Vote(failure=str(error))
+        return Judgement(
+            turn_id=turn.turn_id,
+            score=vote.score,
+            votes=[vote],
+            judge=self.name,
+            prompt_version=VERSION,
+            selection=NONE,
+            reason=f"1 of 1 votes failed: {vote.failure}" if vote.failure else vote.text,
+        )
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def conversation(turn: Turn, next_state: NextState) -> list[tuple[str, str]]:
+    """Request, answer and next state as (role, text); what an environment said comes under `tool`."""
+    asked = [(str(message["role"]), spoken(message)) for message in turn.messages]
+    role = "user" if next_state.role == "user" else "tool"
+    came = [(role, next_state.text)] if next_state.text else []
+    return [*asked, ("assistant", spoken(turn.answer)), *came]

@@ -1,0 +1,144 @@
+"""Votes: the same question asked m times, what is read from each answer, and what they decide together.
+
+Who is asked (`Asker`) makes no difference here. A vote that fails is tried again; in the end it stays in the judgement
+with its reason and counts neither way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from shared.errors import JudgeError
+from shared.records import Vote
+from shared.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_SCORE = re.compile(r"\\boxed\{\s*([+-]?\s*[01])\s*\}")
+_HINT = re.compile(r"\[HINT\](.*?)\[/HINT\]", re.DOTALL)
+_NO_HINT = re.compile(r"\[NO[ _-]?HINT\]", re.IGNORECASE)
+_FIRST_PAUSE = 0.5
+
+Reader = Callable[[str], Vote]
+
+
+class Said(msgspec.Struct, frozen=True):
+    """An answer in words, and the thoughts before it. `cut` says why it is not all of it, "" where it is."""
+
+    text: str
+    thoughts: str = ""
+    cut: str = ""
+
+    @property
+    def kept(self) -> str:
+        """What a vote keeps."""
+        return f"<think>\n{self.thoughts}\n</think>\n{self.text}" if self.thoughts else self.text
+
+
+class Asker(Protocol):
+    """Answers a question in words."""
+
+    name: str
+
+    async def ask(self, question: str) -> Said:
+        """The answer. Raises `JudgeError` when none came, `JudgeAway` when nobody can be asked for now."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+class Voting:
+    """Asks one `Asker`; at most `judge_concurrency` questions are open at a time over everybody who shares `slots`."""
+
+    def __init__(self, asker: Asker, settings: Settings, slots: asyncio.Semaphore) -> None:
+        self.asker = asker
+        self._settings = settings
+        self._slots = slots
+
+    async def cast(self, question: str, read: Reader) -> list[Vote]:
+        """m votes, asked for at the same time. Raises `JudgeAway`."""
+        wanted = [self._one(question, read) for _ in range(self._settings.votes)]
+        votes: list[Vote] = []
+        for result in await asyncio.gather(*wanted, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            votes.append(result)
+        return votes
+
+    async def _one(self, question: str, read: Reader) -> Vote:
+        failure, said = "", Said("")
+        for attempt in range(self._settings.judge_retries + 1):
+            if attempt:
+                await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
+            try:
+                async with self._slots:
+                    said = await self.asker.ask(question)
+                if not said.text.strip():
+                    raise JudgeError("the answer was empty")
+                return msgspec.structs.replace(read(said.text), text=said.kept)
+            except JudgeError as error:
+                failure = f"{error} ({said.cut})" if said.cut else str(error)
+                log.warning("a vote of %s failed (try %d): %s", self.asker.name, attempt + 1, failure)
+        return Vote(text=said.kept, failure=failure)
+
+
+def read_score(text: str) -> Vote:
+    """A vote from a model's text: the last score, and the last hint unless it praises. Raises `JudgeError` if there is
+    no score.
+    """
+    scores = _SCORE.findall(text)
+    if not scores:
+        raise JudgeError("the answer holds no \\boxed{} score")
+    score = float(scores[-1].replace(" ", ""))
+    return Vote(text=text, score=score, hint=_last_hint(text) if score <= 0 else None)
+
+
+def read_hint(text: str) -> Vote:
+    """A hint model's vote: its last hint, or none if it says so (or leaves it empty). Raises `JudgeError` for anything
+    else.
+    """
+    hint = _last_hint(text)
+    if not (_HINT.search(text) or _NO_HINT.search(text)):
+        raise JudgeError("the answer holds neither a hint nor [NO HINT]")
+    return Vote(text=text, hint=hint, about="hint")
+
+
+def majority(votes: Sequence[Vote], threshold: float) -> float | None:
+    """The score that more than `threshold` of the valid votes share, 0 if none does, `None` without a valid vote."""
+    scores = Counter(vote.score for vote in votes if vote.score is not None)
+    if not scores:
+        return None
+    score, count = scores.most_common(1)[0]
+    return score if count > threshold * scores.total() else 0.0
+
+
+def told(votes: Sequence[Vote], threshold: float) -> str:
+    """What the scoring votes said, in words."""
+    scores = Counter(vote.score for vote in votes if vote.score is not None)
+    parts = []
+    if scores:
+        counts = ", ".join(f"{count} for {score:+g}" for score, count in sorted(scores.items(), reverse=True))
+        parts.append(f"{scores.total()} of {len(votes)} votes valid: {counts}")
+        if scores.most_common(1)[0][1] <= threshold * scores.total():
+            parts.append(f"no score has more than {threshold:g} of them")
+    return "; ".join([*parts, *failures(votes)])
+
+
+def failures(votes: Sequence[Vote], what: str = "votes") -> list[str]:
+    """One sentence about the votes that failed, none where none did."""
+    failed = [vote.failure for vote in votes if vote.failure]
+    return [f"{len(failed)} of {len(votes)} {what} failed: {failed[0]}"] if failed else []
+
+
+def _last_hint(text: str) -> str | None:
+    hints = [hint.strip() for hint in _HINT.findall(text)]
+    return hints[-1] or None if hints else None

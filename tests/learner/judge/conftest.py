@@ -1,0 +1,35 @@
+"""A scripted model behind HTTP, and judges that ask it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from learner.judge.base import Judge, create
+from shared.settings import Settings
+
+from .scripted_model import ScriptedModel
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    server = ScriptedModel()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def judge(model: ScriptedModel) -> AsyncIterator[Callable[..., Judge]]:
+    """Makes judges by settings; those of LiteLLM ask the scripted model."""
+    made: list[Judge] = []
+
+    def build(**changes: Any) -> Judge:
+        fields = {"judge": "openai/scripted", "judge_api_base": model.url, "judge_api_key": "key", "judge_retries": 0}
+        made.append(create(Settings(**(fields | changes))))
+        return made[-1]
+
+    yield build
+    for one in made:
+        await one.close()

@@ -1,0 +1,180 @@
+"""Judges that ask a language model, against a scripted OpenAI-compatible server over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from learner.judge.base import Judge
+from learner.judge.litellm_asker import LiteLLMAsker
+from shared.records import NextState
+from shared.settings import Settings
+from tests.learner.things import turn
+
+from .scripted_model import ScriptedModel
+
+ASKED = turn(1, question="Tell me about tides.", answer="**Tides** rise and fall.")
+COMPLAINT = NextState(turn_id=ASKED.turn_id, role="user", text="No bold, please.")
+
+Judges = Callable[..., Judge]
+
+
+async def test_the_scripted_model_sees_request_answer_and_reaction_with_its_role(
+    model: ScriptedModel, judge: Judges
+) -> None:
+    model.script = ["The user objects.\n\\boxed{-1}\n[HINT]Write without bold.[/HINT]"]
+    judgement = await judge(judge_temperature=0.3).judge(ASKED, COMPLAINT)
+    assert (judgement.score, judgement.hint) == (-1.0, "Write without bold.")
+    assert (judgement.judge, judgement.prompt_version, judgement.selection) == (
+        "openai/scripted",
+        "judge-v1",
+        "longest",
+    )
+    assert judgement.reason == "1 of 1 votes valid: 1 for -1"
+    assert judgement.votes[0].text.startswith("The user objects.")
+    (request,) = model.requests
+    asked = request["messages"][0]["content"]
+    for part in ("Tell me about tides.", "**Tides** rise and fall.", "No bold, please.", "role: user"):
+        assert part in asked
+    assert request["temperature"] == 0.3
+
+
+async def test_more_than_half_of_the_scripted_votes_decide(model: ScriptedModel, judge: Judges) -> None:
+    model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
+    assert (await judge(votes=3).judge(ASKED, COMPLAINT)).score == -1.0
+    model.script = [r"\boxed{-1}", r"\boxed{1}"]
+    split = await judge(votes=2).judge(ASKED, COMPLAINT)
+    assert split.score == 0.0
+    assert split.reason == "2 of 2 votes valid: 1 for +1, 1 for -1; no score has more than 0.5 of them"
+    model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
+    assert (await judge(votes=3, judge_threshold=0.7).judge(ASKED, COMPLAINT)).score == 0.0
+
+
+async def test_scripted_votes_that_fail_are_failures_and_not_neutral(model: ScriptedModel, judge: Judges) -> None:
+    model.script = [r"\boxed{1}", None, "I cannot say."]
+    judgement = await judge(votes=3).judge(ASKED, COMPLAINT)
+    assert judgement.score == 1.0
+    assert sorted(bool(vote.failure) for vote in judgement.votes) == [False, True, True]
+    assert "I cannot say." in [vote.text for vote in judgement.votes if vote.failure]
+    assert "1 of 3 votes valid" in judgement.reason and "2 of 3 votes failed" in judgement.reason
+
+    model.script = [None, None]
+    judgement = await judge(votes=2).judge(ASKED, COMPLAINT)
+    assert judgement.score is None and judgement.hint is None and judgement.selection == "none"
+
+
+async def test_a_scripted_failure_is_tried_again(model: ScriptedModel, judge: Judges) -> None:
+    model.script = [None, r"\boxed{1}"]
+    assert (await judge(judge_retries=1).judge(ASKED, COMPLAINT)).score == 1.0
+    assert len(model.requests) == 2
+
+
+async def test_a_scripted_model_that_hangs_costs_no_more_than_the_time_out(model: ScriptedModel, judge: Judges) -> None:
+    # Importing LiteLLM is no part of the vote.
+    await LiteLLMAsker("openai/scripted", Settings(), api_base="", api_key="").load()
+    model.released.clear()
+    async with asyncio.timeout(30):
+        judgement = await judge(judge_timeout=0.3).judge(ASKED, COMPLAINT)
+    assert judgement.score is None and "0.3 s" in judgement.votes[0].failure
+
+
+async def test_no_more_votes_at_a_time_than_allowed_reach_the_scripted_model(
+    model: ScriptedModel, judge: Judges
+) -> None:
+    asking = judge(votes=4, judge_concurrency=2)
+    judgements = await asyncio.gather(*(asking.judge(ASKED, COMPLAINT) for _ in range(3)))
+    assert [judgement.score for judgement in judgements] == [0.0] * 3
+    assert len(model.requests) == 12 and model.most_together <= 2
+
+
+async def test_a_tool_result_gives_no_hint_whatever_the_scripted_model_says(
+    model: ScriptedModel, judge: Judges
+) -> None:
+    model.script = ["\\boxed{-1}\n[HINT]Check the path first.[/HINT]"]
+    result = NextState(turn_id=ASKED.turn_id, role="tool", text="Error: no such file")
+    judgement = await judge().judge(ASKED, result)
+    assert (judgement.score, judgement.hint) == (-1.0, None)
+
+
+async def test_one_scripted_yes_among_three_is_no_hint(model: ScriptedModel, judge: Judges) -> None:
+    model.script = ["\\boxed{-1} [HINT]Write without bold.[/HINT]", r"\boxed{-1}", r"\boxed{-1}"]
+    judgement = await judge(votes=3, judge_concurrency=1).judge(ASKED, COMPLAINT)
+    assert (judgement.score, judgement.hint, judgement.selection) == (-1.0, None, "none")
+    assert "1 of 3 valid votes propose a hint, too few for one" in judgement.reason
+
+
+async def test_a_prompt_of_ones_own_is_asked_and_recorded_by_content(
+    model: ScriptedModel, judge: Judges, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.md"
+    file.write_text("Was {answer} fine, given {next_state}? \\boxed{}")
+    first = await judge(judge_prompt=str(file)).judge(ASKED, COMPLAINT)
+    assert model.requests[-1]["messages"][0]["content"] == (
+        "Was **Tides** rise and fall. fine, given No bold, please.? \\boxed{}"
+    )
+    file.write_text("Again: was {answer} fine, given {next_state}? \\boxed{}")
+    second = await judge(judge_prompt=str(file)).judge(ASKED, COMPLAINT)
+    assert first.prompt_version.startswith("mine.md#") and len(first.prompt_version) == len("mine.md#") + 8
+    assert second.prompt_version != first.prompt_version
+
+
+async def test_the_scripted_hint_model_is_asked_where_the_score_is_not_positive(
+    model: ScriptedModel, judge: Judges
+) -> None:
+    model.script = ["\\boxed{-1}\n[HINT]The scorer's own.[/HINT]", "[HINT]Write without bold.[/HINT]"]
+    asking = judge(hint_model="openai/hints")
+    judgement = await asking.judge(ASKED, COMPLAINT)
+    assert [request["model"] for request in model.requests] == ["scripted", "hints"]
+    assert (judgement.score, judgement.hint, judgement.selection) == (-1.0, "Write without bold.", "longest")
+    assert judgement.prompt_version == "judge-v1+hint-v1"
+    assert [(vote.about, vote.hint) for vote in judgement.votes] == [("score", None), ("hint", "Write without bold.")]
+    assert "openai/hints was asked for a hint" in judgement.reason
+
+    model.script = [r"\boxed{1}"]
+    praised = await asking.judge(ASKED, NextState(turn_id=ASKED.turn_id, role="user", text="Thanks!"))
+    assert (praised.score, praised.hint, praised.prompt_version, len(model.requests)) == (1.0, None, "judge-v1", 3)
+
+    model.script = [r"\boxed{-1}"]
+    failed = await asking.judge(ASKED, NextState(turn_id=ASKED.turn_id, role="tool", text="Error"))
+    assert (failed.hint, len(model.requests)) == (None, 4)
+
+
+async def test_scripted_hint_votes_that_fail_or_decline_make_no_hint(model: ScriptedModel, judge: Judges) -> None:
+    asking = judge(hint_model="openai/hints", votes=3, judge_concurrency=1)
+    model.script = [r"\boxed{-1}"] * 3 + ["[HINT]Be short.[/HINT]", "It was only wrong. [NO HINT]", "No idea."]
+    split = await asking.judge(ASKED, COMPLAINT)
+    assert (split.score, split.hint) == (-1.0, None)
+    assert "1 of 3 hint votes failed" in split.reason and "1 of 2 valid votes propose a hint" in split.reason
+    model.script = [r"\boxed{-1}"] * 3 + ["[HINT]Be short.[/HINT]", "No idea.", "No idea."]
+    assert (await asking.judge(ASKED, COMPLAINT)).hint == "Be short."
+
+
+async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedModel, judge: Judges) -> None:
+    model.script = ["[HINT]Use no bold type.[/HINT]"]
+    asking = judge(judge="rules", hint_model="openai/hints", hint_api_base=model.url, hint_api_key="key")
+    judgement = await asking.judge(ASKED, COMPLAINT)
+    assert (judgement.score, judgement.hint, judgement.judge) == (-1.0, "Use no bold type.", "rules")
+    assert judgement.prompt_version == "rules-v2+hint-v1"
+
+
+@pytest.mark.parametrize(
+    ("judge_name", "hint", "expected"),
+    [
+        ("openai/a", "openai/b", ("http://judge/v1", "judge-key")),
+        ("openai/a", "anthropic/b", ("", "")),
+        ("rules", "openai/b", ("", "")),
+    ],
+)
+def test_a_hint_model_takes_the_judges_address_only_where_both_have_one_provider(
+    judge_name: str, hint: str, expected: tuple[str, str]
+) -> None:
+    from learner.judge.litellm_asker import asker_of
+
+    settings = Settings(judge=judge_name, hint_model=hint, judge_api_base="http://judge/v1", judge_api_key="judge-key")
+    asker = asker_of(hint, settings)
+    assert (asker._api_base, asker._api_key) == expected
+    own = asker_of(hint, settings.model_copy(update={"hint_api_base": "http://hints", "hint_api_key": "other"}))
+    assert (own._api_base, own._api_key) == ("http://hints", "other")
