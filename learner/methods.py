@@ -47,7 +47,7 @@ class Method(msgspec.Struct, frozen=True):
 
     def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of a step with their `advantage` where it is not the reward; a method of one's own may override
-        this. Rollouts come without a reward.
+        this. Rollouts are not among them.
         """
         return samples
 
@@ -66,11 +66,15 @@ class Method(msgspec.Struct, frozen=True):
     def _distils(self, sample: Sample) -> bool:
         return bool(self.hints != "none" and sample.hint) and not (self.distillation == "token" and sample.no_ratio)
 
+    def trains_reward(self, sample: Sample) -> bool:
+        """Whether the sample's reward may train: it has a ratio, and this method takes such rewards."""
+        return not sample.no_ratio and self._may_train(sample)
+
     def _may_train(self, sample: Sample) -> bool:
         return self.rewards == "all" or (self.rewards == "explicit" and sample.explicit)
 
     def _rewarded(self, sample: Sample) -> bool:
-        return bool(sample.reward) and not sample.no_ratio and self._may_train(sample)
+        return bool(sample.reward if sample.advantage is None else sample.advantage) and self.trains_reward(sample)
 
 
 METHODS = {

@@ -1,0 +1,90 @@
+"""What each of the known defects of other systems costs, on `combined` as published.
+
+`aligned` is the method with nothing wrong. `misaligned`: logprobs shifted by one token, as padding on the wrong side or
+a re-tokenized answer makes them. `stale`: batches are learned from four batches late, with the ratio;
+`stale-uncorrected`: without it. `epochs`: six passes over each batch with the ratio; `epochs-uncorrected`: without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+
+from bench.learning.cell import Cell
+from bench.learning.plan import ALIKE, batch_of
+from learner.methods import METHODS, Method
+from shared.losses import sampled_logprobs
+from shared.records import Sample
+from shared.settings import Settings
+
+LATE = 4
+EPOCHS = 6
+_HERE = "bench.learning.ablation:"
+
+DEFECTS: dict[str, dict[str, str | int]] = {
+    "aligned": {},
+    "misaligned": {"method": f"{_HERE}misaligned"},
+    "stale": {"method": f"{_HERE}late"},
+    "stale-uncorrected": {"method": f"{_HERE}late", "custom_loss": f"{_HERE}uncorrected"},
+    "epochs": {"epochs": EPOCHS},
+    "epochs-uncorrected": {"epochs": EPOCHS, "custom_loss": f"{_HERE}uncorrected"},
+}
+
+
+def cells(*, rate: float, seeds: int, interactions: int, **options: Any) -> list[Cell]:
+    """Every defect with every seed, the student."""
+    batch = batch_of("combined")
+    base = ALIKE | {"method": "combined", "learning_rate": rate, "batch_size": batch, "epochs": 1}
+    return [
+        Cell(
+            arm=name,
+            persona="student",
+            seed=seed,
+            interactions=interactions,
+            lanes=batch,
+            settings={**base, "rehearsals": 0, "anchors": 0, "max_version_lag": LATE + 2, **changed},
+            **options,
+        )
+        for seed in range(1, seeds + 1)
+        for name, changed in DEFECTS.items()
+    ]
+
+
+class Misaligned(Method, frozen=True):
+    """`combined` with every logprob standing one token too late."""
+
+    def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples with their logprobs shifted."""
+        return [
+            msgspec.structs.replace(sample, logprobs=(sample.logprobs[0], *sample.logprobs[:-1])) for sample in samples
+        ]
+
+
+class Late(Method, frozen=True):
+    """`combined` that learns from what was sampled four batches ago; before there is such a batch, from nothing."""
+
+    waiting: list[Sequence[Sample]] = msgspec.field(default_factory=list)
+
+    def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples of four batches ago."""
+        self.waiting.append(samples)
+        return self.waiting.pop(0) if len(self.waiting) > LATE else []
+
+
+def misaligned(_: Settings) -> Method:
+    """See `Misaligned`."""
+    return Misaligned(**msgspec.structs.asdict(METHODS["combined"]))
+
+
+def late(_: Settings) -> Method:
+    """See `Late`."""
+    return Late(**msgspec.structs.asdict(METHODS["combined"]))
+
+
+def uncorrected(tokens: Any) -> torch.Tensor:
+    """The published advantages without a ratio: −A·log π(a) `[N]`, whoever sampled the tokens, however long ago."""
+    log_probs = torch.log_softmax(tokens.logits.float(), dim=-1)
+    return -tokens.advantages * sampled_logprobs(log_probs, tokens.token_ids)

@@ -1,0 +1,90 @@
+"""Results on disk, one file a cell, written as it ends: a run can be interrupted, resumed and shared by processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+
+from bench.learning.cell import Cell, Result, read
+from shared.process import die_with_parent
+
+
+class Cache:
+    """The results in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, cell: Cell) -> Result | None:
+        """The result of a cell, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            return read(self._path(cell).read_bytes())
+        return None
+
+    def put(self, result: Result) -> None:
+        """Keep a result, whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(result.cell)
+        part = path.with_suffix(f".{os.getpid()}.tmp")
+        part.write_bytes(msgspec.json.encode(result))
+        part.replace(path)
+
+    def _path(self, cell: Cell) -> Path:
+        return self.folder / f"{cell.key}.json"
+
+
+def run_all(
+    cells: Sequence[Cell], cache: Cache, workers: int, told: Callable[[int, int, Result, float], None]
+) -> list[Result]:
+    """The results of all cells, those that are missing run in `workers` processes. `told(done, total, result, seconds)`
+    is called as each ends. A cell that fails is tried once more, then its error is raised.
+    """
+    missing = [cell for cell in cells if cache.get(cell) is None]
+    begun = time.monotonic()
+    with ProcessPoolExecutor(max(1, workers), mp_context=get_context("spawn"), initializer=_quiet) as pool:
+        tries = {pool.submit(_run, cell): (cell, 1) for cell in missing}
+        done = 0
+        while tries:
+            future = next(as_completed(tries))
+            cell, attempt = tries.pop(future)
+            try:
+                result = future.result()
+            except Exception as error:
+                if attempt > 1:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+                print(f"{cell.key} failed and is tried again: {error}", file=sys.stderr, flush=True)
+                tries[pool.submit(_run, cell)] = (cell, attempt + 1)
+                continue
+            cache.put(result)
+            done += 1
+            told(done, len(missing), result, time.monotonic() - begun)
+    found = [cache.get(cell) for cell in cells]
+    return [result for result in found if result is not None]
+
+
+def _quiet() -> None:
+    die_with_parent()
+    import logging
+    import warnings
+
+    import transformers
+
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    transformers.utils.logging.disable_progress_bar()
+    logging.basicConfig(level="ERROR")
+
+
+def _run(cell: Cell) -> Result:
+    from bench.learning.run import run
+
+    return asyncio.run(run(cell))

@@ -1,0 +1,109 @@
+"""One service in one process: the real engine, proxy and learner over loopback HTTP, without four starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from learner.main import run as run_learner
+from proxy.app import create_app as create_proxy
+from proxy.service import Service as ProxyService
+from shared.engine import Engine
+from shared.errors import OpenClawRLError
+from shared.journal import AsyncJournal
+from shared.registry import create_engine
+from shared.rendering import Prompter
+from shared.settings import Settings
+from trainer_local.embedded.engine import EmbeddedEngine, Options
+from trainer_local.embedded.server import create_app as create_engine_app
+
+KEY = "lab"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running service: its address and settings; an engine client and a prompter for measurements beside the chat."""
+
+    url: str
+    key: str
+    settings: Settings
+    engine: Engine
+    prompter: Prompter
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: several run in one process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+@asynccontextmanager
+async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator[Lab]:
+    """A service with a temporary data folder, gone with the block. `OpenClawRLError` when the learner ends early."""
+    with tempfile.TemporaryDirectory(prefix="openclaw-rl-lab-") as folder:
+        chosen = Settings(**{"data": Path(folder), "api_key": KEY, "audit_fraction": 0.0, **settings})  # type: ignore[arg-type]
+        engine = EmbeddedEngine(
+            Options(
+                model=chosen.model, checkpoints=str(chosen.checkpoints_path), max_versions=chosen.engine_max_versions
+            )
+        )
+        async with _serving(create_engine_app(engine, incremental=True)) as engine_url:
+            chosen = chosen.model_copy(update={"engine_url": engine_url})
+            prompter = await asyncio.to_thread(Prompter.of, chosen)
+            journal = AsyncJournal.open(chosen.journal_path)
+            proxy = ProxyService(chosen, journal, create_engine(chosen), prompter)
+            client = create_engine(chosen)
+            stop = asyncio.Event()
+            learner = asyncio.create_task(run_learner(chosen, stop), name="learner")
+            try:
+                async with _serving(create_proxy(proxy)) as url:
+                    inner = asyncio.current_task()
+                    learner.add_done_callback(lambda done: _ended(done, stop, inner))
+                    try:
+                        yield Lab(url, KEY, chosen, client, prompter)
+                    except asyncio.CancelledError:
+                        if learner.done() and not learner.cancelled() and learner.exception() is not None:
+                            raise OpenClawRLError(f"the learner ended: {learner.exception()}") from learner.exception()
+                        raise
+                    finally:
+                        stop.set()
+                        with contextlib.suppress(Exception):
+                            await learner
+            finally:
+                await client.close()
+
+
+def _ended(learner: asyncio.Task[None], stop: asyncio.Event, inner: asyncio.Task[Any] | None) -> None:
+    if not stop.is_set() and inner is not None:
+        inner.cancel()
+
+
+@asynccontextmanager
+async def _serving(app: Any) -> AsyncIterator[str]:
+    """`app` on a free port of the loopback; its URL."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+                raise OpenClawRLError("a server of the lab did not start")
+            await asyncio.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()

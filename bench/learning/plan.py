@@ -1,0 +1,103 @@
+"""Which cells there are: the grid, the search for learning rates before it, noise, and ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.learning.cell import SPLIT_SEEDS, Cell
+from shared.method_defaults import method_defaults
+
+PERSONAS = ("student", "ta", "teacher")
+METHODS = ("binary", "opd", "combined", "topk", "topk-select", "rehearse")
+ARMS = ("control", "placebo", "irrelevant", *METHODS)
+NOISE = ("wrong-5", "wrong-15", "wrong-30", "changes-mind")
+RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
+"""Learning rates that the search tries for every method alike."""
+
+SEARCHED_INTERACTIONS = 128
+SEARCH_SEEDS = 2
+TURNS_ABOUT = 40
+JUDGES = "bench.learning.judges:"
+
+Settings = dict[str, str | int | float | bool]
+
+ALIKE: Settings = {"guard": False}
+"""What every cell has: methods are compared as they are, without a guard that saves them (see `bench.guard`)."""
+
+
+def batch_of(method: str) -> int:
+    """Judged turns a step of a method as published."""
+    return int(method_defaults(method).get("batch_size", 8))
+
+
+def arm_settings(arm: str, rates: Mapping[str, float]) -> Settings:
+    """The settings that make an arm. Everything that is not said here is the method's own default."""
+    return ALIKE | _of_arm(arm, rates)
+
+
+def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
+    if arm == "control":
+        return {"train": False}
+    if arm == "placebo":
+        return {"method": "binary", "judge": f"{JUDGES}Placebo", "learning_rate": rates["binary"]}
+    if arm == "irrelevant":
+        return {"method": "rehearse", "judge": f"{JUDGES}Irrelevant", "learning_rate": rates["rehearse"]}
+    if arm in NOISE:
+        judge = {"changes-mind": {}}.get(arm, {"judge": f"{JUDGES}Wrong{arm.rpartition('-')[2]}"})
+        return {"method": "rehearse", "learning_rate": rates["rehearse"], **judge}
+    return {"method": arm, "learning_rate": rates[arm]}
+
+
+def lanes_of(arm: str) -> int:
+    """Conversations side by side: a batch's worth, so that every batch is one round."""
+    method = {"placebo": "binary", "control": "rehearse"}.get(arm, arm)
+    return batch_of(method)
+
+
+def grid(
+    arms: Sequence[str],
+    personas: Sequence[str],
+    seeds: int,
+    interactions: int,
+    rates: Mapping[str, float],
+    **options: Any,
+) -> list[Cell]:
+    """Every arm with every persona and seed; seeds outermost, so that what is there early is comparable."""
+    return [
+        Cell(
+            arm=arm,
+            persona=persona,
+            seed=seed,
+            interactions=interactions,
+            lanes=lanes_of(arm),
+            settings=arm_settings(arm, rates),
+            turns_about=TURNS_ABOUT if arm == "changes-mind" else 0,
+            **options,
+        )
+        for seed in range(1, seeds + 1)
+        for persona in personas
+        for arm in arms
+        if arm not in NOISE or persona == "student"
+    ]
+
+
+def search(
+    methods: Sequence[str], *, seeds: int = SEARCH_SEEDS, interactions: int = SEARCHED_INTERACTIONS
+) -> list[Cell]:
+    """The same search for each method: the student, other problems and seeds than the grid's."""
+    return [
+        Cell(
+            arm=f"search-{method}",
+            persona="student",
+            seed=SPLIT_SEEDS["search"] + seed,
+            interactions=interactions,
+            lanes=batch_of(method),
+            problems=60,
+            glances=40,
+            settings=ALIKE | {"method": method, "learning_rate": rate},
+        )
+        for seed in range(1, seeds + 1)
+        for method in methods
+        for rate in RATES
+    ]

@@ -1,0 +1,149 @@
+"""From results to the object, the table and the picture."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.learning.cell import PROBED, Point, Result
+from evaluation.curves import COLOURS
+from evaluation.statistics import interval
+
+GOAL = 0.8
+
+
+def pair(values: Sequence[float]) -> list[float | None]:
+    """Mean and half-width of the 95 % interval (null for one seed)."""
+    found = interval(values)
+    return [round(found.mean, 4), None if found.half_width is None else round(found.half_width, 4)]
+
+
+def summary(results: Sequence[Result]) -> dict[str, Any]:
+    """What seeds of one arm and persona say together."""
+    entry: dict[str, Any] = {}
+    for at in PROBED:
+        points = [point for point in (result.at(at) for result in results) if point is not None]
+        if points:
+            entry[str(at)] = {
+                "style": pair([point.style for point in points]),
+                "accuracy": pair([point.accuracy for point in points]),
+                "kl": _mean([point.kl for point in points]),
+                "escape": _mean([point.escape for point in points]),
+            }
+    reached = [result.to_reach(GOAL) for result in results]
+    middle = statistics.median_low([math.inf if at is None else at for at in reached])
+    entry["to_0.8"] = None if math.isinf(middle) else int(middle)
+    entry["to_0.8_seeds"] = reached
+    entry["before"] = {
+        "style": pair([result.points[0].style for result in results]),
+        "accuracy": pair([result.points[0].accuracy for result in results]),
+    }
+    entry["versions"] = [result.versions for result in results]
+    return entry
+
+
+def grouped(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
+    """By arm, then by persona, seeds in order."""
+    found: dict[str, dict[str, list[Result]]] = {}
+    for result in sorted(results, key=lambda one: one.cell.seed):
+        found.setdefault(result.cell.arm, {}).setdefault(result.cell.persona, []).append(result)
+    return found
+
+
+def arms(results: Sequence[Result]) -> dict[str, Any]:
+    """The `arms` of the object: arm, persona, interactions."""
+    return {
+        arm: {persona: summary(seeds) for persona, seeds in personas.items()}
+        for arm, personas in grouped(results).items()
+    }
+
+
+def rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """Table rows: one an arm and persona; style / accuracy at each stop."""
+    lines = []
+    for arm, personas in found.items():
+        for persona, entry in personas.items():
+            line = [arm, persona]
+            for at in PROBED:
+                told = entry.get(str(at))
+                line.append(f"{_told(told['style'])} / {_told(told['accuracy'])}" if told else "–")
+            last = next((entry[str(at)] for at in reversed(PROBED) if str(at) in entry), None)
+            line.append("never" if entry["to_0.8"] is None else str(entry["to_0.8"]))
+            line += [f"{last['kl']:.2f}", f"{last['escape']:.2f}"] if last and last["kl"] is not None else ["–", "–"]
+            lines.append(line)
+    return lines
+
+
+COLUMNS = (
+    *("arm", "persona", *(f"style / accuracy @{at}" for at in PROBED)),
+    *("to 0.8", "KL", "escape"),
+)
+
+
+def curve(results: Sequence[Result], measure: str) -> list[tuple[int, float, float]]:
+    """Interactions, mean and half-width of `measure` over seeds."""
+    at: dict[int, list[float]] = {}
+    for result in results:
+        for point in result.points:
+            at.setdefault(point.interactions, []).append(_value(point, measure))
+    found = []
+    for interactions, values in sorted(at.items()):
+        middle = interval(values)
+        found.append((interactions, middle.mean, middle.half_width or 0.0))
+    return found
+
+
+def draw(path: Path, results: Sequence[Result], title: str) -> None:
+    """A PNG: a column a persona, style above accuracy, a line an arm."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    groups = grouped(results)
+    personas = list(dict.fromkeys(persona for entry in groups.values() for persona in entry))
+    figure = Figure(figsize=(4.6 * len(personas) + 1.5, 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2, len(personas), sharex=True, sharey=True, squeeze=False)
+    for column, persona in enumerate(personas):
+        for number, (arm, entry) in enumerate(groups.items()):
+            for row, measure in enumerate(("style", "accuracy")):
+                points = curve(entry.get(persona, []), measure)
+                if points:
+                    _line(axes[row][column], points, arm, COLOURS[number % len(COLOURS)], dashed=number >= len(COLOURS))
+        axes[0][column].set_title(persona)
+        axes[1][column].set_xlabel("interactions")
+    for row, name in enumerate(("style", "accuracy")):
+        axes[row][0].set_ylabel(f"{name}, held-out work")
+        axes[row][0].set_ylim(-0.03, 1.03)
+    for one in axes.flat:
+        one.grid(alpha=0.3)
+        one.spines[["top", "right"]].set_visible(False)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure.suptitle(title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def _line(axes: Any, points: Sequence[tuple[int, float, float]], name: str, colour: str, *, dashed: bool) -> None:
+    at = [interactions for interactions, _, _ in points]
+    axes.plot(at, [mean for _, mean, _ in points], color=colour, label=name, linestyle="--" if dashed else "-")
+    low = [max(0.0, mean - spread) for _, mean, spread in points]
+    high = [min(1.0, mean + spread) for _, mean, spread in points]
+    axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
+
+
+def _value(point: Point, measure: str) -> float:
+    return float(getattr(point, measure))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(math.fsum(known) / len(known), 4) if known else None
+
+
+def _told(value: Sequence[float | None]) -> str:
+    mean, half = value
+    return f"{mean:.2f}" if half is None else f"{mean:.2f}±{half:.2f}"

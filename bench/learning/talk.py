@@ -1,0 +1,65 @@
+"""Many conversations of one user side by side: every round each lane is one interaction further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from bench.learning.contrary import Contrary
+from evaluation.client import ChatClient, Message
+from evaluation.conversation import ANSWER_TOKENS
+from evaluation.personas import Persona, Task
+from evaluation.together import together
+
+MOST_REACTIONS = 2
+
+
+class Lane:
+    """One conversation after the other. A step is one reaction of the user and the answer to it."""
+
+    def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], seed: str) -> None:
+        self._client = client
+        self._user = user
+        self._tasks = tasks
+        self._random = Random(seed)
+        self._messages: list[Message] = []
+        self._reactions = 0
+        self.complaints = 0
+
+    async def step(self, contrary: Contrary | None = None) -> None:
+        """React to the last answer (of a new conversation, if the last one is over) and get the next."""
+        if not self._messages:
+            self._messages = [{"role": "user", "content": self._user.ask(next(self._tasks))}]
+            self._reactions = 0
+            await self._answer()
+        reply = self._messages[-1]["content"]
+        self._reactions += 1
+        reaction = contrary.react(reply) if contrary else self._user.react(reply, attempt=self._reactions)
+        self.complaints += reaction.mood == "complaint"
+        self._messages.append({"role": "user", "content": reaction.text})
+        await self._answer()
+        over = self._reactions >= MOST_REACTIONS or reaction.mood == "thanks" or self._random.random() > 0.6
+        if over:
+            self._messages = []
+
+    async def _answer(self) -> None:
+        options: dict[str, Any] = {"max_tokens": ANSWER_TOKENS, "seed": self._random.getrandbits(31)}
+        reply = await self._client.chat(self._messages, **options)
+        self._messages.append({"role": "assistant", "content": reply.text})
+
+
+class Talk:
+    """`lanes` conversations of one user with one service."""
+
+    def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], lanes: int, seed: int) -> None:
+        self._lanes = [Lane(client, user, tasks, f"lane {seed} {number}") for number in range(lanes)]
+
+    @property
+    def complaints(self) -> int:
+        """Complaints so far."""
+        return sum(lane.complaints for lane in self._lanes)
+
+    async def interactions(self, count: int, contrary: Contrary | None = None) -> None:
+        """`count` interactions, at most one a lane."""
+        await together(*(lane.step(contrary) for lane in self._lanes[:count]))
