@@ -16,6 +16,9 @@ import msgspec
 
 from cli.options import print_json
 from cli.tables import console, table
+from learner.judge import litellm_asker, names
+from learner.judge.names import Spelling
+from learner.judge.prompt import JudgePrompt
 from shared import aliases, registry
 from shared.errors import ConfigError
 from shared.process import alive, claim_port, is_loopback, read_json
@@ -59,10 +62,7 @@ def doctor(flags: Mapping[str, str], *, as_json: bool) -> bool:
 
 def leaves(settings: Settings) -> Iterator[str]:
     """What goes to other machines with these settings, one line each; nothing by default."""
-    if settings.judge != "rules":
-        where = settings.judge_api_base or "its provider"
-        if not is_loopback(urlsplit(settings.judge_api_base).hostname or ""):
-            yield f"conversations (request, answer and what came next) go to the judge {settings.judge} at {where}"
+    yield from _judges(settings)
     for name, base, what in (
         (settings.side_model, settings.side_api_base, "side turns go to the model"),
         (
@@ -81,6 +81,58 @@ def leaves(settings: Settings) -> Iterator[str]:
         yield f"answers go to whoever reaches {settings.host}:{settings.port} and has the key, unencrypted"
 
 
+def _judges(settings: Settings) -> Iterator[str]:
+    """Where judge and hint model send conversations; those that run here send them nowhere."""
+    for setting, what, spelling in _asked(settings):
+        name = getattr(settings, setting)
+        if spelling.kind == "litellm":
+            base = litellm_asker.address(name, settings)[0]
+            if not is_loopback(urlsplit(base).hostname or ""):
+                yield (
+                    f"conversations (request, answer and what came next) go to the {what} {name} "
+                    f"at {base or 'its provider'}"
+                )
+        elif spelling.kind == "engine":
+            url = spelling.url or names.engine_url(settings, setting)
+            if url and not is_loopback(urlsplit(url).hostname or ""):
+                yield f"conversations, as token ids, go to the {what}'s engine at {url}"
+        elif spelling.kind == "hook":
+            yield f"conversations go to your own code {name} ({setting}); where that sends them is not known here"
+
+
+def _asked(settings: Settings) -> list[tuple[str, str, Spelling]]:
+    """Who is asked about conversations: the setting, what to call it, and what its value means. None of them where a
+    value means nothing (`_judge` says so).
+    """
+    found = []
+    try:
+        if settings.custom_reward:
+            found.append(("custom_reward", "reward model", Spelling("hook", settings.custom_reward)))
+        else:
+            found.append(("judge", "judge", names.scorer(settings)))
+        hinter = names.hinter(settings)
+    except ConfigError:
+        return []
+    return found if hinter is None else [*found, ("hint_model", "hint model", hinter)]
+
+
+def _judge(settings: Settings) -> Check:
+    """Whether judge and hint model can be what the settings name."""
+    try:
+        names.hinter(settings)
+        if not settings.custom_reward and names.scorer(settings).kind in ("policy", "engine", "litellm"):
+            JudgePrompt.of(settings)
+    except ConfigError as error:
+        return Check("judge", False, str(error))
+    asked = _asked(settings)
+    told = ", ".join(f"{what} {getattr(settings, setting)}" for setting, what, _ in asked)
+    for _, _, found in asked:
+        local = found.kind in ("engine", "reward-model") and not found.url
+        if local and not Path(found.target).expanduser().is_dir():
+            return Check("judge", None, f"{told}; {found.target} is taken as a Hugging Face hub name")
+    return Check("judge", True, told)
+
+
 def _checks(settings: Settings) -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
     yield from _packages(settings)
@@ -89,15 +141,17 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield policy
     if policy.ok:
         yield _conversations(settings)
+    yield _judge(settings)
     yield from _data(settings)
     yield _address(settings)
     yield _key(settings)
 
 
 def _packages(settings: Settings) -> Iterator[Check]:
-    needed = {"": True, "local": True, "judge": settings.judge != "rules", "demo": False}
-    for extra, names in PACKAGES.items():
-        versions = {name: _version(name) for name in names}
+    litellm = any(spelling.kind == "litellm" for _, _, spelling in _asked(settings))
+    needed = {"": True, "local": True, "judge": litellm, "demo": False}
+    for extra, packages in PACKAGES.items():
+        versions = {name: _version(name) for name in packages}
         missing = [name for name, version in versions.items() if not version]
         have = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
         what = f"packages [{extra}]" if extra else "packages"

@@ -18,7 +18,13 @@ from cli.supervisor import ROLES, Supervisor
 from shared.errors import EngineError
 from shared.settings import Settings
 
-_WORK = {"engine": "engine loads the policy", "proxy": "proxy opens its port", "learner": "learner starts"}
+_WORK = {
+    "engine": "engine loads the policy",
+    "proxy": "proxy opens its port",
+    "learner": "learner starts",
+    "judge": "the judge's engine loads its model",
+    "hint": "the hint model's engine loads it",
+}
 
 
 def serve(settings: Settings, only: Sequence[str] = ()) -> None:

@@ -1,4 +1,6 @@
-"""Runs engine, proxy and learner on one machine: each is started again whatever ends it, and none outlives us."""
+"""Runs engine, proxy and learner on one machine, and with the learner the engines that its judge wants: each is started
+again whatever ends it, and none outlives us.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from cli import judge_engine
 from cli.child import Child
 from cli.model import local_folder
 from shared import registry
@@ -25,6 +28,7 @@ from shared.setting_sources import FILE_VARIABLE
 from shared.settings import Settings, to_environment
 
 ROLES = ("engine", "proxy", "learner")
+_CHAT = frozenset({"engine", "proxy"})
 HEARTBEAT_SECONDS = 2.0
 POLL_SECONDS = 0.1
 
@@ -57,6 +61,8 @@ class Supervisor:
                 f"the data folder {data} cannot be written ({error.strerror}); "
                 f"make room, or choose another with --data (OPENCLAW_RL_DATA)"
             ) from error
+        self._judge_engines = judge_engine.commands(self.settings, settings) if "learner" in self.roles else {}
+        self.roles = (*self.roles, *self._judge_engines)
         self.ready = asyncio.Event()
         self.children = [
             Child(
@@ -129,6 +135,8 @@ class Supervisor:
             update["engine_url"] = self._known_engine(settings)
         if "proxy" in self.roles:
             update["port"] = claim_port(settings.host, settings.port, setting="port")
+        if "learner" in self.roles:
+            update |= judge_engine.settle(settings)
         update["api_key"] = settings.api_key or stored_key(settings.data)
         return settings.model_copy(update=update)
 
@@ -146,6 +154,8 @@ class Supervisor:
     def _command(self, role: str) -> Callable[[], list[str]]:
         if role == "engine":
             return self._engine_command
+        if role in self._judge_engines:
+            return self._judge_engines[role]
         return lambda: [sys.executable, "-m", f"{role}.main"]
 
     def _engine_command(self) -> list[str]:
@@ -182,8 +192,8 @@ class Supervisor:
                     if await self._is_up(role, client):
                         waiting.discard(role)
                         on_progress(role, True)
-                # A chat needs no learner: it may take its time.
-                if not self.ready.is_set() and (not waiting or (waiting == {"learner"} and len(self.roles) > 1)):
+                # A chat needs no learner and no judge: they may take their time.
+                if not self.ready.is_set() and not waiting & (_CHAT & set(self.roles) or waiting):
                     self.ready.set()
                     self._publish_cards()
                     on_ready()
@@ -196,13 +206,16 @@ class Supervisor:
             return False
         if role == "learner":
             return await asyncio.to_thread(self._beats, role, child.pid)
-        url = f"{self.settings.engine_url}/health" if role == "engine" else f"{self.url}/healthz"
+        url = f"{self._engine_of(role)}/health" if role != "proxy" else f"{self.url}/healthz"
         if role == "proxy" and "engine" in self.roles:
             url = f"{self.url}/readyz"
         try:
             return (await client.get(url)).status_code == 200
         except httpx.HTTPError:
             return False
+
+    def _engine_of(self, role: str) -> str:
+        return judge_engine.url_of(self.settings, role) if role in self._judge_engines else self.settings.engine_url
 
     def _beats(self, role: str, pid: int) -> bool:
         with contextlib.closing(Journal.open(self.settings.journal_path)) as journal:
@@ -216,7 +229,7 @@ class Supervisor:
             "engine": {"url": self.settings.engine_url},
             "proxy": {"url": self.url, "key": self.settings.api_key},
             "learner": {},
-        }
+        } | {role: {"url": self._engine_of(role)} for role in self._judge_engines}
         for role in self.roles:
             try:
                 write_json(self._card(role), common | cards[role], mode=0o600)

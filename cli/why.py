@@ -14,6 +14,8 @@ from cli.tables import ago, console, score, table
 from proxy.classify import describe
 from shared.records import Sampling
 
+_VOTE_CHARACTERS = 1000
+
 
 def why(service: Service, turn_id: str, *, as_json: bool) -> None:
     """Ask for everything known of the turn and tell it."""
@@ -79,18 +81,37 @@ def _afterwards(known: Mapping[str, Any]) -> Iterator[str]:
 def _judged(known: Mapping[str, Any]) -> Iterator[str]:
     judgements = known.get("judgements", ())
     for judged in judgements:
-        votes = judged["votes"]
-        valid = sum(vote["score"] is not None for vote in votes)
-        counted = f" ({valid} of {len(votes)} votes valid)" if votes else ""
         because = f": {judged['reason']}" if judged["reason"] else ""
         judge = judged["judge"] or "a judge"
-        yield f"Judged {score(judged['score'])} by {judge} from {judged['signal']}{counted}{because}."
+        by = f"{judge} ({judged['prompt_version']})" if judged["prompt_version"] not in ("", judge) else judge
+        verdict = "without a verdict" if judged["score"] is None else score(judged["score"])
+        yield f"Judged {verdict} by {by} from {judged['signal']}{because}."
+        yield from _votes(judged)
         if judged["hint"]:
-            yield f"The hint that came of it: {_clip(judged['hint'])}"
+            how = f" ({judged['selection']})" if judged["selection"] else ""
+            yield f"The hint that came of it{how}: {_clip(judged['hint'])}"
     if known.get("waiting"):
         yield "It waits for a judge."
     elif not judgements and known["turn"]["kind"] == "main":
         yield "It has not been judged."
+
+
+def _votes(judged: Mapping[str, Any]) -> Iterator[str]:
+    """Every vote with its text; a single one that says no more than the reason is not told twice."""
+    votes = judged["votes"]
+    if len(votes) == 1 and not votes[0]["failure"] and votes[0]["text"] in ("", judged["reason"]):
+        return
+    for number, vote in enumerate(votes, start=1):
+        about = "Hint vote" if vote.get("about") == "hint" else "Vote"
+        if vote["failure"]:
+            said = f"failed: {vote['failure']}"
+        elif vote["score"] is None:
+            said = "a hint" if vote["hint"] else "no hint"
+        else:
+            said = score(vote["score"])
+        hint = f", hint {_clip(vote['hint'])}" if vote["hint"] else ""
+        text = f"; it said {_clip(vote['text'], _VOTE_CHARACTERS)}" if vote["text"] else ""
+        yield f"  {about} {number}: {said}{hint}{text}"
 
 
 def _audited(known: Mapping[str, Any]) -> Iterator[str]:

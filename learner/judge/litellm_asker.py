@@ -65,7 +65,13 @@ class LiteLLMAsker:
 
 
 def asker_of(name: str, settings: Settings) -> LiteLLMAsker:
-    """The asker for the judge or the hint model. A hint model without a base URL and a key of its own takes the
+    """The asker for the judge or the hint model."""
+    base, key = address(name, settings)
+    return LiteLLMAsker(name, settings, api_base=base, api_key=key)
+
+
+def address(name: str, settings: Settings) -> tuple[str, str]:
+    """Base URL and key of the judge or the hint model; "" for the provider's own. A hint model without them takes the
     judge's where both have one provider (what stands before the first slash of their names).
     """
     base, key = settings.judge_api_base, settings.judge_api_key
@@ -73,7 +79,7 @@ def asker_of(name: str, settings: Settings) -> LiteLLMAsker:
         shared = _provider(name) == _provider(settings.judge)
         base = settings.hint_api_base or (base if shared else "")
         key = settings.hint_api_key or (key if shared else "")
-    return LiteLLMAsker(name, settings, api_base=base, api_key=key)
+    return base, key
 
 
 def _provider(name: str) -> str:

@@ -142,7 +142,8 @@ def test_why_tells_judgement_and_what_became_of_it(service: Proxy, talk: Talk) -
     assert first is not None
     journal.add_sample(sample_of(first))
     story = run(service, "why", ids[0])
-    assert "Judged -1 by rules from judge (1 of 2 votes valid): a complaint." in story
+    assert "Judged -1 by rules from judge: a complaint." in story
+    assert "Vote 1: -1; it said “bad”" in story and "Vote 2: failed: timed out" in story
     assert "The hint that came of it: “write no bold”" in story
     assert "It is ready and waits for the next step." in story
     journal.add_quarantine(Quarantine(turn_id=ids[1], reason="longer than max_sample_tokens"))

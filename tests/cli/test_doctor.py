@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -35,3 +36,48 @@ def test_doctor_says_how_conversations_are_written_or_why_they_cannot_be(tmp_pat
     assert ok and "by its own chat template; no reasoning and no tool calls" in told and "<|im_end|>" in told
     ok, told = conversations(folder, "--family", "nonsense")
     assert not ok and "'nonsense' is no family; choose one of auto" in told
+
+
+def told(*flags: str) -> dict[str, Any]:
+    return json.loads(CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags]).stdout)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--judge", "policy"),
+        ("--judge", "engine:models/judge"),
+        ("--judge", "engine:http://127.0.0.1:30001"),
+        ("--judge", "reward-model:models/rm", "--hint-model", "policy"),
+        ("--judge", "openai/mine", "--judge-api-base", "http://localhost:8000/v1"),
+    ],
+    ids=str,
+)
+def test_nothing_leaves_the_machine_for_judges_that_run_here(flags: tuple[str, ...]) -> None:
+    assert told(*flags)["leaves_the_machine"] == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (("--judge", "openai/gpt"), "go to the judge openai/gpt at its provider"),
+        (("--hint-model", "openai/gpt"), "go to the hint model openai/gpt at its provider"),
+        (("--judge", "engine:http://10.0.0.7:30001"), "go to the judge's engine at http://10.0.0.7:30001"),
+        (
+            ("--judge", "engine:models/judge", "--judge-engine-url", "http://10.0.0.7:30001"),
+            "go to the judge's engine at http://10.0.0.7:30001",
+        ),
+        (("--judge", "./mine.py:Judge"), "go to your own code ./mine.py:Judge (judge)"),
+        (("--custom-reward", "mine.py"), "go to your own code mine.py (custom_reward)"),
+    ],
+    ids=str,
+)
+def test_what_leaves_the_machine_for_a_judge_is_said(flags: tuple[str, ...], line: str) -> None:
+    (leaving,) = told(*flags)["leaves_the_machine"]
+    assert leaving.startswith("conversations") and line in leaving
+
+
+def test_a_judge_that_means_nothing_is_bad() -> None:
+    (check,) = [check for check in told("--judge", "/no/such/model")["checks"] if check["name"] == "judge"]
+    assert check["ok"] is False and "no config.json" in check["told"]

@@ -1,0 +1,72 @@
+"""The engines that `judge` and `hint_model` want for themselves: started beside the learner on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cli.model import local_folder
+from learner.judge import names
+from learner.judge.names import Spelling
+from shared import registry
+from shared.errors import ConfigError
+from shared.process import claim_port
+from shared.settings import Settings
+
+HOST = "127.0.0.1"
+ROLES = {"judge": "judge", "hint": "hint_model"}
+"""The role of such an engine, and the setting that wants it."""
+
+
+def settle(settings: Settings) -> dict[str, Any]:
+    """What has to be known of the judges before anything starts: folders where a hub name stood (children may not
+    download), and a URL for every engine that is to be started. Raises `ConfigError`.
+    """
+    update: dict[str, Any] = {}
+    for setting in ROLES.values():
+        found = _wanted(settings, setting)
+        if found is not None and found.kind in ("engine", "reward-model") and not found.url:
+            folder = local_folder(str(Path(found.target).expanduser()), setting=setting)
+            update[setting] = f"{found.kind}:{Path(folder).resolve()}"
+    settled = settings.model_copy(update=update)
+    for setting in ROLES.values():
+        found = _wanted(settled, setting)
+        if found is not None and found.kind == "engine" and not found.url and not names.engine_url(settled, setting):
+            url = f"http://{HOST}:{claim_port(HOST, 0, setting='engine_port')}"
+            update[names.ENGINE_URLS[setting]] = url
+            settled = settings.model_copy(update=update)
+    return update
+
+
+def commands(settings: Settings, before: Settings) -> Mapping[str, Callable[[], list[str]]]:
+    """The command line of each engine to start, by its role: those whose URL `settle` made, not a person."""
+    found: dict[str, Callable[[], list[str]]] = {}
+    for role, setting in ROLES.items():
+        url = str(getattr(settings, names.ENGINE_URLS[setting]))
+        if url and url != getattr(before, names.ENGINE_URLS[setting]):
+            folder = names.read(str(getattr(settings, setting)), setting=setting).target
+            port = int(url.rpartition(":")[2])
+            found[role] = _starter(registry.own_engine(settings, folder, url=url, port=port), setting)
+    return found
+
+
+def url_of(settings: Settings, role: str) -> str:
+    """Where the engine of a role runs."""
+    return str(getattr(settings, names.ENGINE_URLS[ROLES[role]]))
+
+
+def _wanted(settings: Settings, setting: str) -> Spelling | None:
+    if setting == "judge":
+        return None if settings.custom_reward else names.scorer(settings)
+    return names.hinter(settings)
+
+
+def _starter(settings: Settings, setting: str) -> Callable[[], list[str]]:
+    def command() -> list[str]:
+        line = registry.engine_command(settings)
+        if line is None:
+            raise ConfigError(f"backend = {settings.backend} has no engine to start for {setting}")
+        return line
+
+    return command
