@@ -65,7 +65,7 @@ def load_loss(path: str) -> Loss:
             values: Any = _call_foreign(hook, tokens) if foreign else hook(tokens)
         except TrainerError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TrainerError(f"custom_loss {path} raised {type(error).__name__}: {error}") from error
         return _check(path, values, tokens, scalar=foreign)
 

@@ -129,7 +129,7 @@ class Objective:
         recipe = self._recipe
         logprobs, behavior = self._sampled(logits, samples)
         rewards = recipe.binary * self._per_token([signal(sample, recipe) for sample in samples], samples)
-        absent = torch.full_like(behavior, math.nan).split([len(sample.response_ids) for sample in samples])
+        absent = torch.zeros_like(behavior).split([len(sample.response_ids) for sample in samples])
         teacher = torch.cat(
             [
                 nothing if target.sampled is None else target.sampled

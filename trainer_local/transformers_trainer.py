@@ -117,11 +117,11 @@ class TransformersTrainer:
             move_state(self._optimizer, self._device)
             with self._own_random_state():
                 report = self._train(samples, recipe, weights)
-        except Exception as error:
+        except BaseException as error:
             self._weights.assign(weights)
             self._optimizer = self._new_optimizer()
             self._optimizer.load_state_dict(optimizer)
-            if isinstance(error, TrainerError):
+            if isinstance(error, TrainerError) or not isinstance(error, Exception):
                 raise
             loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
             raise TrainerError(f"Step {self._step + 1}{loss} failed and was undone: {error}") from error
@@ -141,7 +141,7 @@ class TransformersTrainer:
         old = old_policy(samples, recipe, self._run_policy(recipe))
         teaching = time.perf_counter() - asked
         taught = [
-            len(sample.response_ids) if needs_base(objective.terms(sample)) or hints_of(sample, recipe) else 0
+            len(sample.response_ids) * (needs_base(objective.terms(sample)) + bool(hints_of(sample, recipe)))
             for sample in samples
         ]
         runs = [[samples[index] for index in run] for run in slices(taught, self._weights.vocab_size)]

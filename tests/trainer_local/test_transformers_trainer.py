@@ -15,7 +15,7 @@ from shared import losses
 from shared.errors import ConfigError, TrainerError
 from shared.records import Sample
 from shared.trainer import Recipe
-from trainer_local import teacher, transformers_trainer
+from trainer_local import teacher
 from trainer_local.transformers_trainer import TransformersTrainer, create
 from trainer_local.weights import whole_folder
 
@@ -99,13 +99,9 @@ async def test_teaching_in_slices_that_fit_in_memory_learns_the_same(
     samples = [sample(seed) for seed in range(1, 6)] + [anchor(9)]
     whole = await create(settings(policy)).step(samples, RECIPE)
     held = 2 * 4 * VOCABULARY * 4
-    monkeypatch.setattr(transformers_trainer, "slices", lambda lengths, size: teacher.slices(lengths, size, held))
+    monkeypatch.setattr(teacher, "TARGET_BYTES", held)
     sliced = await create(settings(policy)).step(samples, RECIPE)
     assert sliced.metrics["loss/total"] == pytest.approx(whole.metrics["loss/total"], rel=1e-4)
-
-
-def test_slices_hold_every_sample_once_and_fit() -> None:
-    assert teacher.slices([3, 3, 0, 3, 9, 1], vocab_size=10, target_bytes=240) == [[0, 1, 2], [3], [4], [5]]
 
 
 async def test_the_target_modules_are_a_setting(policy: Path, tmp_path: Path) -> None:
