@@ -122,6 +122,28 @@ def resume(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False)
     switch(service(data, url, key), "resume", as_json=as_json)
 
 
+@app.command()
+def versions(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
+    """The versions of the policy: parent, state, samples, what the guard said."""
+    from cli.versions import versions as run
+
+    run(service(data, url, key), as_json=as_json)
+
+
+@app.command()
+def rollback(
+    number: Annotated[int | None, typer.Argument(metavar="[N]", min=0, help="Default: the live one's parent")] = None,
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: Json = False,
+) -> None:
+    """Let an older version serve again, within seconds, and learning go on from it."""
+    from cli.rollback import rollback as run
+
+    run(service(data, url, key), number, as_json=as_json)
+
+
 @app.command(context_settings=_SETTINGS, epilog=_EPILOG)
 def doctor(context: typer.Context, as_json: Json = False) -> None:
     """Every setting with its value, source and meaning, and whether this machine has what it takes."""

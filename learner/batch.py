@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from learner import hints
+from learner.held_back import hold_back, set_aside
 from learner.judge.signals import version_lag
 from learner.methods import Method
 from shared.journal import AsyncJournal
@@ -27,12 +28,15 @@ WAITING_AT_MOST = 1024
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Samples of a step and the hints it teaches under; or none of them, and what is waited for."""
+    """Samples of a step and the hints it teaches under; or none of them, and what is waited for. `held_back` are the
+    turns that came with them and are kept for the guard.
+    """
 
     samples: Sequence[Sample] = ()
     hints: Sequence[str] = ()
     waiting: str = ""
     detail: str = ""
+    held_back: Sequence[str] = ()
 
 
 class Batches:
@@ -55,6 +59,7 @@ class Batches:
             return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
         remembered = await self._hints()
         fresh = await self._without_stale(await self._journal.ready_samples(WAITING_AT_MOST), live)
+        fresh = await self._of_long_sessions(fresh)
         counted = [await self._counts(sample) for sample in fresh]
         if sum(counted) < size:
             return Batch(
@@ -66,7 +71,12 @@ class Batches:
             if not remembered and not any(counted):
                 return Batch(waiting="waiting for a first signal", detail=f"{len(fresh)} samples wait")
         self._looked = -1
-        return Batch(_oldest(fresh, counted, size), remembered)
+        share = self._settings.guard_held_back if self._settings.guard else 0.0
+        kept, held = await hold_back(self._journal, _oldest(fresh, counted, size), share)
+        if not kept:
+            await set_aside(self._journal, held)
+            return Batch(waiting="waiting for samples", detail=f"all {len(held)} were held back for the guard")
+        return Batch(kept, remembered, held_back=held)
 
     async def _hints(self) -> list[str]:
         limit = self._settings.max_hints
@@ -93,6 +103,22 @@ class Batches:
             else:
                 fresh.append(sample)
         return fresh
+
+    async def _of_long_sessions(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples of sessions with `min_turns` main turns; those of shorter ones wait as long as these go on."""
+        least = self._settings.min_turns
+        if least == 1:
+            return list(samples)
+        long = []
+        for sample in samples:
+            assert sample.turn_id is not None, "the journal holds samples of turns only"
+            turns, over = await self._journal.main_turns(sample.turn_id)
+            if turns >= least:
+                long.append(sample)
+            elif over:
+                reason = f"its session ended after {turns} main turns, fewer than min_turns = {least}"
+                await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
+        return long
 
 
 def _oldest(samples: Sequence[Sample], counted: Sequence[bool], size: int) -> list[Sample]:

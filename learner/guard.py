@@ -1,4 +1,12 @@
-"""Whether a candidate may serve. It sees the step's report; probes of the candidate itself come beside this.
+"""Whether a candidate may serve. It is probed before it does, behind everything else that wants the engine, and never
+delays chat (docs/guard.md).
+
+- The batch, before the step: do its rewards contradict what people accepted, do they praise noise
+  (`learner.contradiction`)?
+- The step's figures: finite, and not too far from the parent.
+- The candidate, loaded beside the live version: how likely it finds answers that people accepted (`learner.held_back`),
+  how far from the base its own answers are, whether they degenerate (`learner.degeneration`), and the user's own probes
+  (`learner.probes`). Everything is compared with the parent, whose answers are kept for the next candidate.
 
 A `TrainerError` of the step (a loss or gradient that is not finite) is a verdict too.
 """
@@ -6,12 +14,35 @@ A `TrainerError` of the step (a loss or gradient that is not finite) is a verdic
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import msgspec
 
+from learner.answers import Answers, Question, Sampled, affordable, of_messages, of_turn
+from learner.contradiction import LEAST, Rewarded, contradicts, disagreement, praised_noise
+from learner.degeneration import NOISE, flaws
+from learner.held_back import WINDOW, standing
+from learner.probes import Probe, read
+from learner.rehearsal import anchor_prompts
+from shared.engine import Engine
+from shared.journal import AsyncJournal
+from shared.records import Sample, Turn
+from shared.rendering import Prompter
+from shared.settings import Settings
 from shared.trainer import StepReport
+
+MOST_ACCEPTED = 16
+"""Accepted answers that are scored for a candidate."""
+LEAST_ACCEPTED = 4
+"""Fewer say nothing."""
+LARGEST_DROP = 5.0
+"""Nats a token that one answer counts at most."""
+PROMPT_TOKENS = 32768
+"""Prompt tokens that accepted answers and sampled ones may cost each, what they share counted once."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -19,11 +50,16 @@ class Verdict(msgspec.Struct, frozen=True):
 
     passed: bool
     reason: str = ""
-    figures: Mapping[str, float] = {}
+    figures: Mapping[str, Any] = {}
 
     def report(self) -> dict[str, Any]:
         """What the journal keeps with the version."""
         return {"passed": self.passed, "reason": self.reason, **self.figures}
+
+    def and_then(self, other: Verdict) -> Verdict:
+        """Both together: every figure, every reason."""
+        reasons = "; ".join(reason for reason in (self.reason, other.reason) if reason)
+        return Verdict(self.passed and other.passed, reasons, {**self.figures, **other.figures})
 
 
 def examine(report: StepReport, *, max_kl: float) -> Verdict:
@@ -45,3 +81,243 @@ def examine(report: StepReport, *, max_kl: float) -> Verdict:
 def failed_step(error: Exception) -> Verdict:
     """The verdict on a batch that no step could be made from."""
     return Verdict(False, str(error))
+
+
+class Guard:
+    """Probes batches and candidates. `trains_reward` says whether a sample's reward may train under the method."""
+
+    def __init__(
+        self,
+        journal: AsyncJournal,
+        engine: Engine,
+        prompter: Prompter,
+        settings: Settings,
+        trains_reward: Callable[[Sample], bool],
+    ) -> None:
+        """Reads the user's probes and the anchor prompts. Raises `ConfigError`."""
+        self._journal = journal
+        self._engine = engine
+        self._prompter = prompter
+        self._settings = settings
+        self._trains_reward = trains_reward
+        self._answers = Answers(engine, prompter)
+        self._probes = read(settings.guard_probes) if settings.guard else []
+        self._anchors = self._anchor_questions() if settings.guard else []
+        self._sampled: dict[tuple[int, str], tuple[Sampled, float]] = {}
+        self._accepted: dict[tuple[int, str], float] = {}
+
+    async def rewards(self, samples: Sequence[Sample], batch: Sequence[str], live: int) -> Verdict:
+        """The verdict on the rewards of samples that version `live` is to learn from; no step has been made yet.
+        `batch` names every turn that came with them.
+        """
+        if not self._settings.guard or not await self._able():
+            return Verdict(True)
+        started = time.monotonic()
+        wanted = [one for one in samples if one.turn_id and one.reward and not one.hint and self._trains_reward(one)]
+        if not wanted:
+            return Verdict(True)
+        of_batch, before = await self._journal.reactions(batch, WINDOW)
+        people = {one.turn_id for one in of_batch}
+        texts = [(one.prompt_ids, one.response_ids) for one in wanted]
+        base = await self._answers.logprobs(texts, 0)
+        now = base if live == 0 else await self._answers.logprobs(texts, live)
+        rewarded = [
+            Rewarded(one.turn_id or "", one.reward or 0.0, mine[0], its[0], its[1], one.turn_id in people)
+            for one, mine, its in zip(wanted, now, base, strict=True)
+        ]
+        usual = _under_base(await self._asked(live, await self._questions()))
+        noise = praised_noise(rewarded, usual, NOISE)
+        against, agreed = disagreement(rewarded)
+        stand = len(standing(before, of_batch))
+        figures = {
+            "rewards": {
+                "without_reason": len(rewarded),
+                "against": against,
+                "agreed": agreed,
+                "noise": len(noise),
+                "accepted_before": stand,
+                "seconds": round(time.monotonic() - started, 3),
+            }
+        }
+        reasons = []
+        if contradicts(rewarded) and stand >= LEAST:
+            reasons.append(
+                f"{against} of {len(rewarded)} rewards contradict what people accepted before ({stand} such answers "
+                "stand); if they have changed their mind, they will say so again"
+            )
+        if len(noise) > max(1.0, self._settings.guard_max_degenerate * len(rewarded)):
+            reasons.append(f"{len(noise)} of {len(rewarded)} rewards praise answers that are noise to the base")
+        return Verdict(not reasons, "; ".join(reasons), figures)
+
+    async def probe(self, candidate: int, parent: int, batch: Sequence[str]) -> Verdict:
+        """The verdict on version `candidate`, which the engine has beside `parent`, made with the turns of `batch`.
+        Raises `EngineError`.
+        """
+        if not self._settings.guard:
+            return Verdict(True)
+        if not await self._able():
+            return Verdict(True, "", {"not_probed": "the engine holds one version at a time"})
+        started = time.monotonic()
+        verdict = await self._likelihood(candidate, parent, batch)
+        verdict = verdict.and_then(await self._degeneration(candidate, parent))
+        verdict = verdict.and_then(await self._own_probes(candidate, parent))
+        kept = (candidate, parent)
+        self._sampled = {key: value for key, value in self._sampled.items() if key[0] in kept}
+        self._accepted = {key: value for key, value in self._accepted.items() if key[0] in kept}
+        return verdict.and_then(Verdict(True, "", {"seconds": round(time.monotonic() - started, 3)}))
+
+    async def _able(self) -> bool:
+        return (await self._engine.info()).beside
+
+    async def _likelihood(self, candidate: int, parent: int, batch: Sequence[str]) -> Verdict:
+        """How likely accepted answers are under both, in nats a token; every answer counts the same."""
+        of_batch, before = await self._journal.reactions(batch, WINDOW)
+        turns = await self._turns(standing(before, of_batch))
+        if len(turns) < LEAST_ACCEPTED:
+            return Verdict(True, "", {"accepted": {"answers": len(turns)}})
+        now = await self._likely(candidate, turns)
+        then = await self._likely(parent, turns)
+        drops = [max(-LARGEST_DROP, min(LARGEST_DROP, before - after)) for before, after in zip(then, now, strict=True)]
+        drop, limit = _mean(drops), self._settings.guard_max_drop
+        held = {one.turn_id for one in before if one.held_back}
+        figures = {
+            "accepted": {
+                "answers": len(turns),
+                "held_back": sum(turn.turn_id in held for turn in turns),
+                "candidate": round(_mean(now), 5),
+                "parent": round(_mean(then), 5),
+                "drop": round(drop, 5),
+                "limit": limit,
+            }
+        }
+        if drop <= limit:
+            return Verdict(True, "", figures)
+        return Verdict(
+            False,
+            f"{len(turns)} answers that people accepted are less likely than under its parent by {drop:.3g} nats a "
+            f"token, more than guard_max_drop = {limit:g}",
+            figures,
+        )
+
+    async def _likely(self, version: int, turns: Sequence[Turn]) -> list[float]:
+        """Mean logprob a token of each turn's answer under a version."""
+        missing = [turn for turn in turns if (version, turn.turn_id) not in self._accepted]
+        found = await self._answers.logprobs([(turn.prompt_ids, turn.response_ids) for turn in missing], version)
+        for turn, (total, tokens) in zip(missing, found, strict=True):
+            self._accepted[version, turn.turn_id] = total / max(tokens, 1)
+        return [self._accepted[version, turn.turn_id] for turn in turns]
+
+    async def _degeneration(self, candidate: int, parent: int) -> Verdict:
+        """What sampled answers of both look like, and how far the candidate's are from the base."""
+        questions = await self._questions()
+        if not questions:
+            return Verdict(True)
+        then = await self._asked(parent, questions)
+        now = await self._asked(candidate, questions)
+        usual = _under_base(then)
+        counted = {who: _flawed(answers, usual) for who, answers in (("candidate", now), ("parent", then))}
+        share = {who: count["flawed"] / len(questions) for who, count in counted.items()}
+        tokens = sum(len(one.ids) for one, _ in now)
+        divergence = sum(math.fsum(one.logprobs) - base for one, base in now) / max(tokens, 1)
+        settings = self._settings
+        figures = {
+            "answers": {"asked": len(questions), **counted, "limit": settings.guard_max_degenerate},
+            "kl_base": round(divergence, 5),
+            "max_kl_base": settings.guard_max_kl_base,
+        }
+        reasons = []
+        if share["candidate"] - share["parent"] > settings.guard_max_degenerate:
+            kinds = ", ".join(f"{name} {count}" for name, count in counted["candidate"].items() if name != "flawed")
+            reasons.append(
+                f"{counted['candidate']['flawed']} of {len(questions)} sampled answers degenerate ({kinds}), of its "
+                f"parent's {counted['parent']['flawed']}; guard_max_degenerate = {settings.guard_max_degenerate:g}"
+            )
+        if divergence > settings.guard_max_kl_base:
+            reasons.append(
+                f"its answers are {divergence:.3g} nats a token from the base, more than guard_max_kl_base = "
+                f"{settings.guard_max_kl_base:g}"
+            )
+        return Verdict(not reasons, "; ".join(reasons), figures)
+
+    async def _asked(self, version: int, questions: Sequence[Question]) -> list[tuple[Sampled, float]]:
+        """The version's answers with their summed logprobs under the base; those it gave before are kept."""
+        missing = [one for one in questions if (version, one.key) not in self._sampled]
+        if missing:
+            given = await self._answers.sample(missing, version, max_tokens=self._settings.rehearsal_max_tokens)
+            texts = [(one.question.prompt_ids, one.ids) for one in given if one.ids]
+            scored = iter(await self._answers.logprobs(texts, 0))
+            for one in given:
+                self._sampled[version, one.question.key] = (one, next(scored)[0] if one.ids else 0.0)
+        return [self._sampled[version, one.key] for one in questions if (version, one.key) in self._sampled]
+
+    async def _own_probes(self, candidate: int, parent: int) -> Verdict:
+        """The user's probes: greedy answers. One that the parent fails too is told and stops nothing."""
+        if not self._probes:
+            return Verdict(True)
+        failed = await self._failures(candidate, self._probes)
+        again = [probe for probe in self._probes if probe.name in failed]
+        before = await self._failures(parent, again) if again else {}
+        new = [reason for name, reason in failed.items() if name not in before]
+        figures = {"probes": {"asked": len(self._probes), "failed": new, "failed_before": list(before.values())}}
+        if not new:
+            return Verdict(True, "", figures)
+        return Verdict(False, f"it fails {len(new)} of {len(self._probes)} guard_probes ({'; '.join(new)})", figures)
+
+    async def _failures(self, version: int, probes: Sequence[Probe]) -> dict[str, str]:
+        """What is wrong with a version's answers, by the name of the probe."""
+        failed = {}
+        for probe in probes:
+            question = of_messages(self._prompter, probe.messages)
+            most = probe.max_tokens or self._settings.max_output_tokens
+            given = await self._answers.sample([question], version, max_tokens=most, greedy=True)
+            failure = probe.failure(given[0].answer.content) if given else f"{probe.name}: no room for an answer"
+            if failure:
+                failed[probe.name] = failure
+        return failed
+
+    async def _questions(self) -> list[Question]:
+        """Recent prompts of people and anchor prompts, half of each where there are enough."""
+        count = self._settings.guard_answers
+        recent = [of_turn(turn) for turn in await self._journal.prompts_seen(count)] if count else []
+        recent = [recent[place] for place in affordable([one.prompt_ids for one in recent], PROMPT_TOKENS)]
+        anchors = self._anchors[: max(count // 2, count - len(recent))]
+        return [*recent[: count - len(anchors)], *anchors]
+
+    def _anchor_questions(self) -> list[Question]:
+        if not self._settings.guard_answers:
+            return []
+        texts = list(dict.fromkeys(anchor_prompts(self._settings)))
+        Random(f"guard {self._settings.seed}").shuffle(texts)
+        return [
+            of_messages(self._prompter, [{"role": "user", "content": text}])
+            for text in texts[: self._settings.guard_answers]
+        ]
+
+    async def _turns(self, turn_ids: Sequence[str]) -> list[Turn]:
+        """The turns that may be scored, as many as can be afforded."""
+        found = [await self._journal.turn(turn_id) for turn_id in turn_ids]
+        turns = [turn for turn in found if turn is not None and turn.response_ids and not turn.image_spans]
+        places = affordable([turn.prompt_ids for turn in turns[:MOST_ACCEPTED]], PROMPT_TOKENS)
+        return [turns[place] for place in places]
+
+
+def _flawed(answers: Sequence[tuple[Sampled, float]], usual: float) -> dict[str, int]:
+    """How many answers have a flaw (`flawed`), and how many have which."""
+    kinds: Counter[str] = Counter()
+    flawed = 0
+    for one, base in answers:
+        found = flaws(
+            one.answer, one.ids, tools=one.question.tools, under_base=base / max(len(one.ids), 1), usual=usual
+        )
+        flawed += bool(found)
+        kinds.update(found)
+    return {"flawed": flawed, **dict(sorted(kinds.items()))}
+
+
+def _under_base(answers: Sequence[tuple[Sampled, float]]) -> float:
+    """Mean logprob a token under the base, over all answers."""
+    return sum(base for _, base in answers) / max(sum(len(one.ids) for one, _ in answers), 1)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from learner import guard
+from learner.baseline import less_baseline, usual_reward
 from learner.batch import Batch, Batches
+from learner.guard import Guard, Verdict, examine, failed_step
+from learner.held_back import set_aside
 from learner.methods import Method, method
 from learner.progress import Progress
 from learner.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts
-from learner.versions import Versions
+from learner.versions import Candidate, Versions
 from shared.errors import EngineError, JournalError, OpenClawRLError, TrainerError
 from shared.journal import AsyncJournal
 from shared.records import PolicyVersion, Sample
@@ -47,6 +49,7 @@ class Learner:
         prompter: Prompter,
         settings: Settings,
         progress: Progress,
+        guard: Guard,
         *,
         wake: asyncio.Event | None = None,
         in_flight: set[str] | None = None,
@@ -58,6 +61,7 @@ class Learner:
         self._prompter = prompter
         self._settings = settings
         self._progress = progress
+        self._guard = guard
         self._wake = wake or asyncio.Event()
         self._in_flight = in_flight if in_flight is not None else set()
         self._method: Method = method(settings.method, settings)
@@ -115,31 +119,69 @@ class Learner:
 
     async def _learn(self, batch: Batch, live: PolicyVersion) -> None:
         sample_ids = [sample.sample_id for sample in batch.samples]
-        samples: list[Sample] = [
-            await self._hinted(one, batch.hints) for one in batch.samples if self._method.informative(one)
-        ]
+        turns = [*(sample.turn_id for sample in batch.samples if sample.turn_id), *batch.held_back]
+        usual = usual_reward(await self._journal.versions())
+        judged = less_baseline(batch.samples, self._settings.baseline, usual, self._method.trains_reward)
+        samples = [await self._hinted(one, batch.hints) for one in judged if self._method.informative(one)]
+        self._progress.now("probing", "the batch")
+        verdict = await self._guard.rewards(batch.samples, turns, live.number)
+        if not verdict.passed:
+            await self._reject(batch, None, verdict, live)
+            return
         rollouts = await self._rollouts_for(batch, live)
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
         )
-        samples += rollouts
+        samples = [*self._method.advantages(samples), *rollouts]
         try:
-            samples = list(self._method.advantages(samples))
             report = await self._trainer.step(samples, self._method.recipe(self._settings.recipe()))
         except TrainerError as error:
-            await self._failed(tuple(sample_ids), error)
+            await self._failed(batch, error, live)
             return
-        verdict = guard.examine(report, max_kl=self._settings.guard_max_kl)
+        candidate: Candidate | None = None
         try:
+            verdict = verdict.and_then(examine(report, max_kl=self._settings.guard_max_kl))
             if verdict.passed:
-                version = await self._versions.accept(sample_ids, report, verdict)
+                candidate = await self._versions.save()
+                verdict = verdict.and_then(await self._probed(candidate, live, turns))
+            if await self._versions.chosen_another(live):
+                log.warning("a step from version %d is dropped: another version was made live meanwhile", live.number)
+                await self._versions.undo(candidate)
+            elif candidate is not None and verdict.passed:
+                version = await self._versions.accept(sample_ids, report, verdict, live, candidate)
+                await set_aside(self._journal, batch.held_back)
                 self._told(version, report)
             else:
-                await self._versions.reject(sample_ids, report, verdict)
-        except (JournalError, TrainerError):
+                await self._reject(batch, report, verdict, live, candidate)
+        except (JournalError, TrainerError, EngineError):
             # Not committed: the step did not happen, and its samples are ready again.
-            await self._versions.undo()
+            await self._versions.undo(candidate)
             raise
+
+    async def _probed(self, candidate: Candidate, live: PolicyVersion, turns: Sequence[str]) -> Verdict:
+        """What the guard says about a candidate, which the engine gets to know for it."""
+        self._progress.now("probing", f"version {candidate.number}")
+        try:
+            if self._settings.guard:
+                await self._versions.show(candidate)
+            return await self._guard.probe(candidate.number, live.number, turns)
+        except EngineError as error:
+            if error.status != 400:
+                raise
+            return Verdict(False, f"the engine cannot load it: {error}")
+
+    async def _reject(
+        self,
+        batch: Batch,
+        report: StepReport | None,
+        verdict: Verdict,
+        live: PolicyVersion,
+        candidate: Candidate | None = None,
+    ) -> None:
+        """Reject what was made of a batch; those of its answers that were held back prove nothing either."""
+        sample_ids = [sample.sample_id for sample in batch.samples]
+        await self._versions.reject(sample_ids, report, verdict, live, candidate)
+        await set_aside(self._journal, batch.held_back, f"its batch was rejected: {verdict.reason}")
 
     async def _rollouts_for(self, batch: Batch, live: PolicyVersion) -> list[Sample]:
         if not self._method.rollouts:
@@ -175,13 +217,14 @@ class Learner:
         votes = judgement.votes if judgement else ()
         return list(dict.fromkeys([sample.hint, *(vote.hint for vote in votes if vote.hint)]))
 
-    async def _failed(self, sample_ids: tuple[str, ...], error: TrainerError) -> None:
+    async def _failed(self, batch: Batch, error: TrainerError, live: PolicyVersion) -> None:
         """A batch that no step can be made from is tried twice, then rejected, so that learning goes on without it."""
+        sample_ids = tuple(sample.sample_id for sample in batch.samples)
         self._failures = {sample_ids: self._failures.get(sample_ids, 0) + 1}
         if self._failures[sample_ids] < _TRIES:
             await self._versions.undo()
             raise error
-        await self._versions.reject(sample_ids, None, guard.failed_step(error))
+        await self._reject(batch, None, failed_step(error), live)
 
     def _told(self, version: PolicyVersion, report: StepReport) -> None:
         wanted = ("loss/total", "loss/distill", "loss/anchor", "kl/parent", "gradient/norm", "tokens")

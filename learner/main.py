@@ -13,7 +13,9 @@ import os
 import signal
 import sys
 
+from learner import probes
 from learner.audit import Auditor
+from learner.guard import Guard
 from learner.judge import base
 from learner.judge.base import Judge
 from learner.judge.loop import JudgeLoop
@@ -21,9 +23,9 @@ from learner.loop import Learner, keep_engine_in_step
 from learner.methods import method
 from learner.progress import Progress
 from learner.rehearsal import Rollouts
-from learner.versions import Versions
+from learner.versions import Versions, check_resume
 from shared.engine import Engine
-from shared.errors import EngineError, OpenClawRLError
+from shared.errors import ConfigError, OpenClawRLError
 from shared.journal import AsyncJournal
 from shared.process import die_with_parent
 from shared.registry import create_engine, create_trainer
@@ -40,6 +42,7 @@ CLOSING_SECONDS = 3.0
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Run the loops until `stop` is set, then leave cleanly. Raises `OpenClawRLError` when it cannot start."""
     method(settings.method, settings)
+    check_start(settings)
     progress = Progress()
     journal = AsyncJournal.open(settings.journal_path)
     engine: Engine | None = None
@@ -68,6 +71,14 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         await journal.close()
 
 
+def check_start(settings: Settings) -> None:
+    """Raise `ConfigError` for files that settings name and the learner cannot use."""
+    if settings.guard:
+        probes.read(settings.guard_probes)
+    if settings.resume:
+        check_resume(settings)
+
+
 def _first(errors: BaseExceptionGroup[OpenClawRLError]) -> OpenClawRLError:
     """The first error of a group that may hold groups."""
     first = errors.exceptions[0]
@@ -91,6 +102,7 @@ async def _learn(
                 return
             prompter = await asyncio.to_thread(Prompter.of, settings)
             rollouts = Rollouts(engine, prompter, settings)
+            how = method(settings.method, settings)
             learner = Learner(
                 journal,
                 trainer,
@@ -99,6 +111,7 @@ async def _learn(
                 prompter,
                 settings,
                 progress,
+                Guard(journal, engine, prompter, settings, how.trains_reward),
                 wake=judge.judged,
                 in_flight=in_flight,
             )
@@ -118,7 +131,9 @@ async def _started(versions: Versions, progress: Progress) -> None:
         try:
             await versions.start()
             return
-        except (EngineError, OpenClawRLError) as error:
+        except ConfigError:
+            raise
+        except OpenClawRLError as error:
             progress.failed(error, "starting")
             log.error("the learner cannot start yet: %s", error)
             await asyncio.sleep(2.0)

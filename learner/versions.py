@@ -1,14 +1,16 @@
 """Versions of the weights: from a step to serving, and back to the right one after a crash.
 
-The order that makes a crash harmless: checkpoint on disk, then the version and its samples in the journal (one
-transaction), then the engine, then the verdict. Before the transaction the step did not happen and its samples are
+The order that makes a crash harmless: checkpoint on disk, the guard's verdict on it, then the version and its samples
+in the journal (one transaction), then the engine. Before the transaction the step did not happen and its samples are
 ready again; after it the version is a candidate that passed the guard, and is published again. The journal says which
-version is live; the engine and the trainer follow it.
+version is live; the engine and the trainer follow it. Somebody may make another version live at any time (rollback):
+a step whose parent is live no more does not happen, and where it was committed already it is kept as retired.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import shutil
 from collections.abc import Sequence
@@ -19,13 +21,16 @@ import msgspec
 from learner.guard import Verdict
 from learner.progress import Progress
 from shared.engine import Engine
-from shared.errors import EngineError, JournalError, TrainerError
+from shared.errors import ConfigError, EngineError, JournalError, TrainerError
 from shared.journal import AsyncJournal
 from shared.records import PolicyVersion
 from shared.settings import Settings
 from shared.trainer import Checkpoint, StepReport, Trainer
 
 log = logging.getLogger(__name__)
+
+SERVED = "served"
+"""The part of a checkpoint that engines load."""
 
 _RETRY = 1.0
 _LONGEST_RETRY = 10.0
@@ -34,7 +39,26 @@ _LONGEST_RETRY = 10.0
 def checkpoint_of(version: PolicyVersion) -> Checkpoint:
     """Where a version's weights are."""
     step = int(version.metrics.get("step", version.number))
-    return Checkpoint(path=version.checkpoint, served=str(Path(version.checkpoint) / "served"), step=step)
+    return Checkpoint(path=version.checkpoint, served=str(Path(version.checkpoint) / SERVED), step=step)
+
+
+def check_resume(settings: Settings) -> Path:
+    """The checkpoint folder that `resume` names. Raises `ConfigError` if it is none."""
+    folder = Path(settings.resume).expanduser().resolve()
+    missing = [name for name in ("meta.json", SERVED) if not (folder / name).exists()]
+    if missing:
+        raise ConfigError(
+            f"resume = {settings.resume!r} is no checkpoint ({' and '.join(missing)} not found in {folder}); name a "
+            "folder such as DATA/checkpoints/7 of another data folder"
+        )
+    return folder
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """Weights on disk that are no version yet."""
+
+    number: int
+    checkpoint: Checkpoint
 
 
 class Versions:
@@ -60,11 +84,12 @@ class Versions:
         if await self._journal.version(0) is None:
             await self._journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
         await asyncio.to_thread(self._sweep)
+        if self._settings.resume and await self._journal.next_version_number() == 1:
+            await self._resume(check_resume(self._settings))
         for version in await self._journal.versions():
             if version.state != "candidate":
                 continue
-            live = await self._live()
-            if version.number < live.number or not version.guard.get("passed", False):
+            if not version.guard.get("passed", False):
                 await self._journal.set_version_state(
                     version.number,
                     "rejected",
@@ -75,6 +100,28 @@ class Versions:
             await self.publish(version)
         await self.follow()
 
+    async def _resume(self, source: Path) -> None:
+        """Commit a copy of a checkpoint of other training as version 1, made from no samples."""
+        if self._trainer is not None:
+            try:
+                await self._trainer.restore(str(source))
+            except TrainerError as error:
+                raise ConfigError(f"resume = {str(source)!r} cannot be gone on from: {error}") from error
+        target = self._folder / "1"
+        scratch = self._folder / ".1.resume.tmp"
+        await asyncio.to_thread(_copied, source, scratch, target)
+        version = PolicyVersion(
+            number=1,
+            parent=0,
+            state="candidate",
+            checkpoint=str(target),
+            method="resumed",
+            metrics={"step": _step_of(target)},
+            guard={"passed": True, "reason": "", "resumed": str(source)},
+        )
+        await self._journal.commit_version(version)
+        log.info("training goes on from %s, as version 1", source)
+
     async def follow(self) -> PolicyVersion:
         """Bring the trainer's weights to the live version, if they are not."""
         live = await self._live()
@@ -84,16 +131,45 @@ class Versions:
             log.info("trainer restored to version %d", live.number)
         return live
 
-    async def undo(self) -> None:
-        """Take the trainer back to the live version after a step that does not count."""
+    async def undo(self, candidate: Candidate | None = None) -> None:
+        """Take the trainer back to the live version after a step that does not count, and remove what it wrote."""
+        if candidate is not None:
+            await self._remove(Path(candidate.checkpoint.path))
         self.current = None
         await self.follow()
 
-    async def reject(self, sample_ids: Sequence[str], report: StepReport | None, verdict: Verdict) -> None:
-        """Write down a step that does not count, quarantine its samples, and take the trainer back to the parent."""
-        parent = await self._live()
+    async def save(self) -> Candidate:
+        """Write the trainer's weights as the next version, which nobody knows yet. Raises `TrainerError`."""
+        assert self._trainer is not None, "only a learner with a trainer makes versions"
+        number = await self._journal.next_version_number()
+        self._progress.now("saving", f"version {number}")
+        return Candidate(number=number, checkpoint=await self._trainer.save(str(self._folder / str(number))))
+
+    async def show(self, candidate: Candidate) -> None:
+        """Let the engine have a candidate beside the live version, so that it can be probed. Raises `EngineError`."""
+        assert self._trainer is not None, "only a learner with a trainer makes versions"
+        if (await self._engine.info()).beside:
+            async with self._weights:
+                await self._trainer.publish(candidate.checkpoint, candidate.number, self._engine, live=False)
+
+    async def chosen_another(self, parent: PolicyVersion) -> bool:
+        """Whether somebody made another version live since."""
+        return (await self._live()).number != parent.number
+
+    async def reject(
+        self,
+        sample_ids: Sequence[str],
+        report: StepReport | None,
+        verdict: Verdict,
+        parent: PolicyVersion,
+        candidate: Candidate | None = None,
+    ) -> None:
+        """Write down a step that does not count, quarantine its samples, remove its files, and take the trainer back to
+        the parent.
+        """
+        number = await self._journal.next_version_number() if candidate is None else candidate.number
         version = PolicyVersion(
-            number=await self._journal.next_version_number(),
+            number=number,
             parent=parent.number,
             state="rejected",
             checkpoint="",
@@ -103,43 +179,51 @@ class Versions:
             guard=verdict.report(),
         )
         await self._journal.commit_version(version)
-        log.error("version %d rejected: %s", version.number, verdict.reason)
+        log.error("version %d rejected: %s", number, verdict.reason)
+        # Also what a crash left there: the number is taken now, and an engine looks for versions by their folders.
+        await self._remove(self._folder / str(number))
         await self.undo()
 
-    async def accept(self, sample_ids: Sequence[str], report: StepReport, verdict: Verdict) -> PolicyVersion:
-        """Save, commit, publish. Raises `TrainerError` or `JournalError` when the step could not be committed."""
-        assert self._trainer is not None, "only a learner with a trainer accepts versions"
-        parent = await self._live()
-        number = await self._journal.next_version_number()
-        self._progress.now("saving", f"version {number}")
-        checkpoint = await self._trainer.save(str(self._folder / str(number)))
+    async def accept(
+        self,
+        sample_ids: Sequence[str],
+        report: StepReport,
+        verdict: Verdict,
+        parent: PolicyVersion,
+        candidate: Candidate,
+    ) -> PolicyVersion:
+        """Commit and publish. Raises `JournalError` when the step could not be committed."""
         version = PolicyVersion(
-            number=number,
+            number=candidate.number,
             parent=parent.number,
             state="candidate",
-            checkpoint=checkpoint.path,
+            checkpoint=candidate.checkpoint.path,
             sample_ids=sample_ids,
             method=self._settings.method,
             metrics={**report.metrics, "step": report.step},
             guard=verdict.report(),
         )
         await self._journal.commit_version(version)
-        self.current = number
+        self.current = candidate.number
         await self.publish(version)
         await asyncio.to_thread(self._prune, await self._journal.versions())
         return version
 
     async def publish(self, version: PolicyVersion) -> None:
         """Make a committed version live; an engine that is away, or a journal that is full, is waited for. An engine
-        that refuses it gets it rejected.
+        that refuses it gets it rejected. Where another version was made live meanwhile, it is retired at once.
         """
         pause = _RETRY
         while True:
             self._progress.now("publishing", f"version {version.number}")
             try:
                 async with self._weights:
-                    await self._load(version)
-                    await self._journal.set_version_state(version.number, "live")
+                    if (await self._live()).number in (version.parent, version.number):
+                        await self._load(version)
+                    if await self._journal.make_live(version.number):
+                        return
+                log.warning("version %d is retired: another version was made live meanwhile", version.number)
+                await self.reconcile()
                 return
             except (EngineError, JournalError) as error:
                 # It is committed: its samples are consumed, so there is no way but forward.
@@ -180,6 +264,10 @@ class Versions:
             raise TrainerError("The journal names no live version; it was changed by hand or is not ours")
         return live
 
+    async def _remove(self, folder: Path) -> None:
+        if folder.parent == self._folder:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
     def _sweep(self) -> None:
         """Remove what a crash left half written."""
         if self._folder.is_dir():
@@ -200,6 +288,23 @@ class Versions:
             path = Path(version.checkpoint)
             if version.number not in keep and path.parent == self._folder and path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _copied(source: Path, scratch: Path, target: Path) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        shutil.copytree(source, scratch)
+        shutil.rmtree(target, ignore_errors=True)
+        scratch.rename(target)
+    except OSError as error:
+        raise TrainerError(f"{source} cannot be copied to {target}: {error}") from error
+
+
+def _step_of(checkpoint: Path) -> int:
+    try:
+        return int(json.loads((checkpoint / "meta.json").read_text(encoding="utf-8"))["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 1
 
 
 def _finite(report: StepReport) -> dict[str, float]:

@@ -110,6 +110,7 @@ def _routes(service: Service, chat: ChatRoute) -> list[BaseRoute]:
             ("/sessions/{session_id:path}", "DELETE", control.forget),
             ("/turns/{turn_id}", "GET", control.turn),
             ("/versions", "GET", control.versions),
+            ("/versions/{number}/promote", "POST", control.promote),
         ):
             routes.append(Route(prefix + path, endpoint, methods=[method]))
     return routes
@@ -134,7 +135,7 @@ async def _metrics(request: Request) -> Response:
 async def _models(request: Request) -> Response:
     service: Service = request.app.state.service
     aliases = [name for name in service.names.listed if await _is_there(service, service.names.read(name)[1])]
-    names = [*service.versions.names(), *aliases]
+    names = [*await service.versions.names(), *aliases]
     return json_response({"object": "list", "data": [_card(service, name) for name in names]})
 
 
@@ -148,7 +149,7 @@ async def _model(request: Request) -> Response:
 
 
 async def _is_there(service: Service, version: int | None) -> bool:
-    if version is None or service.names.served(version) in service.versions.names():
+    if version is None or service.names.served(version) in await service.versions.names():
         return True
     return await service.journal.version(version) is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from proxy.identity import check_session_id
 from proxy.incoming import decode_object
 from proxy.service import Service
 from proxy.status import status_report
+from proxy.versions import available
 from shared.errors import BadRequest, NotFound
 from shared.normalize import clean_text
 from shared.records import Feedback, Outcome
@@ -122,9 +124,18 @@ class Control:
         return json_response(explained)
 
     async def versions(self, request: Request) -> Response:
-        """Every version of the policy."""
+        """Every version of the policy; `available`: it can be made live."""
         rows = await _service(request).journal.versions()
-        return json_response({"versions": [msgspec.to_builtins(row) for row in rows]})
+        listed = [{**msgspec.to_builtins(row), "available": await asyncio.to_thread(available, row)} for row in rows]
+        return json_response({"versions": listed})
+
+    async def promote(self, request: Request) -> Response:
+        """Make a version live: new requests use it, the learner goes on from it."""
+        service = _service(request)
+        told = request.path_params["number"]
+        if not told.isascii() or not told.isdigit() or len(told) > 15:
+            raise BadRequest(f"{told!r} is no version number.", param="number")
+        return json_response(await service.versions.promote(int(told)))
 
     async def pause(self, request: Request) -> Response:
         """Stop training after the step in progress; chat and capture go on."""

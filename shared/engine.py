@@ -64,7 +64,8 @@ class Scores(msgspec.Struct, frozen=True):
 
 class EngineInfo(msgspec.Struct, frozen=True):
     """What the engine serves: live version, versions it can sample, and the model's limits in tokens. `constrains` says
-    whether it can hold an answer to a JSON schema, `sees` whether it takes images.
+    whether it can hold an answer to a JSON schema, `sees` whether it takes images, `beside` whether it holds other
+    versions beside the live one.
     """
 
     live: int
@@ -74,6 +75,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     vocab_size: int
     constrains: bool = False
     sees: bool = False
+    beside: bool = True
 
 
 class Engine(Protocol):

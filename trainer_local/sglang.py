@@ -230,6 +230,7 @@ class SglangEngine:
             vocab_size=int(facts.get("vocab_size") or 0),
             constrains=bool(facts.get("constrains")),
             sees=bool(facts.get("sees")),
+            beside=self._ours,
         )
         return self._info
 

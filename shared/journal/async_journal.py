@@ -16,7 +16,7 @@ import msgspec
 
 from shared.errors import JournalError
 from shared.journal.journal import Journal
-from shared.journal.rows import AuditFigures, ProcessRow, SessionRow, TurnRef
+from shared.journal.rows import AuditFigures, ProcessRow, Reaction, SessionRow, TurnRef
 from shared.journal.writer import LINGER_SECONDS, GroupWriter
 from shared.records import (
     Audit,
@@ -166,6 +166,9 @@ class AsyncJournal:
     async def set_version_state(self, number: int, state: VersionState, guard: Mapping[str, Any] | None = None) -> None:
         return await self._write(self.sync.set_version_state, number, state, guard)
 
+    async def make_live(self, number: int) -> bool:
+        return await self._write(self.sync.make_live, number)
+
     async def set_control(self, key: str, value: str) -> None:
         return await self._write(self.sync.set_control, key, value)
 
@@ -180,6 +183,9 @@ class AsyncJournal:
 
     async def session(self, session_id: str) -> SessionRow | None:
         return await self._read(self.sync.session, session_id)
+
+    async def main_turns(self, turn_id: str) -> tuple[int, bool]:
+        return await self._read(self.sync.main_turns, turn_id)
 
     async def sessions(self, limit: int = 50, offset: int = 0) -> list[SessionRow]:
         return await self._read(self.sync.sessions, limit, offset)
@@ -236,6 +242,9 @@ class AsyncJournal:
 
     async def recent_hints(self, limit: int) -> list[str]:
         return await self._read(self.sync.recent_hints, limit)
+
+    async def reactions(self, turn_ids: Sequence[str], limit: int) -> tuple[list[Reaction], list[Reaction]]:
+        return await self._read(self.sync.reactions, turn_ids, limit)
 
     async def unaudited(self, limit: int) -> list[tuple[str, int]]:
         return await self._read(self.sync.unaudited, limit)

@@ -7,15 +7,28 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.errors import JournalError
 from shared.journal import storage
+from shared.journal.rows import Reaction
 from shared.journal.signals import Signals, _quarantine, _turn_row
 from shared.journal.sqlite import insert
 from shared.ratio import no_ratio
 from shared.records import PolicyVersion, Sample, VersionState, now
+
+HELD_BACK = "held back for the guard"
+"""How the quarantine of a turn begins that is kept for the guard."""
+
+_REACTIONS = f"""
+SELECT turn_id, score, hint IS NOT NULL, coalesce(reason LIKE '{HELD_BACK}%', 0), reason IS NOT NULL
+FROM judgements JOIN turns ON turns.id = judgements.turn LEFT JOIN quarantines ON quarantines.turn = turns.id
+WHERE score IS NOT NULL AND kind = 'main'
+  AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = turns.id AND later.id > judgements.id)
+  AND (EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = turns.id AND role = 'user')
+       OR EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id))
+"""
 
 _VERSION = "SELECT number, parent, state, checkpoint, method, metrics, guard, time FROM versions"
 
@@ -91,8 +104,29 @@ class Learning(Signals):
         with self._reading() as connection:
             return int(connection.execute("SELECT count(*) FROM samples WHERE state = 'ready'").fetchone()[0])
 
+    def reactions(self, turn_ids: Sequence[str], limit: int) -> tuple[list[Reaction], list[Reaction]]:
+        """What people thought of these turns, and the last `limit` reactions that were judged before all of them;
+        each newest first.
+        """
+        marks = ",".join("?" * len(turn_ids))
+        with self._reading() as connection:
+            found = connection.execute(
+                f"{_REACTIONS} AND turn_id IN ({marks}) ORDER BY judgements.id DESC", tuple(turn_ids)
+            ).fetchall()
+            first = connection.execute(
+                f"SELECT min(judgements.id) FROM judgements JOIN turns ON turns.id = turn WHERE turn_id IN ({marks})",
+                tuple(turn_ids),
+            ).fetchone()[0]
+            before = connection.execute(
+                f"{_REACTIONS} AND (?1 IS NULL OR judgements.id < ?1) ORDER BY judgements.id DESC LIMIT ?2",
+                (first, limit),
+            ).fetchall()
+            return [_reaction(row) for row in found], [_reaction(row) for row in before]
+
     def commit_version(self, version: PolicyVersion) -> None:
         """Store a version and consume its samples (ids of journalled ones alone), all or nothing.
+
+        A candidate's parent must be the live version: JournalError if somebody made another one live meanwhile.
 
         Raises JournalError when the number is taken, the parent is unknown, or a sample is unknown (its session may
         have been forgotten meanwhile), already in a version, or set aside meanwhile. A version committed as `rejected`
@@ -120,6 +154,13 @@ class Learning(Signals):
             insert(connection, "versions", values)
             for position, sample_id in enumerate(version.sample_ids):
                 _consume(connection, version.number, position, sample_id)
+            if version.state == "candidate" and version.parent is not None:
+                live = connection.execute("SELECT number FROM versions WHERE state = 'live'").fetchone()
+                if live is not None and live[0] != version.parent:
+                    raise JournalError(
+                        f"version {version.number} was made from version {version.parent}, and version {live[0]} is "
+                        "live now; drop the step and go on from that one"
+                    )
             if version.state != "candidate":
                 _change_state(connection, version.number, "candidate", version.state, version.guard)
 
@@ -137,6 +178,22 @@ class Learning(Signals):
                 connection.execute("UPDATE versions SET guard = ? WHERE number = ?", (json.dumps(dict(guard)), number))
             if state != found[0]:
                 _change_state(connection, number, found[0], state, json.loads(found[1]) if guard is None else guard)
+
+    def make_live(self, number: int) -> bool:
+        """Make a candidate live, unless its parent is live no more (somebody chose another version): then it is
+        retired. Whether it is live.
+        """
+        with self._writing() as connection:
+            found = connection.execute(f"{_VERSION} WHERE number = ?", (number,)).fetchone()
+            if found is None:
+                raise JournalError(f"version {number} is not in the journal; `versions` lists those that are")
+            version = _version(connection, found)
+            live = connection.execute("SELECT number FROM versions WHERE state = 'live'").fetchone()
+            goes_live = live is None or live[0] in (version.parent, number)
+            state: VersionState = "live" if goes_live else "retired"
+            if state != version.state:
+                _change_state(connection, number, version.state, state, version.guard)
+            return goes_live
 
     def live_version(self) -> PolicyVersion | None:
         """The version that serves new requests."""
@@ -233,6 +290,11 @@ def _change_state(
         for sample, turn in samples:
             connection.execute("UPDATE samples SET state = 'quarantined' WHERE id = ?", (sample,))
             _quarantine(connection, turn, reason, now())
+
+
+def _reaction(row: tuple[Any, ...]) -> Reaction:
+    turn_id, score, reasoned, held_back, set_aside = row
+    return Reaction(turn_id, score, bool(reasoned), bool(held_back), bool(set_aside))
 
 
 def _known(connection: sqlite3.Connection, number: int) -> bool:

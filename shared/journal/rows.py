@@ -54,6 +54,18 @@ class TurnSummary(msgspec.Struct, frozen=True):
     state: str
 
 
+class Reaction(msgspec.Struct, frozen=True):
+    """What a person thought of a turn, by its latest judgement. `reasoned`: the complaint said what is wanted.
+    `held_back`: the turn is kept for the guard; `set_aside`: it is quarantined, for whatever reason.
+    """
+
+    turn_id: str
+    score: float
+    reasoned: bool
+    held_back: bool
+    set_aside: bool
+
+
 class SessionRow(msgspec.Struct, frozen=True):
     """A session and how many of its turns are main, side, settled (main, with a next state) and trained (in a version
     not rejected).

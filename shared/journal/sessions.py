@@ -128,6 +128,17 @@ class Sessions(Turns):
             )
             return [session_id for session_id, _ in rows]
 
+    def main_turns(self, turn_id: str) -> tuple[int, bool]:
+        """How many complete main turns the episode of this turn has, and whether it is over."""
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT (SELECT count(*) FROM turns WHERE session = one.session AND episode = one.episode "
+                "AND kind = 'main' AND status = 'complete'), ended IS NOT NULL FROM turns AS one "
+                "JOIN episodes USING (session, episode) WHERE turn_id = ?",
+                (turn_id,),
+            ).fetchone()
+            return (int(found[0]), bool(found[1])) if found else (0, True)
+
     def session(self, session_id: str) -> SessionRow | None:
         """A session with its episodes and a line about each of its turns."""
         with self._reading() as connection:

@@ -172,17 +172,17 @@ async def test_a_full_journal_after_the_commit_delays_the_version_and_loses_noth
     world = worlds()
     await world.versions.start()
     await tell(world, 1, list(COMPLAINTS[:4]))
-    set_state = world.journal.set_version_state
+    make_live = world.journal.make_live
     tries = 0
 
-    async def full_once(*arguments: Any) -> None:
+    async def full_once(number: int) -> bool:
         nonlocal tries
         tries += 1
         if tries == 1:
             raise JournalError("the disk is full")
-        await set_state(*arguments)
+        return await make_live(number)
 
-    world.journal.set_version_state = full_once  # type: ignore[method-assign]
+    world.journal.make_live = full_once  # type: ignore[method-assign]
     assert await world.learner.once()
     assert await states(world) == [(0, None, "retired"), (1, 0, "live")]
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from learner.guard import Guard
 from learner.judge.base import create as create_judge
 from learner.judge.loop import JudgeLoop
 from learner.loop import Learner
+from learner.methods import method
 from learner.progress import Progress
 from learner.rehearsal import Rollouts
 from learner.versions import Versions
@@ -102,6 +104,13 @@ class World:
             self.prompter,
             self.settings,
             self.progress,
+            Guard(
+                self.journal,
+                self.engine,
+                self.prompter,
+                self.settings,
+                method(self.settings.method, self.settings).trains_reward,
+            ),
             wake=self.judge.judged,
             in_flight=self.in_flight,
         )
@@ -119,6 +128,7 @@ class World:
             "epochs": 1,
             "lora_rank": 2,
             "guard_max_kl": 50.0,
+            "guard": False,  # the scripted engine scores nothing
         }
         settings = Settings(**(fields | changes))
         journal = AsyncJournal.open(settings.journal_path)

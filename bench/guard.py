@@ -1,0 +1,266 @@
+"""Does the guard keep a poisoned batch from being served, and let every good version pass?
+
+    python -m bench.guard [--seeds 5] [--versions 20] [--problems 60] [--json] [--save FILE]
+
+Per seed and method, one service of its own: the simulated student talks until so many versions were made, none of
+which may be rejected. Then somebody gives explicit feedback upside down for a batch (👎 where the student would be
+content, 👍 where not), ordinary conversations go on, and then answers sampled at the highest temperature that the
+service takes are given 👍. Each of the two batches has to be rejected, held-out problems are asked before and after,
+and `versions` and `why` have to say what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+from bench.service import log, parser, report, run
+from cli.why import story
+from evaluation.client import ChatClient
+from evaluation.conversation import converse
+from evaluation.personas import Persona, create
+from evaluation.probe import Probe, probe
+from evaluation.service import own_service
+
+BATCH = 8
+PATIENCE = 120.0
+HOT = 2.0
+LONGEST = 128
+METHODS: dict[str, dict[str, Any]] = {
+    "rehearse": {},
+    # The published rates do not move the shipped policy within so few versions; this one does (docs/guard.md).
+    "binary": {"method": "binary", "learning_rate": 1e-3, "epochs": 4},
+}
+
+
+@dataclass
+class Story:
+    """What came of one seed under one method. `looks`: held-out style and accuracy, by when."""
+
+    seed: int
+    method: str
+    made: int = 0
+    false: list[str] = field(default_factory=list)
+    looks: dict[str, Probe] = field(default_factory=dict)
+    poisons: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    figures: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, version: dict[str, Any]) -> None:
+        """Count a version that ordinary conversations made."""
+        guard = version["guard"]
+        self.made += 1
+        if version["state"] == "rejected":
+            self.false.append(f"seed {self.seed}, version {version['number']}: {guard.get('reason', '')}")
+            return
+        self.seconds.append(guard.get("seconds", 0.0) + guard.get("rewards", {}).get("seconds", 0.0))
+        self.step_seconds.append(version["metrics"].get("seconds", 0.0))
+        answers, rewards = guard.get("answers", {}), guard.get("rewards", {})
+        figures = {
+            "kl_parent": guard.get("kl_parent"),
+            "kl_base": guard.get("kl_base"),
+            "accepted_drop": guard.get("accepted", {}).get("drop"),
+            "flawed": answers["candidate"]["flawed"] if answers else None,
+            "flawed_parent": answers["parent"]["flawed"] if answers else None,
+            "against_less_agreed": rewards["against"] - rewards["agreed"] if rewards else None,
+        }
+        self.figures.append({name: value for name, value in figures.items() if value is not None})
+
+    def line(self) -> str:
+        """One line for people who wait."""
+        fates = ", ".join(
+            f"{kind} {'rejected' if poison['rejected'] else 'NOT REJECTED'} ({poison['reason']})"
+            for kind, poison in self.poisons.items()
+        )
+        return f"seed {self.seed}, {self.method}: {self.made} versions, {len(self.false)} false rejections; {fates}"
+
+
+class Talk:
+    """A student who talks to a service until a version is made of what he said."""
+
+    def __init__(self, client: ChatClient, seed: int) -> None:
+        self._client = client
+        self._persona: Persona = create("student", seed)
+        self._tasks: Iterator[Any] = iter(self._persona.tasks("train", seed))
+
+    async def versions(self) -> list[dict[str, Any]]:
+        """Every version, by number."""
+        return list((await self._client.get("/rl/versions"))["versions"])
+
+    async def until_next(self) -> dict[str, Any]:
+        """Ordinary conversations until there is one more version; that version."""
+        known = len(await self.versions())
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if not await self._enough():
+                await converse(self._client, self._persona, next(self._tasks))
+            made = await self._news(known)
+            if made is not None:
+                return made
+        raise TimeoutError(f"no version after {PATIENCE:.0f} s")
+
+    async def poison(self, kind: str) -> tuple[dict[str, Any], list[str]]:
+        """Explicit feedback upside down (`inverted`), or praise of noise (`gibberish`), until a version is made or
+        rejected; that version and the turns.
+        """
+        known = len(await self.versions())
+        turns: list[str] = []
+        deadline = time.monotonic() + PATIENCE
+        options: dict[str, Any] = {"temperature": HOT} if kind == "gibberish" else {}
+        while time.monotonic() < deadline:
+            if len(turns) < 4 * BATCH and not await self._enough():
+                question = self._persona.ask(next(self._tasks))
+                reply = await self._client.chat([{"role": "user", "content": question}], max_tokens=LONGEST, **options)
+                content = self._persona.react(reply.text).mood == "thanks"
+                thumb = "up" if kind == "gibberish" or not content else "down"
+                await self._client.post("/rl/feedback", {"turn_id": reply.turn_id, "thumb": thumb})
+                turns.append(reply.turn_id)
+            made = await self._news(known)
+            if made is not None:
+                return made, turns
+        raise TimeoutError(f"no version after {PATIENCE:.0f} s")
+
+    async def _enough(self) -> bool:
+        backlog = (await self._client.get("/rl/status"))["backlog"]
+        if backlog["ready"] + backlog["unjudged"] >= BATCH:
+            await asyncio.sleep(0.2)
+            return True
+        return False
+
+    async def _news(self, known: int) -> dict[str, Any] | None:
+        made = await self.versions()
+        return made[known] if len(made) > known and made[known]["state"] != "candidate" else None
+
+
+@asynccontextmanager
+async def _service(seed: int, method: str) -> AsyncIterator[ChatClient]:
+    settings = {"seed": seed, "batch_size": BATCH, "audit_fraction": 0, **METHODS[method]}
+    async with own_service(settings) as service, ChatClient(service.url, service.key) as client:
+        yield client
+
+
+async def tell(seed: int, method: str, *, versions: int, problems: int) -> Story:
+    """One seed under one method, from the first conversation to the second poisoned batch."""
+    told = Story(seed, method)
+    async with _service(seed, method) as client:
+        talk = Talk(client, seed)
+        asker = create("student", seed)
+        tasks = asker.tasks("held-out", seed)
+        held_out = [next(tasks) for _ in range(problems)]
+
+        async def look(when: str) -> None:
+            told.looks[when] = await probe(client, held_out, persona=create("student", seed + 1_000_003))
+
+        await look("base")
+        while told.made < versions:
+            told.note(await talk.until_next())
+        for kind in ("inverted", "gibberish"):
+            await look(f"before {kind}")
+            live = (await client.get("/rl/status"))["version"]["live"]
+            version, turns = await talk.poison(kind)
+            await look(f"after {kind}")
+            told.poisons[kind] = {
+                "version": version["number"],
+                "rejected": version["state"] == "rejected",
+                "reason": version["guard"].get("reason", ""),
+                "live_stays": (await client.get("/rl/status"))["version"]["live"] == live,
+                "why": await _why(client, turns, version["number"]),
+            }
+            told.note(await talk.until_next())
+        log.print(told.line(), markup=False)
+    return told
+
+
+async def _why(client: ChatClient, turns: list[str], number: int) -> bool:
+    """Whether `why` says of every turn that the version took what became of it."""
+    stories = ["\n".join(story(await client.get(f"/rl/turns/{turn}"))) for turn in turns]
+    named = [text for text in stories if f"version {number}" in text]
+    return bool(named) and all("was rejected" in text for text in named)
+
+
+def result(stories: list[Story]) -> dict[str, Any]:
+    """The figures, by method."""
+    told: dict[str, Any] = {"seeds": len({one.seed for one in stories}), "methods": {}}
+    for method in dict.fromkeys(one.method for one in stories):
+        mine = [one for one in stories if one.method == method]
+        kinds = ("inverted", "gibberish")
+        told["methods"][method] = {
+            "settings": METHODS[method],
+            "versions": sum(one.made for one in mine),
+            "false_rejections": [reason for one in mine for reason in one.false],
+            "poisons": {
+                kind: {
+                    "batches": len(mine),
+                    "rejected": sum(one.poisons[kind]["rejected"] for one in mine),
+                    "live_stays": all(one.poisons[kind]["live_stays"] for one in mine),
+                    "why": all(one.poisons[kind]["why"] for one in mine),
+                    "style": [_means(mine, f"{when} {kind}", "style") for when in ("before", "after")],
+                    "accuracy": [_means(mine, f"{when} {kind}", "accuracy") for when in ("before", "after")],
+                    "reasons": [one.poisons[kind]["reason"] for one in mine],
+                }
+                for kind in kinds
+            },
+            "base": {name: _means(mine, "base", name) for name in ("style", "accuracy")},
+            "guard_seconds": _spread([value for one in mine for value in one.seconds]),
+            "step_seconds": _spread([value for one in mine for value in one.step_seconds]),
+            "figures": _ranges([row for one in mine for row in one.figures]),
+        }
+    return told
+
+
+def _means(stories: list[Story], when: str, name: str) -> float:
+    return round(mean(float(getattr(one.looks[when], name)) for one in stories), 4)
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"mean": round(mean(values), 3), "max": round(max(values), 3)} if values else {}
+
+
+def _ranges(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Smallest and largest of each figure over the versions that passed."""
+    names = sorted({name for row in rows for name in row})
+    return {
+        name: [min(row[name] for row in rows if name in row), max(row[name] for row in rows if name in row)]
+        for name in names
+    }
+
+
+async def measure(options: Any) -> None:
+    """Run all seeds under all methods, one after another."""
+    stories = [
+        await tell(seed, method, versions=options.versions, problems=options.problems)
+        for seed in range(1, options.seeds + 1)
+        for method in options.methods.split(",")
+    ]
+    told = result(stories)
+    rows = []
+    for method, figures in told["methods"].items():
+        for kind, poison in figures["poisons"].items():
+            rows.append([
+                *(method, kind, f"{poison['rejected']} of {poison['batches']}"),
+                *(f"{poison[name][0]:.3f} → {poison[name][1]:.3f}" for name in ("style", "accuracy")),
+                f"{len(figures['false_rejections'])} of {figures['versions']}",
+                f"{figures['guard_seconds']['mean']:.2f} of {figures['step_seconds']['mean']:.2f}",
+            ])  # fmt: skip
+    columns = ["method", "poison", "rejected", "style", "accuracy", "false rejections", "guard s of step s"]
+    report(options, "Poisoned batches", columns, rows, told)
+
+
+def main() -> int:
+    """Entry point; the exit code."""
+    options = parser("Does the guard keep a poisoned batch from being served?")
+    options.add_argument("--seeds", type=int, default=5)
+    options.add_argument("--versions", type=int, default=20, help="versions of the normal run")
+    options.add_argument("--problems", type=int, default=60, help="held-out problems of each look")
+    options.add_argument("--methods", default=",".join(METHODS), help="comma-separated")
+    return run(measure(options.parse_args()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
