@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import JournalError
+from shared.errors import JournalError, JudgeAway
 from shared.records import (
     Feedback,
     ImageSpan,
@@ -19,6 +19,7 @@ from shared.records import (
     PolicyVersion,
     Sample,
     Sampling,
+    Timings,
     Turn,
     VersionSpan,
     Vote,
@@ -240,6 +241,245 @@ async def test_votes_that_all_fail_are_no_neutral_score(worlds: Worlds) -> None:
     assert await quarantine(world, made) == "no vote succeeded: no connection"
     judgement = await world.journal.judgement(made.turn_id)
     assert judgement is not None and judgement.score is None
+
+
+class Steps:
+    """A judge by the words of the next state: good, bad, or a failed vote; it counts how often it was asked."""
+
+    def __init__(self, settings: Any) -> None:
+        self.asked = 0
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        self.asked += 1
+        score = {"good": 1.0, "bad": -1.0}.get(next_state.text)
+        vote = Vote(text="looked", score=score) if score is not None else Vote(failure="no answer")
+        reason = "looked" if score is not None else "1 of 1 votes failed: no answer"
+        return Judgement(turn_id=turn.turn_id, score=score, votes=[vote], prompt_version="steps-v1", reason=reason)
+
+
+STEPS = "tests.learner.test_judge_loop:Steps"
+
+
+async def told(world: World, turn: Turn) -> Judgement:
+    judgement = await world.journal.judgement(turn.turn_id)
+    assert judgement is not None
+    return judgement
+
+
+async def test_an_outcome_skips_the_judge_unless_step_rewards_are_asked_for(worlds: Worlds) -> None:
+    world = worlds(judge=STEPS)
+    made = await world.says(1, "good", role="tool")
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=-1.0))
+    await world.judge.once()
+    judgement = await told(world, made)
+    assert (judgement.score, judgement.judge, judgement.selection) == (-1.0, "outcome", "none")
+    assert judgement.prompt_version and judgement.reason
+    assert world.judge._judge.made.asked == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("reward", "text", "weight", "score"),
+    [(1.0, "bad", 0.5, (1 - 0.5) / 1.5), (-1.0, "good", 1.0, 0.0), (1.0, "good", 3.0, 1.0), (0.5, "none", 1.0, 0.5)],
+)
+async def test_a_step_reward_is_mixed_into_the_outcome_and_a_failed_one_leaves_it_alone(
+    worlds: Worlds, reward: float, text: str, weight: float, score: float
+) -> None:
+    world = worlds(judge=STEPS, step_rewards=weight)
+    made = await world.says(1, text, role="tool")
+    last = await world.says(2, "")
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=reward))
+    await world.judge.once()
+    judgement = await told(world, made)
+    assert judgement.score == pytest.approx(score) and judgement.signal == "outcome"
+    assert judgement.prompt_version == "steps-v1" and len(judgement.votes) == 1
+    failed = "the step was not scored: 1 of 1 votes failed: no answer"
+    assert (failed in judgement.reason) == (text == "none")
+    assert (await told(world, last)).score == reward  # nothing came after it that could be judged
+
+
+async def test_an_outcome_outranks_what_was_judged_of_a_tool_result_and_takes_its_votes_as_the_step(
+    worlds: Worlds,
+) -> None:
+    world = worlds(judge=STEPS, step_rewards=1.0)
+    made = await world.says(1, "good", role="tool")
+    await world.judge.once()
+    assert (await only_sample(world)).reward == 1.0
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=-1.0))
+    assert await world.judge.once() == 1
+    sample = await only_sample(world)
+    assert (sample.reward, sample.explicit) == (0.0, True)
+    assert world.judge._judge.made.asked == 1  # type: ignore[attr-defined]
+    assert "outcome -1 and step +1" in (await told(world, made)).reason
+
+
+async def test_a_turn_that_a_person_answered_or_that_came_after_the_outcome_is_judged_by_what_followed(
+    worlds: Worlds,
+) -> None:
+    world = worlds(judge=STEPS)
+    by_person = await world.says(1, "good")
+    later = await world.says(2, "bad", role="tool", timings=Timings(4e9, 4e9, 4e9))
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=0.5))
+    await world.judge.once()
+    assert [(await told(world, made)).score for made in (by_person, later)] == [1.0, -1.0]
+
+
+@pytest.mark.parametrize(("gamma", "rewards"), [(0.0, [-1.0, -1.0, -1.0]), (0.5, [-0.25, -0.5, -1.0])])
+async def test_an_outcome_is_discounted_over_the_main_turns_before_the_last(
+    worlds: Worlds, gamma: float, rewards: list[float]
+) -> None:
+    world = worlds(gamma=gamma)
+    made = [await world.says(number, "ok" if number < 3 else "", role="tool") for number in (1, 2, 3)]
+    await world.says(9, "ok", role="tool", kind="side")
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=-1.0, detail="0 of 4 tests"))
+    await world.judge.once()
+    assert [(await told(world, one)).score for one in made] == rewards
+    reasons = [(await told(world, one)).reason for one in made]
+    assert reasons[2] == "0 of 4 tests"
+    assert ("gamma^2 (2 main turns came later)" in reasons[0]) == (gamma > 0)
+
+
+async def ended(world: World, *texts: str, session: str = "session-1") -> list[Turn]:
+    """A session of turns with these next states that is over."""
+    await world.journal.open_episode(session, "policy", "test")
+    made = [
+        await world.says(number, text, session_id=session, turn_id=f"turn_{session}_{number}")
+        for number, text in enumerate(texts, start=1)
+    ]
+    await world.journal.end_episode(session, "session-done")
+    return made
+
+
+async def test_a_session_that_the_judge_left_out_gives_its_last_judged_turn_once(worlds: Worlds) -> None:
+    world = worlds(judge=STEPS, at_least_one=True)
+    lost = await ended(world, "?", "?", "")
+    await ended(world, "?", "good", session="mixed")
+    await world.judge.once()
+    assert await world.judge.keep_one() == 1
+    samples = {sample.turn_id: sample for sample in await world.journal.ready_samples(10)}
+    assert set(samples) == {lost[1].turn_id, "turn_mixed_2"}
+    assert (samples[lost[1].turn_id].reward, samples[lost[1].turn_id].explicit) == (0.0, False)
+    judgement = await told(world, lost[1])
+    assert judgement.judge == "at_least_one" and "left out every judged turn" in judgement.reason
+    explained = await world.journal.explain(lost[1].turn_id)
+    assert explained is not None and explained["quarantine"] is None
+    assert await world.judge.keep_one() == 0
+    assert await world.judge.once() == 0
+    assert len(await world.journal.ready_samples(10)) == 2
+
+
+async def test_a_crash_between_sample_and_word_of_it_keeps_it_at_one_sample(worlds: Worlds) -> None:
+    world = worlds(judge=STEPS, at_least_one=True)
+    (lost,) = await ended(world, "?")
+    await world.judge.once()
+    write = world.journal.add_judgement
+
+    async def crash(judgement: Judgement) -> None:
+        raise JournalError("journal.db: the process was killed here")
+
+    world.journal.add_judgement = crash  # type: ignore[method-assign]
+    with pytest.raises(JournalError):
+        await world.judge.keep_one()
+    world.journal.add_judgement = write  # type: ignore[method-assign]
+    first = await only_sample(world)
+    again = worlds(judge=STEPS, at_least_one=True)
+    assert await again.judge.keep_one() == 1
+    second = await only_sample(again)
+    assert (second.turn_id, second.reward) == (lost.turn_id, 0.0)
+    states = sorted(sample["state"] for sample in (await again.journal.explain(lost.turn_id))["samples"])  # type: ignore[index]
+    assert states == ["ready", "superseded"] and first.sample_id != second.sample_id
+    assert await again.judge.keep_one() == 0
+
+
+async def test_later_feedback_replaces_the_kept_turns_reward(worlds: Worlds) -> None:
+    world = worlds(judge=STEPS, at_least_one=True)
+    (lost,) = await ended(world, "?")
+    await world.judge.once()
+    await world.judge.keep_one()
+    await world.journal.add_feedback(feedback(lost, 1.0))
+    await world.judge.once()
+    assert (await only_sample(world)).reward == 1.0
+    assert await world.judge.keep_one() == 0
+
+
+async def test_a_session_whose_outcome_is_no_verdict_stays_dropped(worlds: Worlds) -> None:
+    world = worlds(judge=STEPS, at_least_one=True)
+    await ended(world, "?")
+    await world.judge.once()
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=None))
+    assert await world.judge.keep_one() == 0
+    assert await world.journal.ready_count() == 0
+
+
+async def test_the_loop_keeps_one_only_where_that_is_asked_for(worlds: Worlds) -> None:
+    for at_least_one, count in ((False, 0), (True, 1)):
+        world = worlds(judge=STEPS, at_least_one=at_least_one)
+        if not at_least_one:
+            await ended(world, "?")
+        loop = asyncio.create_task(world.judge.run())
+        try:
+            async with asyncio.timeout(20):
+                if at_least_one:
+                    await world.judge.judged.wait()
+                else:
+                    while await world.journal.unjudged(1):
+                        await asyncio.sleep(0.01)
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+        assert await world.journal.ready_count() == count
+
+
+class Away:
+    """A judge whose model cannot be reached until somebody says so."""
+
+    here = False
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        if not Away.here:
+            raise JudgeAway("the judge waits for its engine at http://127.0.0.1:1")
+        return Judgement(turn_id=turn.turn_id, score=1.0)
+
+
+async def test_turns_wait_while_the_judge_is_away_and_the_status_says_so(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learner.judge.loop._PAUSE_AFTER_FAILURE", 0.02)
+    world = worlds(judge="tests.learner.test_judge_loop:Away")
+    waiting = await world.says(1, "thanks")
+    liked = await world.says(2, "")
+    await world.journal.add_feedback(feedback(liked, 1.0))
+    loop = asyncio.create_task(world.judge.run())
+    try:
+        async with asyncio.timeout(20):
+            while "waits for its engine" not in world.progress.status()["last_error"]:
+                await asyncio.sleep(0.01)
+            await world.judge.judged.wait()  # what a person said needs no judge
+            assert [turn.turn_id for turn in await world.journal.unjudged(9)] == [waiting.turn_id]
+            assert (await world.journal.status())["unjudged"] == 1
+            monkeypatch.setattr(Away, "here", True)
+            while await world.journal.unjudged(1) or world.progress.last_error:
+                await asyncio.sleep(0.01)
+    finally:
+        loop.cancel()
+    assert await world.journal.ready_count() == 2
+
+
+async def test_every_judgement_says_by_whom_how_and_why(worlds: Worlds) -> None:
+    world = worlds()
+    by_rules = await world.says(1, "no bold please")
+    by_feedback, by_comment = await world.says(2, ""), await world.says(3, "no lists")
+    await world.journal.add_feedback(feedback(by_feedback, 1.0))
+    await world.journal.add_feedback(feedback(by_comment, -1.0))
+    selections = []
+    await world.judge.once()
+    for made in (by_rules, by_feedback, by_comment):
+        judgement = await told(world, made)
+        assert judgement.judge and judgement.prompt_version and judgement.reason
+        selections.append((judgement.hint is not None, judgement.selection))
+    assert selections == [(True, "rules"), (False, "none"), (True, "rules")]
 
 
 async def test_at_most_judge_concurrency_turns_are_in_memory(worlds: Worlds) -> None:
