@@ -1,0 +1,71 @@
+"""A scalar reward model as the judge, with a real classifier made here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from learner.judge.base import Judge, create
+from learner.judge.reward import conversation
+from shared.records import NextState
+from shared.settings import Settings
+from tests.learner.things import turn
+from tests.trainer_local.test_reward_model import write_classifier
+from trainer_local.reward_model import RewardModel
+
+from .scripted_model import ScriptedModel
+
+ASKED = turn(1, question="How much is 7 and 5?", answer="It is 12.")
+THANKS = NextState(turn_id=ASKED.turn_id, role="user", text="thanks")
+WRONG = NextState(turn_id=ASKED.turn_id, role="user", text="no, wrong")
+
+
+async def test_its_score_is_the_judgement_and_it_gives_no_hint(tmp_path: Path) -> None:
+    folder = write_classifier(tmp_path / "rm")
+    for name in (f"reward-model:{folder}", str(folder)):  # a classifier's folder is a judge by itself
+        judgement = await create(Settings(judge=name, device="cpu", votes=3)).judge(ASKED, THANKS)
+        expected, told = await RewardModel(str(folder), device="cpu").rate(
+            [("user", "How much is 7 and 5?"), ("assistant", "It is 12."), ("user", "thanks")]
+        )
+        assert -1 < expected < 1 and judgement.score == pytest.approx(expected)
+        assert (judgement.hint, judgement.selection, judgement.judge) == (None, "none", "reward-model:rm")
+        assert judgement.prompt_version == "reward-model-v1" and judgement.reason == told
+
+
+async def test_a_folder_that_cannot_be_loaded_is_a_failed_vote(tmp_path: Path) -> None:
+    judgement = await create(Settings(judge=f"reward-model:{tmp_path}", device="cpu")).judge(ASKED, THANKS)
+    assert judgement.score is None and "cannot be loaded as a sequence classifier" in judgement.votes[0].failure
+    assert judgement.reason.startswith("1 of 1 votes failed")
+
+
+async def test_with_a_scripted_hint_model_it_yields_hints_where_the_score_is_not_positive(
+    tmp_path: Path, model: ScriptedModel, judge: Callable[..., Judge]
+) -> None:
+    folder = write_classifier(tmp_path / "rm")
+    asking = judge(judge=f"reward-model:{folder}", hint_model="openai/hints", hint_api_base=model.url, hint_api_key="k")
+    rated = asking._judge._model  # type: ignore[attr-defined]
+    scores = {}
+    for came in (THANKS, WRONG):
+        model.script = ["[HINT]Check the sum.[/HINT]"]
+        judgement = await asking.judge(ASKED, came)
+        scores[came.text] = judgement.score
+        assert judgement.score == (await rated.rate(conversation(ASKED, came))).score
+        assert judgement.hint == ("Check the sum." if judgement.score <= 0 else None)
+    rated._model.score.weight.data *= -1  # the same words, the other way round
+    model.script = ["[HINT]Check the sum.[/HINT]"]
+    turned = await asking.judge(ASKED, THANKS)
+    assert turned.score == pytest.approx(-scores["thanks"])
+    assert turned.hint == ("Check the sum." if turned.score <= 0 else None)
+
+
+def test_what_it_reads() -> None:
+    made = turn(1, messages=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}])
+    environment = NextState(turn_id=made.turn_id, role="environment", text="done")
+    assert conversation(made, environment) == [
+        ("system", "Be kind."),
+        ("user", "Hi"),
+        ("assistant", "It is 12."),
+        ("tool", "done"),
+    ]
