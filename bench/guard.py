@@ -232,12 +232,15 @@ def _ranges(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 async def measure(options: Any) -> None:
-    """Run all seeds under all methods, one after another."""
-    stories = [
-        await tell(seed, method, versions=options.versions, problems=options.problems)
-        for seed in range(1, options.seeds + 1)
-        for method in options.methods.split(",")
-    ]
+    """Run all seeds, one after another, each under all methods side by side."""
+    stories: list[Story] = []
+    for seed in range(1, options.seeds + 1):
+        stories += await asyncio.gather(
+            *(
+                tell(seed, method, versions=options.versions, problems=options.problems)
+                for method in options.methods.split(",")
+            )
+        )
     told = result(stories)
     rows = []
     for method, figures in told["methods"].items():

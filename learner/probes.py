@@ -49,8 +49,14 @@ def read(file: str) -> list[Probe]:
         lines = Path(file).expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"guard_probes = {file!r} cannot be read: {error}") from error
-    return [_probe(line, f"guard_probes = {file!r}, line {number}") for number, line in enumerate(lines, 1)
-            if line.strip()]  # fmt: skip
+    probes: dict[str, Probe] = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            probe = _probe(line, f"guard_probes = {file!r}, line {number}")
+            if probe.name in probes:
+                probe = msgspec.structs.replace(probe, name=f"{probe.name} (line {number})")
+            probes[probe.name] = probe
+    return list(probes.values())
 
 
 def _probe(line: str, where: str) -> Probe:
