@@ -59,9 +59,12 @@ class RewardModel:
 
     async def rate(self, conversation: Conversation) -> Rated:
         """Rate one conversation. Raises `ConfigError` for a folder that cannot serve, `JudgeError` for a logit that is
-        no number.
+        no number or a model that fails.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._rate, conversation)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._rate, conversation)
+        except (RuntimeError, ValueError, TypeError, LookupError) as error:  # out of memory, or code of the model's own
+            raise JudgeError(f"the reward model {self.folder} failed: {type(error).__name__}: {error}") from error
 
     def _rate(self, conversation: Conversation) -> Rated:
         ids, length = self.encode(conversation)

@@ -134,6 +134,14 @@ async def test_what_cannot_serve_says_why(tmp_path: Path) -> None:
         await broken.rate(TALK)
 
 
+async def test_a_model_that_fails_in_the_middle_is_a_failed_vote(tmp_path: Path) -> None:
+    model = RewardModel(str(write_classifier(tmp_path / "model")), device="cpu")
+    model._load()
+    model._model.score = torch.nn.Linear(7, 1)  # a head of another width
+    with pytest.raises(JudgeError, match=r"failed: RuntimeError: mat1 and mat2"):
+        await model.rate(TALK)
+
+
 def test_probabilities_at_the_ends_do_not_overflow() -> None:
     assert probability([0.0], None) == 0.5
     assert probability([5000.0], None) == 1.0 and probability([-5000.0], None) == 0.0
