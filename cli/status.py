@@ -61,6 +61,8 @@ def traffic_lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
             failed = f", failed {told['failed']}× (last: {told['last_failure']})" if told["failed"] else ""
             lines.append((role, f"{told['model']} answered {told['answered']}×{failed}"))
     limits = [*((f"key {place}", row) for place, row in enumerate(answer["limits"]["keys"], start=1))]
+    sessions = answer["limits"]["sessions"]
+    limits += [] if sessions is None else [("sessions", sessions)]
     for name, row in [*limits, ("other dialects", answer["limits"]["dialects"])]:
         if row["waiting"] or row["refused"]:
             now = f"{row['active']} of {row['places']} places taken, {row['waiting']} waiting, {row['refused']} refused"

@@ -123,6 +123,8 @@ class Exchange:
         incoming = await service.reader.read(self._headers, data, self._dialect)
         if incoming.parameters.version is not None:
             await service.versions.require(incoming.parameters.version)
+        if incoming.tracked and incoming.verdict.kind == "main":
+            await service.session_limit.admit(incoming.placement.session_id)
         incoming, order = await self._settled(incoming)
         turns = [service.turn(one, order) for one in spread(incoming)]
         turn = turns[0]

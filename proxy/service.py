@@ -20,6 +20,7 @@ from proxy.model_names import ModelNames
 from proxy.other_model import OtherModel, OtherModels
 from proxy.recorder import Recorder
 from proxy.routed import RoutedTurn
+from proxy.session_limit import SessionLimit
 from proxy.sessions import SessionKeeper
 from proxy.stream import Pulse
 from proxy.tool_choice import ToolChooser
@@ -51,7 +52,9 @@ class Service:
         self.metrics = Metrics()
         self.conversations = Conversations(journal, retry_window=settings.request_timeout)
         self.recorder = Recorder(journal, self.conversations, self.metrics, settings.model_name)
-        self.sessions = SessionKeeper(journal, self.conversations, self.recorder, settings.session_idle_seconds)
+        idle = settings.session_idle_seconds
+        self.session_limit = SessionLimit(journal, settings.max_sessions, idle, settings.request_timeout)
+        self.sessions = SessionKeeper(journal, self.conversations, self.recorder, self.session_limit, idle)
         self.watch = EngineWatch(engine, settings.context_length)
         self.dialects = Dialects(settings.dialect_concurrency, settings.queue_seconds, settings.queue_length)
         self.others = OtherModels(settings, self.dialects.process, self.watch, self.metrics)

@@ -7,6 +7,7 @@ import logging
 
 from proxy.conversation import Conversations
 from proxy.recorder import Recorder
+from proxy.session_limit import SessionLimit
 from shared.errors import JournalError, NotFound
 from shared.journal import AsyncJournal, TurnRef
 from shared.records import now
@@ -20,16 +21,24 @@ class SessionKeeper:
     """
 
     def __init__(
-        self, journal: AsyncJournal, conversations: Conversations, recorder: Recorder, idle_seconds: float
+        self,
+        journal: AsyncJournal,
+        conversations: Conversations,
+        recorder: Recorder,
+        limit: SessionLimit,
+        idle_seconds: float,
     ) -> None:
         self._journal = journal
         self._conversations = conversations
         self._recorder = recorder
+        self._limit = limit
         self._idle_seconds = idle_seconds
 
     async def end(self, session_id: str, reason: str) -> int | None:
         """End the session's open episode; its number, or `None` if none was open. Ending twice changes nothing."""
-        return await self._journal.end_episode(session_id, reason)
+        episode = await self._journal.end_episode(session_id, reason)
+        self._limit.left(session_id)
+        return episode
 
     async def why_not_open(self, session_id: str) -> str:
         """Why a session has no open episode, in words."""
@@ -64,13 +73,14 @@ class SessionKeeper:
         self._recorder.forget(session_id)
         versions = await self._journal.forget(session_id)
         self._conversations.forget(session_id)
+        self._limit.left(session_id)
         return versions
 
     async def end_idle(self) -> int:
         """End the episodes of sessions that were silent for too long; how many."""
         idle = await self._journal.idle_sessions(now() - self._idle_seconds)
         for session_id in idle:
-            await self._journal.end_episode(session_id, "idle")
+            await self.end(session_id, "idle")
         return len(idle)
 
     async def run(self) -> None:

@@ -67,7 +67,11 @@ async def status_report(service: Service) -> dict[str, Any]:
         "capture": service.settings.capture,
         "processes": told,
         "active": len(service.answering),
-        "limits": {"keys": service.limits.figures(), "dialects": service.dialects.limit.figures()},
+        "limits": {
+            "keys": service.limits.figures(),
+            "dialects": service.dialects.limit.figures(),
+            "sessions": service.session_limit.figures(),
+        },
         "other_models": service.others.figures(),
         **readiness(service),
     }

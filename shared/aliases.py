@@ -134,7 +134,7 @@ ALIASES: tuple[Alias, ...] = (
     _maps("capture", flags="enable-rl-intercept", read=switch),
     _maps("data", flags="rl-buffer-dir rollout-dir"),
     _maps("session_idle_seconds", keys="session_timeout"),
-    _none("the number of sessions has no limit here; leave it out", keys="max_concurrent_sessions"),
+    _maps("max_sessions", keys="max_concurrent_sessions"),
     _maps("custom_loss", flags="custom-loss-function-path"),
     _maps("custom_rollout", flags="rollout-function-path"),
     _maps("custom_generate", flags="custom-generate-function-path"),

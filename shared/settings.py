@@ -65,6 +65,9 @@ class Settings(LearningSettings):
         64, ge=1, description="Requests answered at a time in dialects other than chat; more wait"
     )
     queue_seconds: float = Field(30.0, ge=0, description="Seconds a request may wait for its turn; then 429 or 503")
+    max_sessions: int = Field(
+        0, ge=0, description="Sessions active at a time; one that would begin another gets a 429; 0 sets no limit"
+    )
     queue_length: int = Field(1024, ge=0, description="Requests that may wait at a time, for each limit")
     slow_client_seconds: float = Field(
         60.0,

@@ -207,6 +207,9 @@ class AsyncJournal:
     async def idle_sessions(self, before: float) -> list[str]:
         return await self._read(self.sync.idle_sessions, before)
 
+    async def active_sessions(self) -> list[str]:
+        return await self._read(self.sync.active_sessions)
+
     async def explain(self, turn_id: str) -> dict[str, Any] | None:
         return await self._read(self.sync.explain, turn_id)
 

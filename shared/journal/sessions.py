@@ -128,6 +128,16 @@ class Sessions(Turns):
             )
             return [session_id for session_id, _ in rows]
 
+    def active_sessions(self) -> list[str]:
+        """Sessions that have a recorded main turn in their open episode."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT session_id FROM episodes AS open JOIN sessions ON sessions.id = session WHERE ended IS NULL "
+                "AND EXISTS (SELECT 1 FROM turns WHERE turns.session = open.session AND kind = 'main' "
+                "AND turns.episode = open.episode)"
+            )
+            return [session_id for (session_id,) in rows]
+
     def main_turns(self, turn_id: str) -> tuple[int, bool]:
         """How many complete main turns the episode of this turn has, and whether it is over."""
         with self._reading() as connection:

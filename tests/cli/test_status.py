@@ -13,7 +13,7 @@ def answer(**changes: Any) -> dict[str, Any]:
     ordinary = {
         "capture": True,
         "other_models": {"side_model": None, "fallback_model": None},
-        "limits": {"keys": [FREE], "dialects": FREE},
+        "limits": {"keys": [FREE], "dialects": FREE, "sessions": None},
     }
     return ordinary | changes
 
@@ -33,10 +33,12 @@ def test_other_models_and_full_limits_are_told() -> None:
     full = {"places": 4, "active": 4, "waiting": 2, "refused": 7}
     told = traffic_lines(
         answer(
-            other_models={"side_model": side, "fallback_model": None}, limits={"keys": [FREE, full], "dialects": FREE}
+            other_models={"side_model": side, "fallback_model": None},
+            limits={"keys": [FREE, full], "dialects": FREE, "sessions": full | {"waiting": 0}},
         )
     )
     assert told == [
         ("side_model", "openai/small answered 3×, failed 1× (last: 401)"),
         ("key 2", "4 of 4 places taken, 2 waiting, 7 refused"),
+        ("sessions", "4 of 4 places taken, 0 waiting, 7 refused"),
     ]
