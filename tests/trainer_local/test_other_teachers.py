@@ -141,6 +141,17 @@ async def test_going_back_to_the_base_forgets_the_average(moved: Moved) -> None:
     await fresh.close()
 
 
+async def test_dropout_is_the_students_alone(moved: Moved) -> None:
+    found = []
+    for dropout in (0.0, 0.5):
+        trainer = await moved.trainer(lora_dropout=dropout)
+        token = (await trainer.step([sample(1)], recipe(teacher="live", distillation="token"))).metrics
+        await trainer.close()
+        found.append((token["advantage/mean"], token["ratio/mean"]))
+    assert found[0][0] == found[1][0], "the teacher"
+    assert found[0][1] != pytest.approx(found[1][1], rel=1e-3), "the student, after the teacher was asked"
+
+
 def test_other_weights_are_worn_for_a_while_only() -> None:
     layer = torch.nn.Linear(2, 2)
     before = layer.weight.detach().clone()
