@@ -12,6 +12,7 @@ import msgspec
 from shared.errors import JournalError
 from shared.journal import storage
 from shared.journal.sessions import Sessions
+from shared.journal.tally import tally
 from shared.records import Feedback, Judgement, NextState, Outcome, Quarantine, Turn
 
 _T = TypeVar("_T")
@@ -65,8 +66,8 @@ class Signals(Sessions):
                 )
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Store a session's outcome; with a reward, main turns of its latest episode wait for a judge (again): those
-        not judged yet, and those that a tool or an environment answered, which it outranks.
+        """Store a session's outcome. Main turns of its latest episode wait for a judge (again): those that a tool or an
+        environment answered, which it outranks, and, where there is a reward, those not judged yet.
         """
         with self._writing() as connection:
             found = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (outcome.session_id,)).fetchone()
@@ -75,14 +76,12 @@ class Signals(Sessions):
                     f"journal {self.path} has no session {outcome.session_id}; post outcomes of sessions it has served"
                 )
             connection.execute("INSERT INTO outcomes (session, body) VALUES (?,?)", (found[0], _body(outcome)))
-            if outcome.reward is None:
-                return
             turns = connection.execute(
                 "SELECT id FROM turns WHERE session = ?1 AND kind = 'main' AND episode = "
                 "(SELECT max(episode) FROM turns WHERE session = ?1 AND kind = 'main') "
-                "AND (NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id) "
-                "OR EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user'))",
-                found,
+                "AND (EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user') "
+                "OR (?2 AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)))",
+                (*found, outcome.reward is not None),
             ).fetchall()
             for (turn,) in turns:
                 _queue(connection, turn)
@@ -99,6 +98,7 @@ class Signals(Sessions):
                 "INSERT INTO judgements (turn, feedback_id, score, hint, body) VALUES (?,?,?,?,?)",
                 (turn, judgement.feedback_id, judgement.score, judgement.hint, _body(judgement)),
             )
+            tally(connection, judgement)
             if not _newer_feedback(connection, turn):
                 connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
 

@@ -401,6 +401,18 @@ async def test_later_feedback_replaces_the_kept_turns_reward(worlds: Worlds) -> 
     assert await world.judge.keep_one() == 0
 
 
+async def test_an_outcome_without_a_verdict_drops_what_was_judged_of_tool_results(worlds: Worlds) -> None:
+    world = worlds(judge=STEPS)
+    by_tool, by_person = await world.says(1, "good", role="tool"), await world.says(2, "good")
+    await world.judge.once()
+    assert await world.journal.ready_count() == 2
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=None, detail="the sandbox died"))
+    assert await world.judge.once() == 1
+    assert (await only_sample(world)).turn_id == by_person.turn_id
+    explained = await world.journal.explain(by_tool.turn_id)
+    assert explained is not None and explained["quarantine"]["reason"] == "no verdict: the sandbox died"
+
+
 async def test_a_session_whose_outcome_is_no_verdict_stays_dropped(worlds: Worlds) -> None:
     world = worlds(judge=STEPS, at_least_one=True)
     await ended(world, "?")
