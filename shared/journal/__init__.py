@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from shared.journal.async_journal import AsyncJournal, Opening
 from shared.journal.journal import Journal
-from shared.journal.rows import AuditFigures, EpisodeRow, ProcessRow, SessionRow, TurnRef, TurnSummary
+from shared.journal.rows import AuditFigures, EpisodeRow, LearningFigures, ProcessRow, SessionRow, TurnRef, TurnSummary
 
 __all__ = [
     "AsyncJournal",
     "AuditFigures",
     "EpisodeRow",
     "Journal",
+    "LearningFigures",
     "Opening",
     "ProcessRow",
     "SessionRow",

@@ -16,7 +16,7 @@ import msgspec
 
 from shared.errors import JournalError
 from shared.journal.journal import Journal
-from shared.journal.rows import AuditFigures, ProcessRow, Reaction, SessionRow, TurnRef
+from shared.journal.rows import AuditFigures, LearningFigures, ProcessRow, Reaction, SessionRow, TurnRef
 from shared.journal.writer import LINGER_SECONDS, GroupWriter
 from shared.records import (
     Audit,
@@ -272,6 +272,9 @@ class AsyncJournal:
 
     async def next_version_number(self) -> int:
         return await self._read(self.sync.next_version_number)
+
+    async def learning_figures(self) -> LearningFigures:
+        return await self._read(self.sync.learning_figures)
 
     async def get_control(self, key: str, default: str = "") -> str:
         return await self._read(self.sync.get_control, key, default)

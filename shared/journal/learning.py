@@ -12,9 +12,10 @@ from typing import Any
 
 from shared.errors import JournalError
 from shared.journal import storage
-from shared.journal.rows import Reaction
+from shared.journal.rows import LearningFigures, Reaction
 from shared.journal.signals import Signals, _quarantine, _turn_row
 from shared.journal.sqlite import insert
+from shared.journal.tally import tallied
 from shared.ratio import no_ratio
 from shared.records import PolicyVersion, Sample, VersionState, now
 
@@ -200,6 +201,15 @@ class Learning(Signals):
         with self._reading() as connection:
             found = connection.execute(f"{_VERSION} WHERE state = 'live'").fetchone()
             return _version(connection, found) if found else None
+
+    def learning_figures(self) -> LearningFigures:
+        """See `LearningFigures`; costs the same however long the journal is."""
+        with self._reading() as connection:
+            newest = connection.execute("SELECT number, state FROM versions ORDER BY number DESC LIMIT 1").fetchone()
+            live = connection.execute("SELECT number FROM versions WHERE state = 'live'").fetchone()
+            counted = tallied(connection)
+        number, state = newest or (None, "")
+        return LearningFigures(number, state, live[0] if live else None, *counted)
 
     def version(self, number: int) -> PolicyVersion | None:
         """A version by its number."""

@@ -100,6 +100,20 @@ class AuditFigures(msgspec.Struct, frozen=True):
     time: float | None = None
 
 
+class LearningFigures(msgspec.Struct, frozen=True):
+    """Where learning is: the newest version's number and state (`None` in an empty journal) and the live one's; and
+    how many judgements were ever made, those of them without a score, their votes, and votes that failed.
+    """
+
+    newest: int | None = None
+    state: str = ""
+    live: int | None = None
+    judgements: int = 0
+    without_score: int = 0
+    votes: int = 0
+    failed: int = 0
+
+
 class ProcessRow(msgspec.Struct, frozen=True):
     """The last heartbeat of a process; `time` in Unix seconds. Whether it still lives is for the reader to judge."""
 
