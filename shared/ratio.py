@@ -4,7 +4,8 @@ The ratio π/μ of a sampled token needs both sides over the same tokens. A trai
 (top-k, top-p, min-p) leave tokens out that the policy has, so that π/μ stays below 1 even for the policy that sampled,
 and a schema does the same; penalties follow what was said before; greedy decoding samples from nothing, and engines
 report logprobs at temperature 1 for it. Answers sampled so are distilled like any other (those terms compare whole
-distributions and know no μ), but no term with a ratio takes them.
+distributions and know no μ), but no term with a ratio takes them. The same holds for imported answers: what sampled
+them is not known at all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from shared.records import Sampling
 
 GREEDY_BELOW = 1e-5
 """Engines take the best token at temperatures below this."""
+
+IMPORTED = "imported, so nobody knows with which probabilities it was sampled"
+"""What `no_ratio` says of an answer that came from a file."""
 
 _NEUTRAL = Sampling()
 _FILTERS = ("top_p", "top_k", "min_p")
@@ -36,6 +40,8 @@ def reshaped(sampling: Sampling) -> str:
 
 def no_ratio(sampling: Sampling) -> str:
     """Why an answer sampled so has no importance ratio, in words that follow "it was"; "" if it has one."""
+    if sampling.imported:
+        return IMPORTED
     if greedy(sampling):
         return "decoded greedily (temperature 0), so no probability of sampling its tokens exists"
     what = reshaped(sampling)

@@ -54,6 +54,8 @@ class ImageSpan(msgspec.Struct, frozen=True):
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
     `stop_ids` end it like the model's own end tokens. `json_schema` (JSON) is what it is held to, "" for nothing.
+    `imported`: it came from a file, nobody knows how it was sampled; its logprobs are those of the version that scored
+    it, at temperature 1.
     """
 
     temperature: float = 1.0
@@ -69,6 +71,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int | None = None
     ignore_eos: bool = False
     json_schema: str = ""
+    imported: bool = False
 
 
 class Timings(msgspec.Struct, frozen=True):

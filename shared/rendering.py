@@ -299,7 +299,7 @@ class Prompter:
         if first["role"] != "system" and not tools:
             return None, self._histories.ids(messages, thinking=thinking)
         if len(messages) < 2 or first["role"] != "system" or messages[1]["role"] == "system":
-            return None, self._whole(messages, tools, thinking)
+            return None, self.write(messages, tools, thinking)
         key = (thinking, first["content"], tools_json)
         with self._lock:
             known = key in self._heads
@@ -313,7 +313,7 @@ class Prompter:
                 while len(self._heads) > _HEADS:
                     del self._heads[next(iter(self._heads))]
         if head is None:
-            return None, self._whole(messages, tools, thinking)
+            return None, self.write(messages, tools, thinking)
         return head, self._histories.ids(messages[1:], thinking=thinking)
 
     def _see(
@@ -333,15 +333,16 @@ class Prompter:
         """The head of `messages`, or None where the ids of the whole are not those of the head and then those of the
         rest."""
         try:
-            ids = self._whole(messages[:1], tools, thinking, generate=False)
-            rest = self._whole(messages[1:], [], thinking)
+            ids = self.write(messages[:1], tools, thinking, generate=False)
+            rest = self.write(messages[1:], [], thinking)
         except BadRequest:  # there are templates that write no part by itself
             return None
-        return Head(ids) if ids + rest == self._whole(messages, tools, thinking) else None
+        return Head(ids) if ids + rest == self.write(messages, tools, thinking) else None
 
-    def _whole(
+    def write(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], thinking: bool, *, generate: bool = True
     ) -> array[int]:
+        """The ids of a conversation, whole, up to where an answer begins if `generate`. Raises `BadRequest`."""
         return self._writer.ids(messages, tools, thinking=thinking, generate=generate)
 
     def _reasons(self, tail: Sequence[int]) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from learner.judge.rules import LONGEST_HINT, read_message, strip_stamp
 from learner.judge.rules import VERSION as RULES
 from learner.judge.selection import NONE
-from shared.ratio import no_ratio
+from shared.ratio import IMPORTED, no_ratio
 from shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
 
 COMMENT = "a comment"
@@ -182,7 +182,11 @@ def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, l
 
 
 def version_lag(record: Turn | Sample, live: int) -> int:
-    """How many version numbers lie between the oldest token of an answer and the live version."""
+    """How many version numbers lie between the oldest token of an answer and the live version; 0 for an imported
+    answer, which no version sampled and no ratio will be taken of.
+    """
+    if (no_ratio(record.sampling) if isinstance(record, Turn) else record.no_ratio) == IMPORTED:
+        return 0
     return max(0, live - min((span.version for span in record.versions), default=live))
 
 

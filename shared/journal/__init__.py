@@ -2,7 +2,7 @@
 
 `Journal` is for threads, `AsyncJournal` for event loops. How it is built, from the file up: `sqlite` (connections,
 transactions), `migrations` (schema), `storage` (content to bytes), then the parts `turns`, `sessions`, `signals`,
-`learning`, `audits`, and `journal` on top; `writer` and `async_journal` are the way in from an event loop.
+`learning`, `audits`, `offline`, and `journal` on top; `writer` and `async_journal` are the way in from an event loop.
 """
 
 from __future__ import annotations

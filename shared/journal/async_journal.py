@@ -190,6 +190,17 @@ class AsyncJournal:
     async def sessions(self, limit: int = 50, offset: int = 0) -> list[SessionRow]:
         return await self._read(self.sync.sessions, limit, offset)
 
+    async def session_ids(self, since: float = 0.0) -> list[str]:
+        return await self._read(self.sync.session_ids, since)
+
+    async def turn_ids(self, session_id: str) -> list[str]:
+        return await self._read(self.sync.turn_ids, session_id)
+
+    async def import_session(
+        self, turns: Sequence[Turn], next_states: Sequence[NextState] = (), feedback: Sequence[Feedback] = ()
+    ) -> bool:
+        return await self._write(self.sync.import_session, turns, next_states, feedback)
+
     async def find_answers(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
         return await self._read(self.sync.find_answers, keys, session_id)
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from shared.journal import storage
-from shared.journal.audits import Audits
+from shared.journal.offline import Offline
 from shared.journal.rows import ProcessRow
 from shared.ratio import no_ratio
 from shared.records import Audit, Judgement, Turn, now
@@ -26,7 +26,7 @@ LEFT JOIN versions ON number = version WHERE turn = ? ORDER BY samples.id
 """
 
 
-class Journal(Audits):
+class Journal(Offline):
     """What the loops share. Every write is durable when its method returns; safe from several threads and several
     processes.
     """

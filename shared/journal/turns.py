@@ -198,7 +198,7 @@ class Turns(Database):
                 connection.execute(
                     "INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now())
                 )
-            elif turn.kind == "main" and turn.status == "complete" and response:
+            elif turn.kind == "main" and turn.status == "complete" and response and not turn.sampling.imported:
                 connection.execute("INSERT INTO audit_queue (turn) VALUES (?)", (row,))
             _count(connection, turn.kind, turn.kind_reason)
         self._recent.put(turn.turn_id, Content([*digests, answer_digest], prompt + response))
