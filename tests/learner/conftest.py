@@ -30,7 +30,7 @@ async def worlds(random_policy: Path, prompter: Prompter, tmp_path: Path) -> Asy
     opened: list[World] = []
 
     def build(**changes: Any) -> World:
-        opened.append(World.open(tmp_path / "data", random_policy, prompter, **changes))
+        opened.append(World.open(changes.pop("data", tmp_path / "data"), random_policy, prompter, **changes))
         return opened[-1]
 
     yield build

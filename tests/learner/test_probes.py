@@ -62,5 +62,5 @@ def test_a_bad_line_is_named(tmp_path: Path, line: Any, told: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="guard_probes = .*nowhere.jsonl"):
+    with pytest.raises(ConfigError, match=r"guard_probes = .*nowhere\.jsonl"):
         read(str(tmp_path / "nowhere.jsonl"))

@@ -1,0 +1,329 @@
+"""The guard on the shipped policy, with a real engine and a real trainer: what passes, what does not, and who is
+followed when they change their mind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learner.guard import Guard, Verdict, examine
+from learner.methods import method
+from shared.engine import EngineInfo
+from shared.errors import ConfigError, EngineError
+from shared.journal import AsyncJournal
+from shared.normalize import ChatInput
+from shared.records import Feedback, PolicyVersion, Sample, Turn, VersionSpan
+from shared.registry import create_engine, create_trainer
+from shared.rendering import Prompter
+from shared.settings import EMBEDDED_POLICY, Settings
+from shared.trainer import Recipe, StepReport
+from tests.processes import Engine, run_engine
+
+from .things import turn
+from .world import World
+
+NAMES = ("Tom", "Anna", "Ben", "Mia", "Sam", "Lily", "Jack", "Emma")
+THINGS = ("apples", "books", "pencils", "marbles", "cookies")
+BATCH = 4
+
+Worlds = Callable[..., World]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with run_engine(EMBEDDED_POLICY, tmp_path_factory.mktemp("engine")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Prompter:
+    return Prompter(EMBEDDED_POLICY)
+
+
+@pytest.fixture
+async def real(running: Engine, shipped: Prompter, tmp_path: Path) -> AsyncIterator[Worlds]:
+    """Opens worlds around the running engine, which begins at the base."""
+    opened: list[World] = []
+
+    def build(**changes: Any) -> World:
+        fields: dict[str, Any] = {
+            "data": tmp_path / "data",
+            "engine_url": running.url,
+            "device": "cpu",
+            "method": "binary",
+            "batch_size": BATCH,
+            "learning_rate": 3e-3,
+            "epochs": 4,
+            "guard_answers": 6,
+            "guard_held_back": 0.0,
+            "rehearsal_max_tokens": 96,
+        }
+        settings = Settings(**(fields | changes))
+        journal = AsyncJournal.open(settings.journal_path)
+        world = World(settings, journal, create_engine(settings), shipped, create_trainer(settings))  # type: ignore[arg-type]
+        opened.append(world)
+        return world
+
+    yield build
+    for world in opened:
+        await world.engine.load(0, str(EMBEDDED_POLICY), live=True)
+        await world.close()
+        await world.engine.close()
+
+
+async def said(world: World, number: int, score: float | None, text: str = "", *, answer: str = "") -> Turn:
+    """A recorded answer in plain prose, and what a person thought of it."""
+    name, things = NAMES[number % 8], THINGS[number % 5]
+    a, b = 2 + number % 7, 3 + number % 11
+    question = f"{name} has {a} {things} and buys {b} more. How many {things} does {name} have now?"
+    messages = [{"role": "user", "content": question}]
+    prompt = world.prompter.render(ChatInput(messages=messages, tools=[], tools_json=b"")).ids()
+    ids = world.prompter.tokenizer.encode(
+        answer or f"{name} has {a} {things} and buys {b} more. {a} plus {b} is {a + b}, so {name} has {a + b} {things}."
+    )
+    ids = [*ids, world.prompter.vocab.added["<|im_end|>"]]
+    live = await world.journal.live_version()
+    number_of = live.number if live else 0
+    scores = await world.engine.score(prompt, ids, version=number_of)
+    made = turn(
+        number,
+        messages=messages,
+        prompt_ids=prompt,
+        response_ids=ids,
+        logprobs=list(scores.logprobs),
+        versions=[VersionSpan(number_of, 0, len(ids))],
+    )
+    await world.journal.record_turn(made)
+    if score is not None:
+        await world.journal.add_feedback(
+            Feedback(turn_id=made.turn_id, session_id=made.session_id, score=score, text=text)
+        )
+    return made
+
+
+async def batch(world: World, first: int, score: float, text: str = "", *, count: int = BATCH) -> PolicyVersion:
+    """A judged batch of them, learned from; the version that came of it."""
+    for number in range(first, first + count):
+        await said(world, number, score, text)
+    while await world.judge.once():
+        pass
+    assert await world.learner.once()
+    return (await world.journal.versions())[-1]
+
+
+def guard_of(world: World, **changes: Any) -> Guard:
+    settings = world.settings.model_copy(update=changes)
+    rewards = method(settings.method, settings).trains_reward
+    return Guard(world.journal, world.engine, world.prompter, settings, rewards)
+
+
+async def candidate(world: World, *, rate: float = 0.0, number: int = 1) -> int:
+    """A candidate beside the base: the base itself, or what a step of this learning rate on noise makes of it."""
+    if rate:
+        noise = world.prompter.tokenizer.encode('orange upl image {" hat.md path 57 brushes IFty')
+        one = Sample(
+            sample_id="noise",
+            turn_id=None,
+            policy="policy",
+            origin="turn",
+            prompt_ids=world.prompter.tokenizer.encode("How much is 7 and 5?"),
+            response_ids=noise,
+            logprobs=[-1.0] * len(noise),
+            versions=[VersionSpan(0, 0, len(noise))],
+            reward=1.0,
+            explicit=True,
+        )
+        recipe = method("binary").recipe(Recipe(learning_rate=rate, epochs=6))
+        await world.trainer.step([one], recipe)
+    saved = await world.trainer.save(str(world.settings.checkpoints_path / str(number)))
+    await world.trainer.publish(saved, number, world.engine, live=False)
+    return number
+
+
+async def accepted(world: World, count: int = 6) -> None:
+    await world.versions.start()
+    for number in range(1, count + 1):
+        await said(world, number, 1.0)
+    while await world.judge.once():
+        pass
+
+
+async def test_a_candidate_like_its_parent_passes_with_figures(real: Worlds) -> None:
+    world = real()
+    await accepted(world)
+    verdict = await guard_of(world).probe(await candidate(world), 0, [])
+    assert verdict.passed, verdict.reason
+    report = json.loads(json.dumps(verdict.report()))
+    assert report["accepted"]["answers"] == 6 and abs(report["accepted"]["drop"]) < 1e-3
+    assert abs(report["kl_base"]) < 1e-2
+    assert report["answers"]["asked"] == 6 and report["answers"]["candidate"] == report["answers"]["parent"]
+    assert (await world.engine.info()).live == 0
+
+
+async def test_a_broken_candidate_is_told_by_what_people_accepted_and_by_its_answers(real: Worlds) -> None:
+    world = real()
+    await accepted(world)
+    verdict = await guard_of(world).probe(await candidate(world, rate=0.05), 0, [])
+    assert not verdict.passed
+    assert "guard_max_drop" in verdict.reason and "guard_max_degenerate" in verdict.reason
+    figures = verdict.figures
+    assert figures["accepted"]["parent"] - figures["accepted"]["candidate"] > figures["accepted"]["limit"]
+    assert figures["answers"]["candidate"]["flawed"] > figures["answers"]["parent"]["flawed"]
+
+
+async def test_the_answers_of_the_batch_itself_prove_nothing(real: Worlds) -> None:
+    world = real()
+    await accepted(world)
+    turns = [f"turn_{number:032x}" for number in range(1, 7)]
+    verdict = await guard_of(world, guard_answers=0).probe(await candidate(world), 0, turns)
+    assert verdict.passed and verdict.figures["accepted"] == {"answers": 0}
+
+
+async def test_the_parents_answers_are_asked_for_once(real: Worlds) -> None:
+    world = real()
+    await accepted(world)
+    guard = guard_of(world)
+    number = await candidate(world)
+    await guard.probe(number, 0, [])
+    asked: list[int | None] = []
+    generate = world.engine.generate
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        asked.append(options["version"])
+        return generate(*arguments, **options)
+
+    world.engine.generate = counted  # type: ignore[method-assign]
+    await guard.probe(number, 0, [])
+    assert asked == []
+
+
+async def test_probes_of_the_users_own_stop_what_the_parent_can_do(real: Worlds, tmp_path: Path) -> None:
+    world = real()
+    await world.versions.start()
+    file = tmp_path / "probes.jsonl"
+    lines = [
+        {"prompt": "7 + 5 =", "must": ["12"], "max_tokens": 24, "name": "a sum"},
+        {"prompt": "7 + 5 =", "must": ["a poem"], "max_tokens": 24, "name": "a poem"},
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    guard = guard_of(world, guard_probes=str(file), guard_answers=0)
+    passed = await guard.probe(await candidate(world), 0, [])
+    assert passed.passed
+    assert passed.figures["probes"] == {"asked": 2, "failed": [], "failed_before": ["a poem: without 'a poem'"]}
+    failed = await guard.probe(await candidate(world, rate=0.05, number=2), 0, [])
+    assert not failed.passed and "guard_probes (a sum: without '12')" in failed.reason
+
+
+def test_a_probe_file_that_cannot_be_read_stops_the_start(real: Worlds) -> None:
+    with pytest.raises(ConfigError, match="guard_probes"):
+        guard_of(real(guard_probes="/nowhere/probes.jsonl"))
+
+
+async def test_without_the_guard_only_the_steps_figures_count(real: Worlds) -> None:
+    world = real()
+    assert await guard_of(world, guard=False).probe(1, 0, []) == Verdict(True)
+    assert await guard_of(world, guard=False).rewards([], [], 0) == Verdict(True)
+    report = StepReport(step=1, sample_ids=[], metrics={"kl/parent": 3.0})
+    assert not examine(report, max_kl=2.0).passed
+
+
+async def test_an_engine_of_one_version_is_told_in_the_report(real: Worlds) -> None:
+    world = real()
+    info = await world.engine.info()
+
+    async def one_version() -> EngineInfo:
+        return EngineInfo(info.live, (info.live,), info.model_path, 4096, 4096, beside=False)
+
+    world.engine.info = one_version  # type: ignore[method-assign]
+    verdict = await guard_of(world).probe(1, 0, [])
+    assert verdict.passed and "one version" in verdict.figures["not_probed"]
+
+
+async def test_rewards_upside_down_are_rejected_with_their_story_and_nothing_of_them_stays(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    first = await batch(world, 1, 1.0)
+    second = await batch(world, 11, 1.0)
+    assert [first.state, second.state] == ["live", "live"] and second.guard["rewards"]["agreed"] == BATCH
+    poisoned = await batch(world, 21, -1.0)
+    assert poisoned.state == "rejected"
+    assert f"{BATCH} of {BATCH} rewards contradict what people accepted before" in poisoned.guard["reason"]
+    live = await world.journal.live_version()
+    assert live is not None and (live.number, world.versions.current) == (2, 2)
+    assert (await world.engine.info()).live == 2
+    told = await world.journal.explain(f"turn_{21:032x}")
+    assert told is not None and "version 3 was rejected: 4 of 4 rewards" in told["quarantine"]["reason"]
+    assert await world.journal.ready_count() == 0
+    assert sorted(path.name for path in world.settings.checkpoints_path.iterdir()) == ["1", "2"]
+    assert (await batch(world, 31, 1.0)).state == "live"
+
+
+async def test_praised_noise_is_rejected(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    for number in range(1, BATCH + 1):
+        await said(world, number, 1.0, answer='upl orange{" image hat.md path LIo 57 brushes pathlocation IFty')
+    while await world.judge.once():
+        pass
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and version.state == "rejected"
+    assert f"{BATCH} of {BATCH} rewards praise answers that are noise" in version.guard["reason"]
+
+
+async def test_a_change_of_mind_without_a_word_is_followed_once_complaints_outnumber_praise(real: Worlds) -> None:
+    world = real(guard_answers=2)
+    await world.versions.start()
+    await batch(world, 1, 1.0)
+    await batch(world, 11, 1.0)
+    states = [(await batch(world, 20 + 10 * number, -1.0)).state for number in range(4)]
+    assert states[0] == "rejected"
+    assert "live" in states[1:]
+
+
+async def test_a_change_of_mind_with_reasons_is_followed_at_once(real: Worlds) -> None:
+    world = real(guard_answers=2)
+    await world.versions.start()
+    await batch(world, 1, 1.0)
+    await batch(world, 11, 1.0)
+    assert (await batch(world, 21, -1.0, "Use bold steps please, not plain sentences.")).state == "live"
+
+
+async def test_an_engine_that_fails_while_it_is_probed_undoes_the_step_and_loses_nothing(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    for number in range(1, BATCH + 1):
+        await said(world, number, 1.0)
+    while await world.judge.once():
+        pass
+    load = world.engine.load
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise EngineError("the engine cannot be reached")
+
+    world.engine.load = away  # type: ignore[method-assign]
+    with pytest.raises(EngineError):
+        await world.learner.once()
+    assert await world.journal.ready_count() == BATCH and world.versions.current == 0
+    assert not (world.settings.checkpoints_path / "1").exists()
+    world.engine.load = load  # type: ignore[method-assign]
+    assert await world.learner.once()
+    assert (await world.journal.versions())[-1].state == "live"
+
+
+async def test_held_back_answers_are_kept_out_of_the_step_and_asked_about_later(real: Worlds) -> None:
+    world = real(guard_held_back=0.5, batch_size=8)
+    await world.versions.start()
+    first = await batch(world, 1, 1.0, count=8)
+    held = (await world.journal.status())["quarantined"]
+    (count,) = held.values()
+    assert 0 < count < 8 and len(first.sample_ids) == 8 - count
+    assert await world.journal.ready_count() == 0
+    second = await batch(world, 11, 1.0, count=8)
+    assert second.guard["accepted"]["held_back"] == count
+    assert second.guard["accepted"]["answers"] == 8

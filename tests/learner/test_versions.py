@@ -1,0 +1,145 @@
+"""Versions: going back to an older one while learning goes on, and beginning from somebody's checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learner.main import run
+from learner.versions import check_resume
+from shared.errors import ConfigError
+from shared.trainer import StepReport
+
+from .test_loop import COMPLAINTS, states, tell
+from .world import World
+
+Worlds = Callable[..., World]
+
+
+async def test_learning_goes_on_from_the_version_that_was_gone_back_to(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    for first in (1, 11):
+        await tell(world, first, list(COMPLAINTS[:4]))
+        assert await world.learner.once()
+    await world.journal.set_version_state(1, "live")
+    assert await world.versions.reconcile()
+    assert world.engine.live == 1
+    await tell(world, 21, list(COMPLAINTS[:4]))
+    assert await world.learner.once()
+    assert await states(world) == [(0, None, "retired"), (1, 0, "retired"), (2, 1, "retired"), (3, 1, "live")]
+    version = await world.journal.version(3)
+    assert version is not None and version.metrics["step"] == 2
+
+
+async def test_a_step_is_dropped_when_somebody_goes_back_while_it_runs(worlds: Worlds, tmp_path: Path) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    assert await world.learner.once()
+    step = world.trainer.step
+
+    async def gone_back(samples: Any, recipe: Any) -> StepReport:
+        report = await step(samples, recipe)
+        await world.journal.set_version_state(0, "live")
+        return report
+
+    await tell(world, 11, list(COMPLAINTS[:4]))
+    world.trainer.step = gone_back  # type: ignore[method-assign]
+    assert await world.learner.once()
+    world.trainer.step = step  # type: ignore[method-assign]
+    assert await states(world) == [(0, None, "live"), (1, 0, "retired")]
+    assert await world.journal.ready_count() == 4
+    assert world.versions.current == 0
+    assert not (tmp_path / "data" / "checkpoints" / "2").exists()
+
+    assert await world.learner.once()
+    assert await states(world) == [(0, None, "retired"), (1, 0, "retired"), (2, 0, "live")]
+
+
+async def test_a_choice_between_commit_and_publishing_wins(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    assert await world.learner.once()
+    publish = world.versions.publish
+
+    async def chosen_before(version: Any) -> None:
+        await world.journal.set_version_state(0, "live")
+        await publish(version)
+
+    await tell(world, 11, list(COMPLAINTS[:4]))
+    world.versions.publish = chosen_before  # type: ignore[method-assign]
+    assert await world.learner.once()
+    assert await states(world) == [(0, None, "live"), (1, 0, "retired"), (2, 1, "retired")]
+    assert world.engine.live == 0
+    await world.versions.follow()
+    assert world.versions.current == 0
+
+
+async def test_a_crash_after_such_a_choice_publishes_nothing(worlds: Worlds) -> None:
+    first = worlds()
+    await first.versions.start()
+
+    async def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    await tell(first, 1, list(COMPLAINTS[:4]))
+    assert await first.learner.once()
+    await tell(first, 11, list(COMPLAINTS[:4]))
+    first.versions.publish = dies  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        await first.learner.once()
+    await first.journal.set_version_state(0, "live")
+    second = worlds()
+    await second.versions.start()
+    assert await states(second) == [(0, None, "live"), (1, 0, "retired"), (2, 1, "retired")]
+    assert second.versions.current == 0
+
+
+async def test_a_new_journal_goes_on_from_a_checkpoint(worlds: Worlds, tmp_path: Path) -> None:
+    first = worlds()
+    await first.versions.start()
+    await tell(first, 1, list(COMPLAINTS[:4]))
+    assert await first.learner.once()
+    source = tmp_path / "data" / "checkpoints" / "1"
+
+    second = worlds(data=tmp_path / "new", resume=str(source))
+    await second.versions.start()
+    assert await states(second) == [(0, None, "retired"), (1, 0, "live")]
+    version = await second.journal.version(1)
+    assert version is not None and version.method == "resumed" and version.guard["resumed"] == str(source)
+    assert version.checkpoint == str((tmp_path / "new" / "checkpoints" / "1").resolve())
+    assert second.engine.loads[-1] == (1, f"{version.checkpoint}/served", True)
+    await tell(second, 1, list(COMPLAINTS[:4]))
+    assert await second.learner.once()
+    learned = await second.journal.version(2)
+    assert learned is not None and (learned.parent, learned.metrics["step"]) == (1, 2)
+
+    third = worlds(data=tmp_path / "new", resume=str(source))
+    await third.versions.start()
+    assert len(await states(third)) == 3
+
+
+async def test_what_is_no_checkpoint_is_refused_at_the_start(worlds: Worlds, tmp_path: Path) -> None:
+    settings = worlds(train=False).settings.model_copy(update={"resume": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"no checkpoint \(meta\.json and served not found"):
+        check_resume(settings)
+    with pytest.raises(ConfigError, match="resume"):
+        await run(settings.model_copy(update={"engine_url": "http://127.0.0.1:9"}), asyncio.Event())
+
+
+async def test_a_checkpoint_of_another_shape_is_refused_at_the_start(worlds: Worlds, tmp_path: Path) -> None:
+    first = worlds()
+    await first.versions.start()
+    await tell(first, 1, list(COMPLAINTS[:4]))
+    assert await first.learner.once()
+    source = tmp_path / "data" / "checkpoints" / "1"
+    second = worlds(data=tmp_path / "new", resume=str(source), lora_rank=4)
+    with pytest.raises(ConfigError, match="cannot be gone on from"):
+        await second.versions.start()
+    assert [version.number for version in await second.journal.versions()] == [0]
