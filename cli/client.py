@@ -22,6 +22,7 @@ class Service:
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url
+        self.key = key
         self._http = httpx.Client(
             base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=30.0, trust_env=False
         )

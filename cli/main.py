@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
@@ -48,6 +49,76 @@ def demo(context: typer.Context) -> None:
     from cli.demo import main as run
 
     raise typer.Exit(run(context.args))
+
+
+@app.command(name="eval")
+def evaluate(
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    model_name: Annotated[str, typer.Option(help="Model to ask for at the URL; default: the first it lists")] = "",
+    versions: Annotated[str, typer.Option(help="Versions of the running service to compare: 1,5,9")] = "",
+    model: Annotated[
+        list[Path] | None, typer.Option(help="A checkpoint or model folder, served for the while; may be repeated")
+    ] = None,
+    suite: Annotated[str, typer.Option(help="conversation, coding, tool-use, with commas; default: conversation")] = "",
+    persona: Annotated[str, typer.Option(help="Of the conversation suite: student, ta, teacher")] = "student",
+    seeds: Annotated[int, typer.Option(help="Runs with other tasks and other sampling")] = 3,
+    problems: Annotated[int, typer.Option(help="First replies of a persona and seed")] = 36,
+    sessions: Annotated[
+        int, typer.Option(help="Hold at most so many conversations that the service may learn from; 0 holds none")
+    ] = 0,
+    tasks: Annotated[
+        list[Path] | None, typer.Option(help="JSONL of your own tasks, a suite of the file's name; may be repeated")
+    ] = None,
+    dataset: Annotated[Path | None, typer.Option(help="Word problems in GSM8K's fields, JSON or JSONL")] = None,
+    user: Annotated[str, typer.Option(help="LiteLLM model that plays the personas; default: the built-in ones")] = "",
+    user_api_base: Annotated[str, typer.Option(help="Base URL of the user, if not the provider's own")] = "",
+    user_api_key: Annotated[str, typer.Option(help="Key of the user, if not in the provider's own variable")] = "",
+    comment_words: Annotated[
+        int, typer.Option(help="Words of a detailed comment (ta); 0: as fits the shipped policy, 100 fits large ones")
+    ] = 0,
+    max_tokens: Annotated[int, typer.Option(help="Longest first reply")] = 512,
+    arms: Annotated[
+        str, typer.Option(help="Learn in services of one's own: trained, control, placebo, irrelevant, with commas")
+    ] = "",
+    interactions: Annotated[int, typer.Option(help="Reactions of the user in each arm")] = 24,
+    batch_size: Annotated[int, typer.Option(help="Judged turns a step in the arms")] = 8,
+    method: Annotated[str, typer.Option(help="Learning method of the arms; default: the service's own")] = "",
+    device: Annotated[str, typer.Option(help="Device of services that are started here")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder for eval.json and pictures")] = None,
+    as_json: Json = False,
+) -> None:
+    """How good a policy is: personas, coding and tool-use, over seeds; compare versions, folders and learning arms."""
+    from cli.eval import Options, Served, run
+
+    found = service(data, url, key) if url or data or versions or not (model or arms) else None
+    run(
+        Options(
+            service=None if found is None else Served(found.url, found.key, model_name),
+            versions=versions,
+            models=model or (),
+            suites=suite,
+            personas=persona,
+            seeds=seeds,
+            problems=problems,
+            sessions=sessions,
+            task_files=tasks or (),
+            dataset=dataset,
+            user=user,
+            user_api_base=user_api_base,
+            user_api_key=user_api_key,
+            comment_words=comment_words,
+            max_tokens=max_tokens,
+            arms=arms,
+            interactions=interactions,
+            batch_size=batch_size,
+            method=method,
+            device=device,
+            out=out,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command()
@@ -142,6 +213,72 @@ def rollback(
     from cli.rollback import rollback as run
 
     run(service(data, url, key), number, as_json=as_json)
+
+
+@app.command(name="import", epilog="The form of the files: docs/formats.md")
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Trajectory files, .json or .jsonl")],
+    engine_url: Annotated[str, typer.Option(help="Engine that scores; default: the one of the data folder")] = "",
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Learn from conversations held elsewhere: written as this policy would, scored by it, marked off-policy."""
+    from cli.import_ import import_files as run
+
+    run(load({"data": data} if data else {})[0], files, engine=engine_url, as_json=as_json)
+
+
+@app.command(epilog="The form of the file, and what is redacted: docs/formats.md")
+def export(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: stdout")] = None,
+    session: Annotated[list[str] | None, typer.Option(help="This session alone; may be repeated")] = None,
+    since: Annotated[str, typer.Option(metavar="DATE", help="Sessions seen since then: 2026-05-01")] = "",
+    form: Annotated[
+        Literal["json", "jsonl"] | None, typer.Option("--format", help="Default: by the file's name, else json")
+    ] = None,
+    kind: Annotated[
+        Literal["main", "side", "all"], typer.Option(help="Turns that a person had, side calls, or all")
+    ] = "all",
+    messages: Annotated[bool, typer.Option("--messages", help="Our lossless form beside the texts")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="That, with token ids and logprobs")] = False,
+    redact: Annotated[
+        bool | None,
+        typer.Option("--redact/--no-redact", help="Take secrets and personal data out; default: if installed"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file")] = False,
+    data: Data = "",
+) -> None:
+    """Write conversations of the journal to a trajectory file; works beside a running service and without one."""
+    from cli.export import export as run
+
+    run(
+        load({"data": data} if data else {})[0],
+        file,
+        sessions=session or (),
+        since=since,
+        form=form,
+        kind=None if kind == "all" else kind,
+        messages=messages,
+        tokens=tokens,
+        redact=redact,
+        force=force,
+    )
+
+
+@app.command(name="export-model")
+def export_model(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there yet")],
+    version: Annotated[int | None, typer.Option(min=0, help="Default: the live one; 0 is the base")] = None,
+    adapter: Annotated[bool, typer.Option("--adapter", help="The PEFT adapter alone, not merged")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds")] = False,
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
+    """Write a version of the policy as a Hugging Face folder that plain transformers loads, or as a PEFT adapter."""
+    from cli.export_model import export_model as run
+
+    settings, _ = load({"data": data} if data else {})
+    run(settings, folder, number=version, adapter=adapter, force=force, as_json=as_json)
 
 
 @app.command(context_settings=_SETTINGS, epilog=_EPILOG)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from evaluation.problems import PEOPLE, THINGS, Problem
+from evaluation.problems import DATASET, PEOPLE, THINGS, Problem
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 _MARKUP = re.compile(r"[*_`$\\{}]|boxed|^\s*\(?\d{1,2}[.)]\s+(?=\S)|\bstep\s+\d+\b", re.IGNORECASE | re.MULTILINE)
@@ -51,13 +51,14 @@ def final_number(problem: Problem, reply: str) -> float | None:
 
 
 def grade(problem: Problem, reply: str) -> Verdict:
-    """What is right and wrong about a reply to a problem."""
+    """What is right and wrong about a reply to a problem; of one from a data set only the number counts."""
     number = final_number(problem, reply)
     mentions = all(
         _has_word(reply, word) or (word in THINGS and problem.answer == 1 and _has_word(reply, _singular(word)))
         for word in problem.mentions
     )
+    known = () if problem.kind == DATASET else (*PEOPLE, *THINGS)
     strangers = frozenset(
-        word for word in (*PEOPLE, *THINGS) if re.search(rf"\b{word}\b", reply) and not _has_word(problem.text, word)
+        word for word in known if re.search(rf"\b{word}\b", reply) and not _has_word(problem.text, word)
     )
     return Verdict(number=number == problem.answer, mentions=mentions, strangers=strangers)

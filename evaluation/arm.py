@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,15 +17,17 @@ from evaluation.client import ChatClient, ServiceError
 from evaluation.conversation import Interaction, converse
 from evaluation.personas import create, take
 from evaluation.probe import Probe, probe
+from evaluation.user import BuiltInUser, User, UserError
 
 POLL_SECONDS = 0.2
+MOST_USER_FAILURES = 3
 
 
 @dataclass(frozen=True)
 class Plan:
     """What an arm does. `batch`: interactions between two waits and probes (the service's batch size). `problems`:
     held-out tasks before and after; `glances` is how many of them are looked at in between. `patience`: seconds one
-    wait for the learner may take.
+    wait for the learner may take. `habits`: what else the persona is made with.
     """
 
     seed: int
@@ -36,6 +38,7 @@ class Plan:
     patience: float = 90.0
     trained: bool = True
     persona: str = "student"
+    habits: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Arm:
 
     `turns` are the ids of all answers that arrived whole (so they were acknowledged), `lost` those of them that the
     service does not know afterwards. `late` counts waits that the learner outlasted, `retries` requests that had to be
-    sent again.
+    sent again. `first_scores` are the scores of the first replies, one a session, in order;
+    `user_failures` counts the sessions that broke off because the user failed.
     """
 
     plan: Plan
@@ -64,6 +68,8 @@ class Arm:
     late: int = 0
     lost: list[str] = field(default_factory=list)
     retries: int = 0
+    first_scores: list[float] = field(default_factory=list)
+    user_failures: int = 0
     doing: str = ""
 
     @property
@@ -77,10 +83,15 @@ class Arm:
         return self.points[-1].probe
 
 
-async def run(client: ChatClient, plan: Plan, *, changed: Callable[[Arm], None] = lambda arm: None) -> Arm:
-    """Run an arm against a service; `changed` is called whenever there is something new to show."""
+async def run(
+    client: ChatClient, plan: Plan, *, user: User | None = None, changed: Callable[[Arm], None] = lambda arm: None
+) -> Arm:
+    """Run an arm against a service; `changed` is called whenever there is something new to show, `user` reads and
+    scores in the persona's place.
+    """
     arm = Arm(plan)
-    persona = create(plan.persona, plan.seed)
+    persona = create(plan.persona, plan.seed, **plan.habits)
+    rater = user or BuiltInUser(persona)
     held_out = take(persona, "held-out", plan.seed, plan.problems)
 
     def show(doing: str) -> None:
@@ -91,7 +102,8 @@ async def run(client: ChatClient, plan: Plan, *, changed: Callable[[Arm], None] 
     async def look(count: int) -> None:
         show("probing")
         # The same questions, word by word, at every point of every arm of a seed.
-        result = await probe(client, held_out[:count], persona=create(plan.persona, plan.seed + 1_000_003))
+        asking = create(plan.persona, plan.seed + 1_000_003, **plan.habits)
+        result = await probe(client, held_out[:count], persona=asking, user=user, seed=plan.seed)
         arm.points.append(Point(len(arm.interactions), arm.version, result))
         show("talking")
 
@@ -111,7 +123,14 @@ async def run(client: ChatClient, plan: Plan, *, changed: Callable[[Arm], None] 
         left = plan.interactions - len(arm.interactions)
         if left <= 0:
             break
-        conversation = await converse(client, persona, task, most=min(2, left), heard=heard)
+        try:
+            conversation = await converse(client, persona, task, most=min(2, left), user=user, heard=heard)
+            arm.first_scores.append(await rater.score(conversation.question, conversation.replies[0].text))
+        except UserError:
+            arm.user_failures += 1
+            if arm.user_failures > max(MOST_USER_FAILURES, len(arm.first_scores)):
+                raise
+            continue
         arm.turns += [reply.turn_id for reply in conversation.replies]
     show("checking")
     arm.lost = await missing(client, arm.turns)

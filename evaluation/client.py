@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
@@ -41,7 +41,7 @@ class CutOff(ServiceError):
 @dataclass(frozen=True)
 class Reply:
     """One answer. `turn_id`, `session_id`, `kind` and `reason` are what the service's headers say, empty where it says
-    nothing.
+    nothing. `tool_calls` as they are on the wire, of an answer that was not streamed.
     """
 
     text: str
@@ -50,6 +50,7 @@ class Reply:
     session_id: str = ""
     kind: str = ""
     reason: str = ""
+    tool_calls: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,9 @@ class ChatClient:
         if response.status_code != 200:
             raise _refused(response)
         choice = response.json()["choices"][0]
-        return _reply(choice["message"].get("content") or "", choice["finish_reason"], response.headers)
+        message = choice["message"]
+        reply = _reply(message.get("content") or "", choice["finish_reason"], response.headers)
+        return replace(reply, tool_calls=tuple(message.get("tool_calls") or ()))
 
     async def _streamed(
         self, messages: Sequence[Message], headers: Mapping[str, str], options: Mapping[str, Any]

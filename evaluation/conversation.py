@@ -8,6 +8,7 @@ from typing import Any
 
 from evaluation.client import ChatClient, Message, Reply
 from evaluation.personas import Persona, Reaction
+from evaluation.user import BuiltInUser, User
 
 ANSWER_TOKENS = 256
 """Longest answer that anybody waits for; the embedded policy's own answers end well before."""
@@ -25,8 +26,9 @@ class Interaction:
 
 @dataclass
 class Conversation:
-    """What was said: interactions, and every answer that arrived whole (`replies`), in order."""
+    """What was said: the question, interactions, and every answer that arrived whole (`replies`), in order."""
 
+    question: str = ""
     interactions: list[Interaction] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
 
@@ -37,20 +39,24 @@ async def converse(
     task: Any,
     *,
     most: int = 2,
+    user: User | None = None,
     heard: Callable[[Interaction], Awaitable[None]] | None = None,
 ) -> Conversation:
     """Ask, read, react, read again, at most `most` reactions; `heard` is awaited after the answer that follows each
-    reaction.
+    reaction. `user` reacts in the persona's place.
 
-    Raises `evaluation.client.ServiceError` when the service stays away longer than the client's patience.
+    Raises `evaluation.client.ServiceError` when the service stays away longer than the client's patience, and
+    `evaluation.user.UserError` when the user does not react.
     """
-    conversation = Conversation()
     stream = persona.streams()
-    messages: list[Message] = [{"role": "user", "content": persona.ask(task)}]
+    reader = user or BuiltInUser(persona)
+    question = persona.ask(task)
+    conversation = Conversation(question)
+    messages: list[Message] = [{"role": "user", "content": question}]
     reply = await client.chat(messages, stream=stream, max_tokens=ANSWER_TOKENS)
     conversation.replies.append(reply)
     for attempt in range(1, most + 1):
-        reaction = persona.react(reply.text, attempt=attempt)
+        reaction = await reader.react(question, reply.text, attempt=attempt)
         interaction = Interaction(task, reply, attempt, reaction)
         messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": reaction.text}]
         reply = await client.chat(messages, stream=stream, max_tokens=ANSWER_TOKENS)

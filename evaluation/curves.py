@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from evaluation.arm import Arm
 from evaluation.statistics import Interval, interval
@@ -29,18 +30,21 @@ def curves(arms: Sequence[Arm]) -> tuple[Curve, Curve]:
     ]
 
 
-def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None:
-    """Write a PNG with one line a group (arms of the same kind over seeds). Raises `ConfigError` without matplotlib."""
+def canvas(inches: tuple[float, float]) -> Any:
+    """An empty figure of matplotlib. Raises `ConfigError` without it."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "a learning curve needs matplotlib; install it with: pip install 'openclaw-rl[demo]'"
-        ) from error
-
-    figure = Figure(figsize=(7.5, 6.5), layout="constrained")
+        raise ConfigError("a picture needs matplotlib; install it with: pip install 'openclaw-rl[demo]'") from error
+    figure = Figure(figsize=inches, layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None:
+    """Write a PNG with one line a group (arms of the same kind over seeds). Raises `ConfigError` without matplotlib."""
+    figure = canvas((7.5, 6.5))
     above, below = figure.subplots(2, 1, sharex=True)
     for (name, arms), colour in zip(groups.items(), COLOURS, strict=False):
         for axes, curve in zip((above, below), curves(arms), strict=True):
@@ -53,12 +57,12 @@ def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None
             axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
     for axes, label in ((above, "style score"), (below, "accuracy")):
         axes.set_ylim(-0.03, 1.03)
-        axes.set_ylabel(f"{label}, held-out problems")
+        axes.set_ylabel(f"{label}, held-out tasks")
         axes.grid(alpha=0.3)
         axes.set_xticks([position for position, _ in curve])
         axes.spines[["top", "right"]].set_visible(False)
     above.set_title(title)
     above.legend(loc="center right", frameon=False)
-    below.set_xlabel("interactions (reactions of the student)")
+    below.set_xlabel("interactions (reactions of the user)")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

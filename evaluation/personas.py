@@ -103,12 +103,14 @@ class Habits:
         return phrase
 
 
-def create(name: str, seed: int) -> Persona:
-    """The built-in person of this name (one of `NAMES`). Raises `ConfigError` for any other."""
+def create(name: str, seed: int, **habits: Any) -> Persona:
+    """The built-in person of this name (one of `NAMES`), with what else their class takes. Raises `ConfigError` for any
+    other name.
+    """
     if name not in _CLASSES:
         raise ConfigError(f"there is no persona {name!r}; choose from {', '.join(NAMES)}")
     module, _, attribute = _CLASSES[name].partition(":")
-    made: Persona = getattr(importlib.import_module(module), attribute)(seed)
+    made: Persona = getattr(importlib.import_module(module), attribute)(seed, **habits)
     return made
 
 

@@ -15,20 +15,37 @@ from evaluation.client import ChatClient
 from evaluation.conversation import ANSWER_TOKENS
 from evaluation.personas import Persona
 from evaluation.together import together
+from evaluation.user import BuiltInUser, User, UserError
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
 
 
 @dataclass(frozen=True)
+class FirstReply:
+    """A task's question, the first reply to it, and what it was worth. `score` is `None` where the user failed
+    (`failure`).
+    """
+
+    question: str
+    reply: str
+    form: str
+    right: bool
+    score: float | None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
 class Probe:
     """Mean style score and accuracy (both 0 to 1) of `count` first replies, and how many had which form
-    (`Persona.form`).
+    (`Persona.form`). The style is the mean of the replies that the user scored; `unscored` are the others.
     """
 
     count: int
     style: float
     accuracy: float
     forms: dict[str, int]
+    unscored: int = 0
+    replies: tuple[FirstReply, ...] = ()
 
 
 async def probe(
@@ -36,25 +53,56 @@ async def probe(
     tasks: Sequence[Any],
     *,
     persona: Persona,
+    user: User | None = None,
     model: str | None = None,
+    seed: int | None = None,
     concurrency: int = 8,
+    max_tokens: int = ANSWER_TOKENS,
 ) -> Probe:
-    """First replies to `tasks`, `concurrency` at a time, at the service's own sampling; `model` names another
-    version (`policy@3`).
+    """First replies to `tasks`, `concurrency` at a time, at the service's own sampling; `model` names another version
+    (`policy@3`), `seed` decides the sampling, `user` scores (default: the persona's own measure).
+
+    Raises `ServiceError`, and `UserError` where the user scored no reply at all.
     """
     gate = asyncio.Semaphore(concurrency)
-    options: dict[str, Any] = {"max_tokens": ANSWER_TOKENS} | ({} if model is None else {"model": model})
+    rater = user or BuiltInUser(persona)
+    options: dict[str, Any] = {"max_tokens": max_tokens} | ({} if model is None else {"model": model})
 
-    async def first_reply(question: str) -> str:
+    async def first_reply(number: int, task: Any, question: str) -> FirstReply:
+        sampling: dict[str, Any] = {} if seed is None else {"seed": sampling_seed(seed, number)}
         async with gate:
-            reply = await client.chat([{"role": "user", "content": question}], headers=NEVER_TRAIN, **options)
-        return reply.text
+            message = {"role": "user", "content": question}
+            reply = await client.chat([message], headers=NEVER_TRAIN, **options, **sampling)
+        score: float | None = None
+        failure = ""
+        try:
+            score = await rater.score(question, reply.text)
+        except UserError as error:
+            failure = str(error)
+        return FirstReply(
+            question, reply.text, persona.form(reply.text), persona.grade(task, reply.text), score, failure
+        )
 
-    replies = await together(*(first_reply(persona.ask(task)) for task in tasks))
-    right = [persona.grade(task, reply) for task, reply in zip(tasks, replies, strict=True)]
+    questions = [persona.ask(task) for task in tasks]
+    replies = await together(
+        *(
+            first_reply(number, task, question)
+            for number, (task, question) in enumerate(zip(tasks, questions, strict=True))
+        )
+    )
+    scores = [reply.score for reply in replies if reply.score is not None]
+    if not scores:
+        raise UserError(f"no reply was scored; the first failure: {replies[0].failure}")
     return Probe(
         count=len(replies),
-        style=math.fsum(map(persona.score, replies)) / len(replies),
-        accuracy=sum(right) / len(replies),
-        forms=dict(Counter(map(persona.form, replies))),
+        style=math.fsum(scores) / len(scores),
+        accuracy=sum(reply.right for reply in replies) / len(replies),
+        forms=dict(Counter(reply.form for reply in replies)),
+        unscored=len(replies) - len(scores),
+        replies=tuple(replies),
     )
+
+
+def sampling_seed(seed: int, number: int) -> int:
+    """The seed of the sampling of one request of many."""
+    return (seed * 1_000_003 + number) % (1 << 31)

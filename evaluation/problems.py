@@ -14,6 +14,8 @@ from random import Random
 from typing import Literal
 
 Split = Literal["train", "held-out"]
+DATASET = "dataset"
+"""The kind of a problem that somebody brought along."""
 
 PEOPLE = (
     *(
@@ -238,7 +240,7 @@ class Problem:
     """
 
     text: str
-    answer: int
+    answer: float
     mentions: tuple[str, ...]
     other_units: tuple[str, ...] = ()
     kind: str = ""

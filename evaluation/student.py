@@ -9,10 +9,10 @@ How style is measured (`evaluation.style`) has no part in his reactions: he look
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from evaluation import accuracy, problems, style
+from evaluation import accuracy, dataset, problems, style
 from evaluation.personas import BASE, WANTED, Habits, Reaction
 from evaluation.problems import Problem, Split
 
@@ -110,16 +110,17 @@ def dislikes(reply: str) -> list[str]:
 
 
 class Student(Habits):
-    """A student with habits of his own, drawn from a seed."""
+    """A student with habits of his own, drawn from a seed. `own_problems` are his instead of the built-in ones."""
 
     name: ClassVar[str] = "student"
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, own_problems: Sequence[Problem] = ()) -> None:
         super().__init__(self.name, seed)
+        self._own = own_problems
 
     def tasks(self, split: Split, seed: int) -> Iterator[Problem]:
         """Word problems."""
-        return problems.stream(split, seed)
+        return dataset.shuffled(self._own, split, seed) if self._own else problems.stream(split, seed)
 
     def ask(self, task: Problem) -> str:
         """The problem as he types it."""

@@ -1,0 +1,75 @@
+"""Word problems of one's own: a local JSON or JSONL file in GSM8K's fields, `question` and `answer`, the answer ending
+in `#### 42` (https://huggingface.co/datasets/openai/gsm8k).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from evaluation.problems import DATASET, Problem, Split
+from shared.errors import ConfigError
+
+_RESULT = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
+
+
+def load(path: Path) -> list[Problem]:
+    """The problems of a file: JSONL, or one JSON list of objects. Raises `ConfigError` naming file and line (or entry).
+
+    Only the number counts for their accuracy: who and what they are about is not known.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    problems = [_problem(row, where) for where, row in _rows(path, text)]
+    if not problems:
+        raise ConfigError(f"{path} holds no problem")
+    return problems
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    if text.lstrip().startswith("["):
+        try:
+            rows = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from error
+        yield from ((f"{path}, entry {number}", row) for number, row in enumerate(rows, 1))
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                yield f"{path}:{number}", json.loads(line)
+            except ValueError as error:
+                raise ConfigError(f"{path}:{number}: {error}") from error
+
+
+def _problem(row: Any, where: str) -> Problem:
+    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in ("question", "answer")):
+        raise ConfigError(f"{where}: a problem has the texts `question` and `answer`")
+    found = _RESULT.search(row["answer"].strip())
+    if found is None:
+        raise ConfigError(f"{where}: the answer does not end in `#### NUMBER`")
+    if not row["question"].strip():
+        raise ConfigError(f"{where}: the question is empty")
+    return Problem(text=row["question"].strip(), answer=float(found[1].replace(",", "")), mentions=(), kind=DATASET)
+
+
+def split_of(problem: Problem) -> Split:
+    """Which split a problem belongs to, by its text alone: about half of them are held out."""
+    return "held-out" if zlib.crc32(problem.text.encode()) % 2 == 0 else "train"
+
+
+def shuffled(problems: Sequence[Problem], split: Split, seed: int) -> Iterator[Problem]:
+    """The problems of a split in an order of the seed's, over and over. Raises `ConfigError` if there are none."""
+    of_split = [problem for problem in problems if split_of(problem) == split]
+    if not of_split:
+        raise ConfigError(f"of {len(problems)} problems none is in the split {split!r}; the data set is too small")
+    random = Random(f"dataset {split} {seed}")
+    while True:
+        yield from random.sample(of_split, len(of_split))

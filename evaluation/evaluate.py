@@ -1,0 +1,180 @@
+"""Evaluates one target: every suite, every persona, every seed; scores a task, and means with intervals over seeds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evaluation import suites
+from evaluation.client import ChatClient, ServiceError
+from evaluation.personas import BASE, WANTED, Persona, create, take
+from evaluation.probe import Probe, probe
+from evaluation.problems import Problem
+from evaluation.sessions import until_satisfied
+from evaluation.statistics import interval
+from evaluation.targets import Target
+from evaluation.tasks import SuiteTask
+from evaluation.user import ModelUser, User
+from shared.errors import ConfigError
+
+CONVERSATION = "conversation"
+SUITES = (CONVERSATION, "coding", "tool-use")
+PATIENCE = 90.0
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done. `problems`: first replies a persona and seed. `sessions`: most sessions of the second metric,
+    which the service may learn from; 0 leaves it out. `suites`: tasks by suite. `user`: LiteLLM model that plays the
+    personas, empty for the built-in ones. `comment_words`: words of a detailed comment.
+    """
+
+    seeds: Sequence[int] = (1, 2, 3)
+    personas: Sequence[str] = ()
+    problems: int = 36
+    sessions: int = 0
+    suites: Mapping[str, Sequence[SuiteTask]] = field(default_factory=dict)
+    dataset: Sequence[Problem] = ()
+    user: str = ""
+    user_api_base: str = ""
+    user_api_key: str = ""
+    comment_words: int = 0
+    max_tokens: int = 512
+    out: Path | None = None
+
+    def person(self, name: str, seed: int) -> Persona:
+        """A persona with what this work says about it."""
+        return create(name, seed, **self.habits(name))
+
+    def habits(self, name: str) -> dict[str, Any]:
+        """What a persona is made with beside the seed. Raises `ConfigError` for a data set that is not a student's."""
+        if self.dataset and name != "student":
+            raise ConfigError(
+                f"a data set has problems to solve and none to grade: --dataset goes with student, not {name}"
+            )
+        if name == "student":
+            return {"own_problems": self.dataset}
+        return {"enough_words": self.comment_words} if name == "ta" and self.comment_words else {}
+
+    def reader(self, name: str) -> User | None:
+        """The model that plays a persona, if one does."""
+        if not self.user:
+            return None
+        return ModelUser(self.user, name, api_base=self.user_api_base, api_key=self.user_api_key)
+
+
+async def evaluate(target: Target, work: Work, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """The result of a target as JSON: `conversation` by persona, then the other suites; `score` and `accuracy` are
+    [mean, half-width of the 95 % interval or null].
+
+    Raises `ServiceError` and `UserError`.
+    """
+    result: dict[str, Any] = {"name": target.name, "model": target.model}
+    async with ChatClient(target.url, target.key, model=target.model) as client:
+        for name in work.personas:
+            runs = [await _persona(client, work, name, seed, target, say) for seed in work.seeds]
+            result.setdefault(CONVERSATION, {})[name] = _persona_summary(runs, work)
+        for suite, tasks in work.suites.items():
+            runs = [await _suite(client, suite, tasks, seed, target, say) for seed in work.seeds]
+            result[suite] = {"score": spread([run["score"] for run in runs]), "tasks": len(tasks), "seeds": runs}
+    return result
+
+
+def spread(values: Sequence[float]) -> list[float | None]:
+    """Mean and half-width of the 95 % interval over seeds (`None` for one), rounded."""
+    found = interval(values)
+    return [round(found.mean, 4), None if found.half_width is None else round(found.half_width, 4)]
+
+
+def escape(found: Probe) -> float:
+    """The share of replies in neither the wanted nor the base's own form."""
+    return 1.0 - (found.forms.get(WANTED, 0) + found.forms.get(BASE, 0)) / found.count
+
+
+async def _persona(
+    client: ChatClient, work: Work, name: str, seed: int, target: Target, say: Callable[[str], None]
+) -> dict[str, Any]:
+    persona = work.person(name, seed)
+    user = work.reader(name)
+    tasks = take(persona, "held-out", seed, work.problems)
+    found = await probe(client, tasks, persona=persona, user=user, seed=seed, max_tokens=work.max_tokens)
+    run: dict[str, Any] = {
+        "seed": seed,
+        "score": round(found.style, 4),
+        "accuracy": round(found.accuracy, 4),
+        "escape": round(escape(found), 4),
+        "forms": found.forms,
+        "unscored": found.unscored,
+    }
+    told = f"{target.name}, {name}, seed {seed}: score {found.style:.2f}, accuracy {found.accuracy:.2f}"
+    if work.sessions:
+        learner = persona.tasks("train", seed)
+        held = await until_satisfied(
+            client, persona, learner, limit=work.sessions, user=user, after=lambda: settled(client)
+        )
+        run |= {"sessions": held.needed, "session_scores": held.scores}
+        told += f", satisfied after {held.needed or f'more than {work.sessions}'} sessions"
+    say(told)
+    run["tasks"] = [
+        {
+            "question": reply.question,
+            "reply": reply.reply,
+            "score": reply.score,
+            "right": reply.right,
+            "form": reply.form,
+        }
+        | ({"failure": reply.failure} if reply.failure else {})
+        for reply in found.replies
+    ]
+    return run
+
+
+def _persona_summary(runs: Sequence[dict[str, Any]], work: Work) -> dict[str, Any]:
+    summary: dict[str, Any] = {
+        name: spread([run[name] for run in runs]) for name in ("score", "accuracy", "escape")
+    } | {"unscored": sum(run["unscored"] for run in runs), "problems": work.problems}
+    if work.sessions:
+        reached = [run["sessions"] for run in runs if run["sessions"] is not None]
+        summary["sessions"] = spread(reached) if len(reached) == len(runs) else None
+        summary["sessions_limit"] = work.sessions
+    return summary | {"seeds": list(runs)}
+
+
+async def _suite(
+    client: ChatClient, suite: str, tasks: Sequence[SuiteTask], seed: int, target: Target, say: Callable[[str], None]
+) -> dict[str, Any]:
+    scores = await suites.run(client, tasks, seed=seed)
+    mean = sum(score.score for score in scores) / len(scores)
+    say(f"{target.name}, {suite}, seed {seed}: score {mean:.2f}")
+    return {
+        "seed": seed,
+        "score": round(mean, 4),
+        "tasks": [
+            {"id": score.id, "score": score.score} | ({"failure": score.failure} if score.failure else {})
+            for score in scores
+        ],
+    }
+
+
+async def settled(client: ChatClient, *, patience: float = PATIENCE) -> None:
+    """Wait (bounded) until a service of ours has judged what it was told and publishes nothing; others are not waited
+    for.
+    """
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        try:
+            status = await client.get("/rl/status")
+            versions = await client.get("/rl/versions")
+        except ServiceError:
+            return
+        waiting = status["backlog"]["unjudged"] or any(
+            version["state"] == "candidate" for version in versions["versions"]
+        )
+        if not waiting:
+            return
+        await asyncio.sleep(POLL_SECONDS)

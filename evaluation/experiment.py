@@ -1,0 +1,124 @@
+"""Learning with its controls: services of one's own that train, do not train, or train on what means nothing; the same
+people talk to all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluation import arm as arms
+from evaluation.arm import Arm, Plan
+from evaluation.client import ChatClient
+from evaluation.evaluate import Work, escape, spread
+from evaluation.service import own_service
+from evaluation.sessions import sessions_needed
+from evaluation.together import together
+from shared.errors import ConfigError
+
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "trained": {},
+    "control": {"train": False},
+    "placebo": {"judge": "evaluation.judges:Placebo"},
+    "irrelevant": {"judge": "evaluation.judges:Irrelevant"},
+}
+"""Settings of each arm: `control` judges and does not train, `placebo` trains on shuffled rewards, `irrelevant` on
+hints that have nothing to do with the answer.
+"""
+AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Which arms, for how many interactions; `settings` are the service's (method, model, batch size…)."""
+
+    arms: Sequence[str] = tuple(ARMS)
+    interactions: int = 24
+    batch: int = 8
+    settings: Mapping[str, str | int | float | bool] | None = None
+
+    def check(self) -> None:
+        """Raises `ConfigError` for an arm that does not exist, or a number that makes no sense."""
+        unknown = [name for name in self.arms if name not in ARMS]
+        if unknown:
+            raise ConfigError(f"there is no arm {', '.join(unknown)}; choose from {', '.join(ARMS)}")
+        if min(self.interactions, self.batch) < 1:
+            raise ConfigError("interactions and batch size are at least 1")
+
+
+async def run(
+    experiment: Experiment, work: Work, say: Callable[[str], None] = lambda line: None
+) -> dict[str, dict[str, list[Arm]]]:
+    """The arms of every persona, one a seed: `{persona: {arm: [Arm, …]}}`. Two run at a time.
+
+    Raises `ServiceFailed`, `ServiceError` and `UserError`.
+    """
+    experiment.check()
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(persona: str, name: str, seed: int) -> Arm:
+        plan = Plan(
+            seed=seed,
+            interactions=experiment.interactions,
+            batch=experiment.batch,
+            problems=work.problems,
+            glances=(work.problems + 1) // 2,
+            trained=name != "control",
+            persona=persona,
+            habits=work.habits(persona),
+        )
+        settings = {**(experiment.settings or {}), "seed": seed, "batch_size": experiment.batch, **ARMS[name]}
+        async with gate:
+            with tempfile.TemporaryDirectory(prefix="openclaw-rl-eval-") as folder:
+                async with (
+                    own_service(settings, keep=Path(folder)) as service,
+                    ChatClient(service.url, service.key) as client,
+                ):
+                    arm = await arms.run(client, plan, user=work.reader(persona))
+        before, after = arm.before, arm.after
+        say(
+            f"{name}, {persona}, seed {seed}: style {before.style:.2f} → {after.style:.2f}, "
+            f"accuracy {before.accuracy:.2f} → {after.accuracy:.2f}, {arm.version} versions"
+        )
+        return arm
+
+    wanted = [(persona, name, seed) for persona in work.personas for seed in work.seeds for name in experiment.arms]
+    done = await together(*(one(*key) for key in wanted))
+    runs: dict[str, dict[str, list[Arm]]] = {}
+    for (persona, name, _), arm in zip(wanted, done, strict=True):
+        runs.setdefault(persona, {}).setdefault(name, []).append(arm)
+    return runs
+
+
+def summary(runs: Mapping[str, Mapping[str, Sequence[Arm]]]) -> dict[str, Any]:
+    """`{arm: {persona: …}}`: `points` are [interactions, style, accuracy, escape] with [mean, half-width] each;
+    `sessions` the sessions until three first replies in a row satisfied, one a seed, null where that did not happen.
+    """
+    result: dict[str, Any] = {}
+    for persona, groups in runs.items():
+        for name, group in groups.items():
+            points = []
+            for number, point in enumerate(group[0].points):
+                probes = [arm.points[number].probe for arm in group]
+                points.append(
+                    [
+                        point.interactions,
+                        spread([probe.style for probe in probes]),
+                        spread([probe.accuracy for probe in probes]),
+                        spread([escape(probe) for probe in probes]),
+                    ]
+                )
+            result.setdefault(name, {})[persona] = {
+                "points": points,
+                "sessions": [sessions_needed(arm.first_scores) for arm in group],
+                "sessions_held": [len(arm.first_scores) for arm in group],
+                "versions": [arm.version for arm in group],
+                "late": sum(arm.late for arm in group),
+                "lost_turns": sum(len(arm.lost) for arm in group),
+                "user_failures": sum(arm.user_failures for arm in group),
+            }
+    return result

@@ -1,0 +1,64 @@
+"""Judges that are wrong on purpose, for the arms that an experiment is compared with: `judge =
+"evaluation.judges:Placebo"`. They implement the contract of a custom judge (docs/judging.md) on top of the judge by
+rules, which they know by its name alone.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+
+from shared.records import Judgement, NextState, Turn
+from shared.registry import resolve
+from shared.settings import Settings
+
+RULES = "learner.judge.rules:RuleJudge"
+IRRELEVANT_HINTS = (
+    "I am writing this on the train.",
+    "My brother's name is Emil, by the way.",
+    "It has been raining since the morning.",
+    "This has to be done by Thursday.",
+    "We had a test about this last month.",
+    "The cat is sitting on my keyboard.",
+    "I will be away for an hour after this.",
+    "Greetings from my sister.",
+)
+
+
+class Placebo:
+    """Shuffled rewards: every score is that of another turn, drawn from all so far. No hints."""
+
+    name = "placebo"
+
+    def __init__(self, settings: Settings) -> None:
+        self._random = Random(f"placebo {settings.seed}")
+        self._honest: Any = resolve(RULES)()
+        self._scores: list[float] = []
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        """A judgement that says nothing about this turn."""
+        honest: Judgement = await self._honest.judge(turn, next_state)
+        if honest.score is not None:
+            self._scores.append(honest.score)
+        score = self._random.choice(self._scores) if self._scores else None
+        return msgspec.structs.replace(
+            honest, score=score, hint=None, votes=(), judge=self.name, signal="judge", reason="a shuffled reward"
+        )
+
+
+class Irrelevant:
+    """Honest scores; every hint is replaced by a remark that has nothing to do with the answer."""
+
+    name = "irrelevant"
+
+    def __init__(self, settings: Settings) -> None:
+        self._random = Random(f"irrelevant {settings.seed}")
+        self._honest: Any = resolve(RULES)()
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        """The score of the rules, and a remark where they found a hint."""
+        honest: Judgement = await self._honest.judge(turn, next_state)
+        hint = self._random.choice(IRRELEVANT_HINTS) if honest.hint else None
+        return msgspec.structs.replace(honest, hint=hint, votes=(), judge=self.name)

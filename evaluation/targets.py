@@ -1,0 +1,98 @@
+"""What is evaluated: a model of a running service, or a checkpoint or folder that gets a service of its own."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluation.client import ChatClient
+from evaluation.service import own_service
+from shared.errors import ConfigError
+from shared.journal import Journal
+from shared.records import PolicyVersion
+from shared.settings import Settings
+
+ADAPTER = "adapter_config.json"
+SERVED = "served"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model behind a base URL (without `/v1`); `name` is what tables call it."""
+
+    name: str
+    url: str
+    key: str
+    model: str
+
+
+async def models_of(url: str, key: str) -> list[str]:
+    """The model names that a service lists. Raises `evaluation.client.ServiceError`."""
+    async with ChatClient(url, key, patience=0.0) as client:
+        listed = await client.get("/v1/models")
+    return [str(model["id"]) for model in listed.get("data", ())]
+
+
+def folder_of(path: Path) -> tuple[Path, str]:
+    """The folder that an engine loads, and the base it needs (empty for a whole model): `path` itself, or its `served`
+    where it is a trainer's checkpoint.
+
+    Raises `ConfigError`.
+    """
+    folder = path.expanduser().resolve()
+    if (folder / SERVED).is_dir():
+        folder = folder / SERVED
+    if (folder / ADAPTER).is_file():
+        config = _json(folder / ADAPTER)
+        meta = _json(folder.parent / "meta.json") if (folder.parent / "meta.json").is_file() else {}
+        base = str(meta.get("model") or config.get("base_model_name_or_path") or "")
+        if not base:
+            raise ConfigError(f"{folder} is an adapter that does not say of which base")
+        return folder, base
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{path} is no policy: neither it nor its folder {SERVED!r} has a config.json or an {ADAPTER}"
+        )
+    return folder, ""
+
+
+@asynccontextmanager
+async def own_target(path: Path, *, device: str = "auto") -> AsyncIterator[Target]:
+    """Engine and proxy on a checkpoint or folder, for as long as the block lasts; nothing is kept and nothing trained.
+
+    Raises `ConfigError` for what is no policy, `evaluation.service.ServiceFailed` when it cannot be served.
+    """
+    folder, base = folder_of(path)
+    model = Settings.model_fields["model_name"].default
+    settings: dict[str, str | int | float | bool] = {"train": False, "capture": False, "device": device}
+    settings |= {"model": base or str(folder), "model_name": model}
+    with tempfile.TemporaryDirectory(prefix="openclaw-rl-eval-") as temporary:
+        data = Path(temporary)
+        if base:
+            _make_live(data, folder)
+        async with own_service(settings, keep=data, only=("engine", "proxy")) as service:
+            yield Target(name=str(path), url=service.url, key=service.key, model=model)
+
+
+def _make_live(data: Path, adapter: Path) -> None:
+    """Let the journal of a data folder say that an adapter is the live version 1."""
+    checkpoint = data / "checkpoints" / "1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / SERVED).symlink_to(adapter, target_is_directory=True)
+    with closing(Journal.open(data / "journal.db")) as journal:
+        journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
+        journal.commit_version(PolicyVersion(number=1, parent=0, state="candidate", checkpoint=str(checkpoint)))
+        journal.set_version_state(1, "live")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    return content if isinstance(content, dict) else {}
