@@ -48,44 +48,74 @@ class JudgeLoop:
         self._progress = progress
         self._method = method(settings.method, settings)
         self._in_flight = in_flight if in_flight is not None else set()
-        self._away: JudgeAway | None = None
         self._without_verdict: set[str] = set()
         self.judged = asyncio.Event()
 
     async def run(self) -> None:
-        """Judge for ever. Failures of the journal or of one turn are told and tried again."""
+        """Judge for ever: a slow turn holds up no other. Failures of the journal or of one turn are told and tried
+        again.
+        """
+        working: dict[str, asyncio.Task[bool]] = {}
         looked = 0.0
-        while True:
-            error: OpenClawRLError | None
-            worked = 0
-            try:
-                worked = await self.once()
-                if self._settings.at_least_one and time.monotonic() - looked > _LEFT_OUT_SECONDS:
-                    await self.keep_one()
-                    looked = time.monotonic()
-                error = self._away
-            except JournalError as failure:
-                error = failure
-            if error is not None:
-                log.error("judge loop: %s", error)
-                self._progress.failed(error, "judging")
-                await asyncio.sleep(_PAUSE_AFTER_FAILURE)
-                continue
-            self._progress.recovered("judging")
-            if not worked:
-                await asyncio.sleep(POLL)
+        try:
+            while True:
+                try:
+                    judged = await self._round(working)
+                    if self._settings.at_least_one and time.monotonic() - looked > _LEFT_OUT_SECONDS:
+                        await self.keep_one()
+                        looked = time.monotonic()
+                except (JournalError, JudgeAway) as error:
+                    log.error("judge loop: %s", error)
+                    self._progress.failed(error, "judging")
+                    await asyncio.sleep(_PAUSE_AFTER_FAILURE)
+                    continue
+                if judged or not working:
+                    self._progress.recovered("judging")
+        finally:
+            for task in working.values():
+                task.cancel()
+            await asyncio.gather(*working.values(), return_exceptions=True)
 
     async def once(self) -> int:
-        """Judge the turns that wait, up to `judge_concurrency`; how many were judged."""
-        self._away = None
-        waiting = await self._journal.unjudged(self._settings.judge_concurrency + len(self._in_flight))
-        turns = [turn for turn in waiting if turn.turn_id not in self._in_flight]
-        if not turns:
+        """Judge the turns that wait, up to `judge_concurrency`, to the end; how many were judged. Raises `JudgeAway`
+        if one of them cannot be judged now.
+        """
+        working: dict[str, asyncio.Task[bool]] = {}
+        await self._begin(working)
+        results = await asyncio.gather(*working.values(), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return sum(result is True for result in results)
+
+    async def _round(self, working: dict[str, asyncio.Task[bool]]) -> int:
+        """Begin what there is room for, and wait until one turn is done or it is time to look again; how many were
+        judged. Raises what a turn met.
+        """
+        if len(working) < self._settings.judge_concurrency:
+            await self._begin(working)
+        if not working:
+            await asyncio.sleep(POLL)
             return 0
+        done, _ = await asyncio.wait(working.values(), timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+        for turn_id in [turn_id for turn_id, task in working.items() if task in done]:
+            del working[turn_id]
+        for failure in [task.exception() for task in done]:
+            if failure is not None:
+                raise failure
+        return sum(task.result() for task in done)
+
+    async def _begin(self, working: dict[str, asyncio.Task[bool]]) -> None:
+        """Start on the oldest turns that wait, until `judge_concurrency` are in work: the rest stays in the journal."""
+        most = self._settings.judge_concurrency
+        busy = self._in_flight | working.keys()
+        waiting = await self._journal.unjudged(most + len(self._in_flight))
+        turns = [turn for turn in waiting if turn.turn_id not in busy][: most - len(working)]
+        if not turns:
+            return
         live = await self._journal.live_version()
-        number = live.number if live else 0
-        done = await asyncio.gather(*(self._settle(turn, number) for turn in turns))
-        return sum(done)
+        for turn in turns:
+            working[turn.turn_id] = asyncio.create_task(self._settle(turn, live.number if live else 0))
 
     async def keep_one(self) -> int:
         """For each ended episode whose judged turns were all left out by the judge: the last of them becomes a sample
@@ -116,9 +146,8 @@ class JudgeLoop:
             if await self._journal.turn(turn.turn_id) is None:  # forgotten meanwhile
                 return False
             raise
-        except JudgeAway as error:
-            self._away = error
-            return False
+        except JudgeAway:
+            raise
         except OpenClawRLError as error:
             log.error("judging turn %s failed: %s", turn.turn_id, error)
             self._progress.failed(error, f"judging turn {turn.turn_id}")

@@ -479,6 +479,51 @@ async def test_turns_wait_while_the_judge_is_away_and_the_status_says_so(
     assert await world.journal.ready_count() == 2
 
 
+class Stuck:
+    """A judge that never gets done with one turn, and counts how many it has at a time."""
+
+    at_once = most = 0
+
+    def __init__(self, settings: Any) -> None:
+        Stuck.at_once = Stuck.most = 0
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        Stuck.at_once += 1
+        Stuck.most = max(Stuck.most, Stuck.at_once)
+        try:
+            await (asyncio.Event().wait() if next_state.text == "never" else asyncio.sleep(0))
+        finally:
+            Stuck.at_once -= 1
+        return Judgement(turn_id=turn.turn_id, score=1.0)
+
+
+async def test_a_slow_turn_holds_up_no_other_and_few_are_in_memory(worlds: Worlds) -> None:
+    world = worlds(judge="tests.learner.test_judge_loop:Stuck", judge_concurrency=2)
+    slow = await world.says(1, "never")
+    for number in range(2, 9):
+        await world.says(number, "thanks")
+    asked: list[int] = []
+    read = world.journal.unjudged
+
+    async def watched(limit: int) -> list[Turn]:
+        asked.append(limit)
+        return await read(limit)
+
+    world.journal.unjudged = watched  # type: ignore[method-assign]
+    loop = asyncio.create_task(world.judge.run())
+    try:
+        async with asyncio.timeout(20):
+            while len(left := await read(9)) > 1:
+                await asyncio.sleep(0.01)
+        assert [turn.turn_id for turn in left] == [slow.turn_id]
+        assert await world.journal.ready_count() == 7
+    finally:
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
+    assert Stuck.most == 2 and max(asked) == 2
+    assert Stuck.at_once == 0  # what was in work ended with the loop
+
+
 async def test_every_judgement_says_by_whom_how_and_why(worlds: Worlds) -> None:
     world = worlds()
     by_rules = await world.says(1, "no bold please")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,16 @@ async def test_a_reward_that_is_none_is_a_failed_vote_and_not_neutral(tmp_path: 
     file.write_text(REWARD.format(value=value))
     judgement = await create(Settings(custom_reward=str(file), votes=3)).judge(ASKED, THANKS)
     assert judgement.score is None and told in judgement.votes[0].failure
+
+
+async def test_the_examples_of_the_page_work(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "judging.md").read_text()
+    judge, reward = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "judge.py").write_text(judge)
+    (tmp_path / "reward.py").write_text(reward)
+    own = await create(Settings(judge=str(tmp_path / "judge.py"))).judge(ASKED, THANKS)
+    assert (own.score, own.reason) == (-0.5, "looked for a please")
+    assert (await create(Settings(custom_reward=str(tmp_path / "reward.py"))).judge(ASKED, THANKS)).score == 0.0
 
 
 async def test_a_reward_model_may_be_a_coroutine_or_a_judge_of_ours(tmp_path: Path) -> None:
