@@ -24,6 +24,9 @@ _PEM = re.compile(
 _SECRET_AT_LEAST = 16
 """Characters. Shorter groups in a pattern are its prefix, not the secret."""
 
+_KEPT = frozenset(["id", "role", "tool_call_id", "type"])
+"""Fields of messages and tools that nobody writes by hand."""
+
 Span = tuple[int, int, str]
 
 
@@ -57,11 +60,13 @@ class Redactor:
         return "".join([*parts, text[place:]])
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every text in it redacted; keys stay. Data URLs of images are left alone."""
+        """Messages, tools or any other JSON value with every text in it redacted; keys and ids stay, and data URLs of
+        images.
+        """
         if isinstance(value, str):
             return value if value.startswith("data:image/") else self.text(value)
         if isinstance(value, Mapping):
-            return {key: self.value(one) for key, one in value.items()}
+            return {key: one if key in _KEPT else self.value(one) for key, one in value.items()}
         if isinstance(value, Sequence):
             return [self.value(one) for one in value]
         return value
