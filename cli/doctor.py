@@ -30,6 +30,7 @@ PACKAGES = {
     "local": ("torch", "transformers", "peft", "safetensors"),
     "judge": ("litellm", "mcp"),
     "demo": ("matplotlib",),
+    "redact": ("datafog", "detect-secrets"),
 }
 FREE_BYTES = 1 << 30
 
@@ -149,7 +150,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
 
 def _packages(settings: Settings) -> Iterator[Check]:
     litellm = any(spelling.kind == "litellm" for _, _, spelling in _asked(settings))
-    needed = {"": True, "local": True, "judge": litellm, "demo": False}
+    needed = {"": True, "local": True, "judge": litellm, "demo": False, "redact": False}
     for extra, packages in PACKAGES.items():
         versions = {name: _version(name) for name in packages}
         missing = [name for name, version in versions.items() if not version]

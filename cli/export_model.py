@@ -10,6 +10,7 @@ import contextlib
 import json
 import shutil
 import uuid
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,7 @@ async def _base(settings: Settings) -> str:
 
 
 async def _write_merged(settings: Settings, version: PolicyVersion, folder: Path) -> None:
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # not for whoever exports
     trainer = create_trainer(settings)
     try:
         if version.number:
@@ -133,6 +135,10 @@ async def _write_merged(settings: Settings, version: PolicyVersion, folder: Path
         await trainer.export(str(folder))
     finally:
         await trainer.close()
+    config = _json(folder / "config.json")
+    if config.get("use_cache") is False:  # for training alone; whoever loads this wants to generate
+        del config["use_cache"]
+        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _write_adapter(settings: Settings, version: PolicyVersion, folder: Path) -> None:
