@@ -41,6 +41,8 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
         ("audit", audit_line(answer["audit"])),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
     ]
+    notes = (answer.get("processes", {}).get("learner") or {}).get("detail", {}).get("notes", {})
+    lines += list(notes.items())
     if answer["why_untrained"]:
         lines.append(("nothing trained", answer["why_untrained"]))
     lines += traffic_lines(answer)

@@ -14,11 +14,14 @@ import msgspec
 
 from learner.baseline import less_baseline, usual_reward
 from learner.batch import Batch, Batches
+from learner.figures import step_figures
 from learner.guard import Guard, Verdict, examine, failed_step
 from learner.held_back import set_aside
+from learner.hooks import GENERATE, ROLLOUT, load
 from learner.methods import Method, method
 from learner.progress import Progress
-from learner.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts
+from learner.rehearsal import Rollouts, hinted_prompts
+from learner.rollouts import RolloutContext, rollouts_beside
 from learner.versions import Candidate, Versions
 from shared.errors import EngineError, JournalError, OpenClawRLError, TrainerError
 from shared.journal import AsyncJournal
@@ -65,6 +68,7 @@ class Learner:
         self._wake = wake or asyncio.Event()
         self._in_flight = in_flight if in_flight is not None else set()
         self._method: Method = method(settings.method, settings)
+        self._rollout_hook = load(settings, ROLLOUT)
         self._batches = Batches(journal, settings, self._method)
         self._failures: dict[tuple[str, ...], int] = {}
 
@@ -128,13 +132,15 @@ class Learner:
         if not verdict.passed:
             await self._reject(batch, None, verdict, live)
             return
-        rollouts = await self._rollouts_for(batch, live)
+        rollouts = await self._rollouts_for(batch, samples, live)
+        figures = await step_figures(self._journal, batch.samples, samples, rollouts, live.number)
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
         )
         samples = [*self._method.advantages(samples), *rollouts]
         try:
             report = await self._trainer.step(samples, self._method.recipe(self._settings.recipe()))
+            report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
         except TrainerError as error:
             await self._failed(batch, error, live)
             return
@@ -183,18 +189,22 @@ class Learner:
         await self._versions.reject(sample_ids, report, verdict, live, candidate)
         await set_aside(self._journal, batch.held_back, f"its batch was rejected: {verdict.reason}")
 
-    async def _rollouts_for(self, batch: Batch, live: PolicyVersion) -> list[Sample]:
-        if not self._method.rollouts:
+    async def _rollouts_for(self, batch: Batch, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
+        # The second try of a batch goes without the user's own rollouts: the step may have failed of them.
+        hook = None if self._failures.get(tuple(one.sample_id for one in batch.samples)) else self._rollout_hook
+        if hook is None and not self._method.rollouts:
             return []
-        seed = f"{self._settings.seed} {live.number}"
-        made: list[Sample] = []
-        if batch.hints and self._settings.rehearsals:
-            self._progress.now("rehearsing", f"{self._settings.rehearsals} answers to earlier prompts")
-            earlier = await self._journal.prompts_seen(EARLIER_PROMPTS)
-            made += await self._rollouts.rehearse(earlier, batch.hints, seed)
-        if self._settings.anchors:
-            made += await self._rollouts.anchor(seed)
-        return made
+        self._progress.note(GENERATE, "")
+        context = RolloutContext(
+            self._journal,
+            self._rollouts,
+            self._settings,
+            self._progress,
+            batch=samples,
+            hints=batch.hints,
+            live=live.number,
+        )
+        return await rollouts_beside(context, hook, self._progress)
 
     async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
         """A sample that drew a hint, with the prompts of the teacher: under every remembered hint, or its own."""

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-from learner import probes
+from learner import hooks, probes
 from learner.audit import Auditor
 from learner.guard import Guard
 from learner.judge import base
@@ -23,6 +23,8 @@ from learner.loop import Learner, keep_engine_in_step
 from learner.methods import method
 from learner.progress import Progress
 from learner.rehearsal import Rollouts
+from learner.report import Reporter
+from learner.sinks import sinks_of
 from learner.versions import Versions, check_resume
 from shared.engine import Engine
 from shared.errors import ConfigError, OpenClawRLError
@@ -58,6 +60,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             tasks.append(group.create_task(_learn(settings, journal, engine, judge, in_flight, progress), name="learn"))
             auditor = Auditor(journal, engine, settings, progress)
             tasks.append(group.create_task(auditor.run(), name="audit"))
+            for sink in await sinks_of(settings, journal):
+                tasks.append(group.create_task(Reporter(journal, sink, progress).run(), name=f"report to {sink.name}"))
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -73,6 +77,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 def check_start(settings: Settings) -> None:
     """Raise `ConfigError` for files that settings name and the learner cannot use."""
+    for setting in (hooks.ROLLOUT, hooks.GENERATE):
+        hooks.load(settings, setting)
     if settings.guard:
         probes.read(settings.guard_probes)
     if settings.resume:
@@ -101,7 +107,7 @@ async def _learn(
                 progress.now("training is off")
                 return
             prompter = await asyncio.to_thread(Prompter.of, settings)
-            rollouts = Rollouts(engine, prompter, settings)
+            rollouts = Rollouts(engine, prompter, settings, progress)
             how = method(settings.method, settings)
             learner = Learner(
                 journal,

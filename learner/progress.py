@@ -14,7 +14,9 @@ INTERVAL = 2.0
 
 
 class Progress:
-    """State in words, since when, the last step's figures and the last error."""
+    """State in words, since when, the last step's figures, the last error, and notes: what is wrong with something that
+    learning goes on without, by its name.
+    """
 
     def __init__(self, process: str = "learner") -> None:
         self.process = process
@@ -22,6 +24,7 @@ class Progress:
         self.detail = ""
         self.last_error = ""
         self.figures: dict[str, float | int | str] = {}
+        self.notes: dict[str, str] = {}
         self._since = time.time()
         self._changed = asyncio.Event()
 
@@ -47,6 +50,12 @@ class Progress:
         if self.last_error.startswith(f"{doing}:"):
             self.last_error = ""
 
+    def note(self, about: str, text: str) -> None:
+        """Say what is wrong with something that learning goes on without; "" takes it back."""
+        if self.notes.get(about, "") != text:
+            self.notes = {name: told for name, told in {**self.notes, about: text}.items() if told}
+            self._changed.set()
+
     def status(self) -> dict[str, Any]:
         """What the journal keeps."""
         return {
@@ -54,6 +63,7 @@ class Progress:
             "detail": self.detail,
             "since": self._since,
             "last_error": self.last_error,
+            "notes": self.notes,
             **self.figures,
         }
 

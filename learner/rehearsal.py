@@ -12,17 +12,18 @@ import asyncio
 import logging
 from array import array
 from collections.abc import Sequence
-from contextlib import aclosing
 from pathlib import Path
 from random import Random
 
 import msgspec
 
-from shared.engine import Engine, Priority
+from learner.hooks import GENERATE, HookFailed, called, checked_answer, load, whole_answer
+from learner.progress import Progress
+from shared.engine import Engine, Tokens
 from shared.errors import BadRequest, ConfigError, ContextLengthExceeded
 from shared.journal.storage import common_prefix
 from shared.normalize import ChatInput
-from shared.records import Sample, Sampling, Turn, VersionSpan, new_id
+from shared.records import Sample, Sampling, Turn, new_id
 from shared.rendering import Prompter
 from shared.settings import EMBEDDED_POLICY, Settings
 
@@ -105,12 +106,24 @@ def choose(turns: Sequence[Turn], count: int, budget: int, random: Random) -> li
 
 
 class Rollouts:
-    """Makes rehearsals and anchors through the engine, behind chat and judge."""
+    """Makes rehearsals and anchors through the engine, behind chat and judge, or through `custom_generate`. What is
+    wrong with that is noted in `progress`. Raises `ConfigError`.
+    """
 
-    def __init__(self, engine: Engine, prompter: Prompter, settings: Settings) -> None:
-        self._engine = engine
-        self._prompter = prompter
+    def __init__(
+        self, engine: Engine, prompter: Prompter, settings: Settings, progress: Progress | None = None
+    ) -> None:
+        self.engine = engine
+        self.prompter = prompter
+        self.sampling = Sampling(
+            temperature=1.0,
+            max_tokens=settings.rehearsal_max_tokens,
+            stop=prompter.text_stops,
+            stop_ids=prompter.own_stop_ids,
+        )
         self._settings = settings
+        self._progress = progress or Progress()
+        self._hook = load(settings, GENERATE)
         self._anchors = anchor_prompts(settings) if settings.anchors else []
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -122,7 +135,7 @@ class Rollouts:
         random = Random(f"rehearsals {seed}")
         chosen = await asyncio.to_thread(choose, turns, settings.rehearsals, settings.rehearsal_token_budget, random)
         prompts = {
-            turn.turn_id: await asyncio.to_thread(hinted_prompts, self._prompter, turn, hints)
+            turn.turn_id: await asyncio.to_thread(hinted_prompts, self.prompter, turn, hints)
             for turn in {turn.turn_id: turn for turn in chosen}.values()
         }
         wanted = [turn for turn in chosen if prompts[turn.turn_id]]
@@ -147,7 +160,7 @@ class Rollouts:
             for text in random.sample(self._anchors, len(self._anchors))
         ]
         prompts = [
-            self._prompter.render(
+            self.prompter.render(
                 ChatInput(messages=[{"role": "user", "content": text}], tools=[], tools_json=b"")
             ).ids()
             for text in texts[:count]
@@ -156,34 +169,41 @@ class Rollouts:
         samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
         return [sample for sample in samples if sample is not None]
 
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, *, version: int | None = None
+    ) -> Tokens | None:
+        """One answer of the live version, or of another (0: the base); `None` where the prompt leaves no room, nothing
+        came, or `custom_generate` failed. Raises `EngineError`.
+        """
+        try:
+            async with self._slots:
+                tokens = await self._sampled(prompt_ids, sampling, version)
+        except ContextLengthExceeded:
+            return None
+        except HookFailed as error:
+            log.warning("a rollout is left out: %s", error)
+            self._progress.note(GENERATE, f"{error} (the rollout is left out)")
+            return None
+        return None if tokens is None or not tokens.ids or tokens.finish_reason == "abort" else tokens
+
+    async def _sampled(self, prompt_ids: Sequence[int], sampling: Sampling, version: int | None) -> Tokens | None:
+        if self._hook is None:
+            return await whole_answer(self.engine, prompt_ids, sampling, version=version)
+        path, seconds = self._settings.custom_generate, self._settings.hook_timeout
+        call = self._hook(list(prompt_ids), sampling, engine=self.engine, version=version)
+        given = await called(GENERATE, path, call, self.engine, seconds)
+        info = await self.engine.info()
+        try:
+            return checked_answer(given, info.vocab_size, info.live if version is None else version)
+        except HookFailed as error:
+            raise HookFailed(f"{GENERATE} {path}: {error}") from error
+
     async def _answer(
         self, prompt_ids: Sequence[int], policy: str, *, version: int | None, origin: str
     ) -> Sample | None:
-        """One answer as a sample; `None` where the prompt leaves no room or nothing came."""
-        sampling = Sampling(
-            temperature=1.0,
-            max_tokens=self._settings.rehearsal_max_tokens,
-            stop=self._prompter.text_stops,
-            stop_ids=self._prompter.own_stop_ids,
-        )
-        ids: list[int] = []
-        logprobs: list[float] = []
-        versions: Sequence[VersionSpan] = ()
-        finish: str | None = None
-        try:
-            async with (
-                self._slots,
-                aclosing(
-                    self._engine.generate(list(prompt_ids), sampling, version=version, priority=Priority.REHEARSAL)  # type: ignore[type-var]
-                ) as stream,
-            ):
-                async for tokens in stream:
-                    ids.extend(tokens.ids)
-                    logprobs.extend(tokens.logprobs)
-                    versions, finish = tokens.versions or versions, tokens.finish_reason or finish
-        except ContextLengthExceeded:
-            return None
-        if not ids or finish == "abort":
+        """One answer as a sample; `None` where there is none."""
+        tokens = await self.generate(prompt_ids, self.sampling, version=version)
+        if tokens is None:
             return None
         return Sample(
             sample_id=new_id(origin),
@@ -191,7 +211,7 @@ class Rollouts:
             policy=policy,
             origin=origin,  # type: ignore[arg-type]
             prompt_ids=prompt_ids,
-            response_ids=ids,
-            logprobs=logprobs,
-            versions=versions,
+            response_ids=tokens.ids,
+            logprobs=tokens.logprobs,
+            versions=tokens.versions,
         )

@@ -134,6 +134,9 @@ class LearningSettings(BaseSettings):
     custom_reward: str = Field("", description="Reward model of your own: module:attribute or ./file.py")
     custom_rollout: str = Field("", description="Rollouts of your own beside a batch: module:attribute or ./file.py")
     custom_generate: str = Field("", description="How a rollout is sampled: module:attribute or ./file.py")
+    hook_timeout: float = Field(
+        600.0, gt=0, description="Seconds that custom_rollout, or one answer of custom_generate, may take"
+    )
 
     # Guard
     guard: bool = Field(True, description="Probe every candidate before it serves; off checks the step's figures alone")
