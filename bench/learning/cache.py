@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bench.learning.cell import Cell, Result, read
-from shared.process import die_with_parent
+from shared.process import PARENT_VARIABLE, die_with_parent
 
 
 class Cache:
@@ -50,7 +50,9 @@ def run_all(
     """
     missing = [cell for cell in cells if cache.get(cell) is None]
     begun = time.monotonic()
-    with ProcessPoolExecutor(max(1, workers), mp_context=get_context("spawn"), initializer=_quiet) as pool:
+    with ProcessPoolExecutor(
+        max(1, workers), mp_context=get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
+    ) as pool:
         tries = {pool.submit(_run, cell): (cell, 1) for cell in missing}
         done = 0
         while tries:
@@ -72,8 +74,11 @@ def run_all(
     return [result for result in found if result is not None]
 
 
-def _quiet() -> None:
+def _begin(parent: int) -> None:
+    """A worker ends with the program that started it, and says nothing but errors."""
+    os.environ[PARENT_VARIABLE] = str(parent)
     die_with_parent()
+    del os.environ[PARENT_VARIABLE]
     import logging
     import warnings
 

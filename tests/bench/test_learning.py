@@ -1,0 +1,155 @@
+"""The learning bench: its plan, cache, wrong judges and figures, and one small cell for real."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.learning import judges, plan, rates, report
+from bench.learning.cache import Cache, run_all
+from bench.learning.cell import SPLIT_SEEDS, Cell, Point, Result
+from bench.learning.contrary import Contrary
+from learner.judge.rules import read_message
+from shared.records import NextState, VersionSpan
+from shared.settings import Settings
+from tests.learner.things import turn
+
+RATES = dict.fromkeys(plan.METHODS, 1e-3)
+
+
+def cell(**changes: Any) -> Cell:
+    fields: dict[str, Any] = {"arm": "rehearse", "persona": "student", "seed": 1, "interactions": 24, "lanes": 8}
+    return Cell(**(fields | changes))
+
+
+def result(of: Cell, styles: dict[int, float], accuracy: float = 1.0) -> Result:
+    points = [
+        Point(interactions=at, version=0, count=4, style=style, accuracy=accuracy, escape=0.25, kl=0.5 if at else None)
+        for at, style in styles.items()
+    ]
+    return Result(cell=of, points=points, versions={"live": 1}, complaints=3, seconds=1.0, cpu_seconds=1.0)
+
+
+def test_the_grid_has_every_arm_with_every_persona_and_seed_and_noise_with_the_student() -> None:
+    cells = plan.grid((*plan.ARMS, *plan.NOISE), plan.PERSONAS, 2, 256, RATES)
+    assert len({one.key for one in cells}) == len(cells) == 2 * (len(plan.ARMS) * 3 + len(plan.NOISE))
+    for one in cells:
+        settings = Settings(**one.settings)  # type: ignore[arg-type]
+        assert one.lanes == settings.batch_size or one.arm == "control"
+        assert settings.guard is False
+    assert {one.arm for one in cells if one.turns_about} == {"changes-mind"}
+
+
+def test_rates_are_searched_on_other_seeds_with_the_same_rates_for_all() -> None:
+    cells = plan.search(plan.METHODS)
+    assert min(one.seed for one in cells) > SPLIT_SEEDS["search"] > 1000
+    tried = {
+        method: {one.settings["learning_rate"] for one in cells if one.settings["method"] == method}
+        for method in plan.METHODS
+    }
+    assert all(found == set(plan.RATES) for found in tried.values())
+    results = [
+        result(
+            one, {24: 0.0, 64: 0.5, 128: 1.0 if one.settings["learning_rate"] == plan.RATES[2] else 0.6}, accuracy=0.8
+        )
+        for one in cells
+    ]
+    best, table = rates.chosen(results)
+    assert best == dict.fromkeys(plan.METHODS, plan.RATES[2])
+    assert table["opd"][f"{plan.RATES[2]:g}"] == pytest.approx(0.8 * (0.0 + 0.5 + 1.0) / 3, abs=1e-4)
+
+
+def test_a_style_that_wrecks_accuracy_is_worth_less() -> None:
+    assert rates.worth(result(cell(), {24: 1.0}, accuracy=0.2)) < rates.worth(result(cell(), {24: 0.5}, accuracy=0.9))
+
+
+def test_what_seeds_say_together() -> None:
+    results = [
+        result(cell(seed=1), {0: 0.1, 8: 0.5, 16: 0.9, 24: 1.0}),
+        result(cell(seed=2), {0: 0.1, 8: 0.85, 16: 0.9, 24: 0.8}),
+        result(cell(seed=3), {0: 0.1, 8: 0.1, 16: 0.1, 24: 0.1}),
+    ]
+    told = report.arms(results)["rehearse"]["student"]
+    mean = (1.0 + 0.8 + 0.1) / 3
+    spread = (sum((value - mean) ** 2 for value in (1.0, 0.8, 0.1)) / 2 / 3) ** 0.5 * 4.303
+    assert told["24"]["style"] == [pytest.approx(mean, abs=1e-4), pytest.approx(spread, abs=1e-3)]
+    assert (told["24"]["kl"], told["24"]["escape"]) == (0.5, 0.25)
+    assert told["to_0.8"] == 16 and told["to_0.8_seeds"] == [16, 8, None]
+    assert "64" not in told
+    never = report.summary([results[2], results[2], results[0]])
+    assert never["to_0.8"] is None
+    assert json.loads(json.dumps(told)) == told
+    assert len(report.rows(report.arms(results))[0]) == len(report.COLUMNS)
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    report.draw(tmp_path / "a" / "curve.png", [result(cell(), {0: 0.1, 24: 1.0})], "title")
+    assert (tmp_path / "a" / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_cell_is_kept_whole_and_found_again_only_for_the_same_work(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    kept = result(cell(), {0: 0.1})
+    assert cache.get(kept.cell) is None
+    cache.put(kept)
+    assert cache.get(cell()) == kept
+    assert cache.get(cell(settings={"learning_rate": 0.5})) is None
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+async def heard(judge: Any, text: str, number: int = 1) -> Any:
+    one = turn(number, versions=[VersionSpan(0, 0, 3)])
+    return await judge.judge(one, NextState(turn_id=one.turn_id, role="user", text=text))
+
+
+async def test_the_placebo_knows_nothing_of_the_turn() -> None:
+    judge = judges.Placebo(Settings())
+    found = [await heard(judge, "thanks!" if number % 2 else "no bold please", number) for number in range(200)]
+    assert not any(one.hint for one in found)
+    praised = [one.score for number, one in enumerate(found) if number % 2]
+    blamed = [one.score for number, one in enumerate(found) if not number % 2]
+    assert abs(sum(praised) - sum(blamed)) < 50
+    assert {1.0, -1.0} == {one.score for one in found}
+
+
+async def test_wrong_judges_are_wrong_about_their_share() -> None:
+    judge = judges.Wrong30(Settings())
+    found = [await heard(judge, "thanks!", number) for number in range(300)]
+    wrong = [one for one in found if one.score == -1.0]
+    assert 60 < len(wrong) < 120
+    assert all(one.hint for one in wrong)
+    right = [await heard(judges.Wrong5(Settings()), "no bold please") for _ in range(100)]
+    assert sum(one.score == 1.0 and one.hint is None for one in right) < 20
+
+
+async def test_irrelevant_hints_come_where_the_rules_found_one() -> None:
+    judge = judges.Irrelevant(Settings())
+    assert (await heard(judge, "thanks!")).hint is None
+    assert (await heard(judge, "no bold please")).hint in judges.IRRELEVANT
+    assert all(read_message(text).hint is None for text in judges.IRRELEVANT)
+
+
+def test_who_changes_his_mind_is_understood_by_the_judge() -> None:
+    contrary = Contrary(1)
+    for _ in range(40):
+        reading = read_message(contrary.react("It is twelve apples.").text, answer="It is twelve apples.")
+        assert reading.score == -1 and reading.hint
+    assert contrary.react("**Step 1:** 4 + 3 = 7").mood == "thanks"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_cell_runs_for_real_and_a_finished_one_is_not_run_again(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cells = [cell(interactions=8, problems=12, glances=4, settings={"guard": False})]
+    told: list[int] = []
+    (found,) = run_all(cells, cache, 1, lambda done, *_: told.append(done))
+    assert [point.interactions for point in found.points] == [0, 8]
+    assert (found.points[0].version, found.points[1].version) == (0, 1)
+    assert found.complaints >= 1 and found.late == 0
+    assert found.points[1].kl is not None and found.points[1].kl > 0
+    assert run_all(cells, cache, 1, lambda done, *_: told.append(done)) == [found]
+    assert told == [1]

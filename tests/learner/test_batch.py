@@ -1,0 +1,72 @@
+"""Which samples a step takes: short sessions, accumulated batches, and the hints of published methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .test_loop import COMPLAINTS, Worlds, tell
+
+
+async def test_turns_of_a_short_session_wait_and_are_set_aside_when_it_ends(worlds: Worlds) -> None:
+    world = worlds(min_turns=3, batch_size=2)
+    await world.versions.start()
+    await tell(world, 1, [COMPLAINTS[0], "thanks"], session_id="short")
+    assert not await world.learner.once()
+    assert await world.journal.ready_count() == 2
+
+    await tell(world, 11, [COMPLAINTS[1], "thanks", "thanks"], session_id="long")
+    await world.journal.end_episode("short", "done")
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and len(version.sample_ids) == 3
+    told = await world.journal.explain(f"turn_{1:032x}")
+    assert told is not None
+    assert told["quarantine"]["reason"] == "its session ended after 2 main turns, fewer than min_turns = 3"
+
+
+async def test_accumulated_batches_make_one_step(worlds: Worlds) -> None:
+    world = worlds(batch_size=2, grad_accumulation=2)
+    await world.versions.start()
+    await tell(world, 1, [COMPLAINTS[0], "thanks", "thanks"])
+    assert not await world.learner.once()
+    await tell(world, 4, ["thanks"])
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and len(version.sample_ids) == 4
+
+
+@pytest.mark.parametrize(("method", "prompts"), [("rehearse", 2), ("topk", 1)])
+async def test_published_methods_see_a_turns_own_hint_and_ours_all_that_are_remembered(
+    worlds: Worlds, method: str, prompts: int
+) -> None:
+    world = worlds(method=method, batch_size=2, rehearsals=0, anchors=0)
+    await world.versions.start()
+    taught: list[list[Any]] = []
+    step = world.trainer.step
+
+    async def spied(samples: Any, recipe: Any) -> Any:
+        taught.append([list(sample.hinted_prompts) for sample in samples])
+        return await step(samples, recipe)
+
+    world.trainer.step = spied  # type: ignore[method-assign]
+    await tell(world, 1, [COMPLAINTS[0], COMPLAINTS[2]])
+    assert await world.learner.once()
+    assert [len(hinted) for hinted in taught[0]] == [prompts, prompts]
+
+
+async def test_a_baseline_makes_advantages_of_rewards(worlds: Worlds) -> None:
+    world = worlds(method="binary", batch_size=4, baseline="batch")
+    await world.versions.start()
+    seen: list[float | None] = []
+    step = world.trainer.step
+
+    async def spied(samples: Any, recipe: Any) -> Any:
+        seen.extend(sample.advantage for sample in samples)
+        return await step(samples, recipe)
+
+    world.trainer.step = spied  # type: ignore[method-assign]
+    await tell(world, 1, [COMPLAINTS[0], "thanks", "thanks", "thanks"])
+    assert await world.learner.once()
+    assert seen == [-1.5, 0.5, 0.5, 0.5]
