@@ -1,0 +1,63 @@
+"""Imported turns in the learner: distilled like any other, never by a term with a ratio, and never stale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from learner.judge.signals import version_lag
+from shared.records import PolicyVersion, Sampling
+
+from .world import World
+
+
+async def imported(world: World, number: int, text: str) -> str:
+    turn = await world.says(number, text, sampling=Sampling(imported=True), session_id=f"import-{number}")
+    assert await world.judge.once() == 1
+    return turn.turn_id
+
+
+async def reason(world: World, turn_id: str) -> str:
+    told = await world.journal.explain(turn_id)
+    assert told is not None
+    return "" if told["quarantine"] is None else str(told["quarantine"]["reason"])
+
+
+async def test_a_complaint_teaches_by_distillation(worlds: Callable[..., World]) -> None:
+    world = worlds()
+    await world.versions.start()
+    for number in range(4):
+        assert await reason(world, await imported(world, number, f"Please do not use bold, number {number}.")) == ""
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None
+    assert (version.state, len(version.sample_ids)) == ("live", 4)
+    assert version.metrics["loss/distill"] > 0
+    assert version.metrics.get("loss/binary", 0.0) == 0.0
+
+
+@pytest.mark.parametrize("method", ["binary", "opd"])
+async def test_methods_that_need_a_ratio_leave_it_out_and_say_so(worlds: Callable[..., World], method: str) -> None:
+    world = worlds(method=method)
+    await world.versions.start()
+    told = await reason(world, await imported(world, 1, "Please do not use bold."))
+    assert "imported, so nobody knows" in told
+    assert f"method {method} learns from it by no other way" in told
+
+
+async def test_it_does_not_grow_stale(worlds: Callable[..., World]) -> None:
+    world = worlds(max_version_lag=1)
+    await world.versions.start()
+    for number in range(1, 6):
+        await world.journal.commit_version(
+            PolicyVersion(number=number, parent=number - 1, state="live", checkpoint="", guard={"passed": True})
+        )
+    old = await world.says(1, "Please do not use bold.")
+    mine = await world.says(2, "Please do not use bold.", sampling=Sampling(imported=True))
+    assert (version_lag(old, 5), version_lag(mine, 5)) == (5, 0)
+    assert await world.judge.once() == 2
+    assert "stale" in await reason(world, old.turn_id)
+    assert await reason(world, mine.turn_id) == ""
+    (sample,) = await world.journal.ready_samples(9)
+    assert (sample.turn_id, version_lag(sample, 5)) == (mine.turn_id, 0)
