@@ -105,7 +105,14 @@ class LearningSettings(BaseSettings):
     advantage_clip: float = Field(1.0, gt=0, description="Bound of a token's difference to the teacher (topk-select)")
 
     # Optimizer
-    epochs: int = Field(4, ge=1, description="Passes over a batch")
+    epochs: int = Field(8, ge=1, description="Passes over a batch, at most")
+    early_stop: float = Field(
+        0.02,
+        ge=0,
+        lt=1,
+        description="Passes over a batch end when one lowers the distillation's loss by less than this share; 0 makes "
+        "all of them",
+    )
     learning_rate: float = Field(2e-3, gt=0, description="AdamW learning rate")
     lr_schedule: Literal["constant", "linear", "cosine", "inverse"] = Field(
         "constant",
@@ -141,13 +148,13 @@ class LearningSettings(BaseSettings):
     # Guard
     guard: bool = Field(True, description="Probe every candidate before it serves; off checks the step's figures alone")
     guard_max_kl: float = Field(
-        2.0, gt=0, description="A candidate further from its parent (KL per token on the batch) is rejected"
+        0.5, gt=0, description="A candidate further from its parent (KL per token on the batch) is rejected"
     )
     guard_max_kl_base: float = Field(
-        8.0, gt=0, description="A candidate further from the base (KL per token on probe prompts) is rejected"
+        2.0, gt=0, description="A candidate further from the base (KL per token on probe prompts) is rejected"
     )
     guard_max_drop: float = Field(
-        0.5,
+        0.25,
         gt=0,
         description="A candidate under which the accepted answers that were held back are less likely than under its "
         "parent by more (nats a token) is rejected",
@@ -205,6 +212,7 @@ class LearningSettings(BaseSettings):
         return Recipe(
             method=self.method,
             epochs=self.epochs,
+            early_stop=self.early_stop,
             learning_rate=self.learning_rate,
             schedule=self.lr_schedule,
             warmup_steps=max(self.lr_warmup_steps, -(-self.lr_warmup_samples // self.turns_a_step)),

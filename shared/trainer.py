@@ -50,7 +50,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     custom_loss: str = ""
     """Import path or file of a loss of the user's own, in place of every other term (docs/extending.md)."""
 
-    epochs: int = 4
+    epochs: int = 8
+    early_stop: float = 0.0
+    """Passes over a batch end when one lowers the distillation's loss by less than this share of it; 0 makes all."""
     learning_rate: float = 2e-3
     schedule: Literal["constant", "linear", "cosine", "inverse"] = "constant"
     warmup_steps: int = 0

@@ -148,6 +148,7 @@ class TransformersTrainer:
         kept: dict[int, list[Target | None]] = {}
         norms: list[float] = []
         metrics: dict[str, float] = {}
+        losses_so_far: list[float] = []
         self._weights.model.train(self._weights.lora and self._settings.lora_dropout > 0)
         try:
             for _ in range(recipe.epochs):
@@ -170,6 +171,9 @@ class TransformersTrainer:
                         f"Step {self._step + 1}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is "
                         "not finite; the step was undone"
                     )
+                if _settled(losses_so_far, metrics, recipe):
+                    break
+                losses_so_far.append(metrics["loss/distill"])
                 norms.append(float(norm))
                 self._optimizer.step()
         finally:
@@ -182,6 +186,7 @@ class TransformersTrainer:
         metrics |= measures.metrics(self._run_base(recipe))
         metrics |= {
             "gradient/norm": sum(norms) / len(norms),
+            "epochs": float(len(norms)),
             "weights/change": changed**0.5,
             "learning_rate": rate,
             "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
@@ -330,3 +335,10 @@ class TransformersTrainer:
                 torch.cuda.set_rng_state(self._random_state["cuda"], self._device)
             yield
             self._random_state = self._read_random_state()
+
+
+def _settled(before: Sequence[float], metrics: Mapping[str, float], recipe: Recipe) -> bool:
+    """Whether the pass that was just made shows that the last step hardly lowered the distillation's loss any more."""
+    if not before or not recipe.early_stop or not metrics["samples/distill"]:
+        return False
+    return metrics["loss/distill"] > (1.0 - recipe.early_stop) * before[-1]
