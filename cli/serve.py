@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from cli import connect
 from cli.supervisor import ROLES, Supervisor
+from learner.main import check_start
 from shared.errors import EngineError
 from shared.settings import Settings
 
@@ -37,6 +38,8 @@ def serve(settings: Settings, only: Sequence[str] = ()) -> None:
     def say(line: str) -> None:
         notices.print(line, markup=False)
 
+    if "learner" in (only or ROLES):
+        check_start(settings)
     supervisor = Supervisor(settings, only or ROLES, say=say)
     bars = Progress(
         SpinnerColumn(),

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 
 from learner import hooks, probes
 from learner.audit import Auditor
@@ -81,8 +82,8 @@ def check_start(settings: Settings) -> None:
         hooks.load(settings, setting)
     if settings.guard:
         probes.read(settings.guard_probes)
-    if settings.resume:
-        check_resume(settings)
+    if settings.resume and not Path(settings.journal_path).exists():
+        check_resume(settings)  # else it may be long done, and the folder gone
 
 
 def _first(errors: BaseExceptionGroup[OpenClawRLError]) -> OpenClawRLError:
