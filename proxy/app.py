@@ -128,6 +128,7 @@ async def _ready(request: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     service: Service = request.app.state.service
     with suppress(JournalError):  # told by /readyz; the other figures need no journal
+        await service.metrics.steps.follow(service.journal)
         service.metrics.show_audits(await service.journal.audit_figures())
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 

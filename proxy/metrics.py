@@ -7,6 +7,7 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from proxy.histogram import Histogram
+from proxy.step_metrics import StepMetrics
 from shared.journal import AuditFigures
 from shared.records import AuditVerdict
 
@@ -62,6 +63,7 @@ class Metrics:
             ("statistic",),
             registry=self.registry,
         )
+        self.steps = StepMetrics(self.registry)
 
     def show_audits(self, figures: AuditFigures) -> None:
         """Take over what the journal says of audits."""

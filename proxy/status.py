@@ -9,7 +9,7 @@ from typing import Any, get_args
 from proxy.classify import describe
 from proxy.service import Service
 from proxy.why_untrained import why_untrained
-from shared.journal import AuditFigures, ProcessRow
+from shared.journal import AuditFigures, LearningFigures, ProcessRow
 from shared.process import alive
 from shared.records import AuditVerdict, now
 
@@ -53,6 +53,7 @@ async def status_report(service: Service) -> dict[str, Any]:
             "ready": counts["ready"],
             "quarantined": counts["quarantined"],
         },
+        "judging": _judging(await service.journal.learning_figures()),
         "audit": _audit(service, await service.journal.audit_figures()),
         "trained": counts["consumed"],
         "versions": counts["versions"],
@@ -74,6 +75,16 @@ async def status_report(service: Service) -> dict[str, Any]:
         },
         "other_models": service.others.figures(),
         **readiness(service),
+    }
+
+
+def _judging(figures: LearningFigures) -> dict[str, int]:
+    """Judgements and votes since the journal began, and those of them that came to nothing."""
+    return {
+        "judgements": figures.judgements,
+        "without_score": figures.without_score,
+        "votes": figures.votes,
+        "failed": figures.failed,
     }
 
 
