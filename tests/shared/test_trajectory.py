@@ -142,3 +142,11 @@ def test_tokens_leave_only_when_asked_for() -> None:
     assert told["prompt_ids"] == list(turn.prompt_ids)
     assert (told["response_ids"], told["logprobs"]) == ([9, 8, 7, 70_000], [-0.5, -0.25, -1.0, -2.0])
     assert told["versions"] == [[0, 0, 4]]
+
+
+def test_the_example_of_the_page_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text()
+    example = page.split("```json\n")[1].split("```")[0]
+    (session,) = read(written(tmp_path / "a.json", example))
+    assert [(turn.type, turn.trainable) for turn in session.turns] == [("main", True), ("side", False)]
+    assert set(json.loads(example)["turns"][0]) == set(plain(make_turn(), None))
