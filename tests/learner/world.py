@@ -58,7 +58,7 @@ class ScriptedEngine:
         yield Tokens(ids=ids[1:], logprobs=rest, version=number, finish_reason="stop", versions=spans)
 
     async def score(self, *_: Any, **__: Any) -> Scores:
-        raise EngineError("the scripted engine scores nothing")
+        raise EngineError("the scripted engine scores nothing", status=501)
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         self._check()
@@ -100,7 +100,7 @@ class World:
             self.journal,
             self.trainer,
             self.versions,
-            Rollouts(self.engine, self.prompter, self.settings),
+            Rollouts(self.engine, self.prompter, self.settings, self.progress),
             self.prompter,
             self.settings,
             self.progress,

@@ -1,0 +1,27 @@
+"""A judge of your own: `judge = "./examples/extending/judge.py"`.
+
+This one wants short answers of people who ask for them: it looks at nothing but length and the word "short".
+"""
+
+from __future__ import annotations
+
+from shared.records import Judgement, NextState, Turn, Vote
+from shared.settings import Settings
+
+
+class Judge:
+    """Made once, from the settings; `judge` is called for every turn that somebody answered."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.longest = 40
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        """A score in [−1, +1] (`None`: no verdict), and where there is something to correct, a hint for the teacher."""
+        if "short" not in next_state.text.lower():
+            return Judgement(turn_id=turn.turn_id, score=1.0, votes=[Vote(text="no complaint", score=1.0)])
+        hint = f"Answer in fewer than {self.longest} characters."
+        vote = Vote(text=f"asked for less than {len(str(turn.answer['content']))} characters", score=-1.0, hint=hint)
+        return Judgement(turn_id=turn.turn_id, score=-1.0, hint=hint, votes=[vote], reason=vote.text)
+
+    async def close(self) -> None:
+        """Optional: let go of what the judge holds."""

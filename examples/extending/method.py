@@ -1,0 +1,39 @@
+"""A method of your own: `method = "./examples/extending/method.py"`.
+
+Binary RL whose advantages are compared within a step: how much better than its neighbours a turn was, in standard
+deviations, is what its tokens learn from. Such an advantage is not bounded by [−1, +1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+
+import msgspec
+
+from learner.methods import Method
+from shared.records import Sample
+from shared.settings import Settings
+
+
+class Standardized(Method, frozen=True):
+    """What a method may decide: which hints and rewards teach (the fields), and the advantages (this function)."""
+
+    def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples of a step, each with its advantage; rollouts are not among them."""
+        rewards = [sample.reward for sample in samples if sample.reward is not None]
+        spread = pstdev(rewards) if rewards else 0.0
+        if not spread:
+            return samples
+        mean = fmean(rewards)
+        return [
+            sample
+            if sample.reward is None
+            else msgspec.structs.replace(sample, advantage=(sample.reward - mean) / spread)
+            for sample in samples
+        ]
+
+
+def method(settings: Settings) -> Method:
+    """A `Method`, or a function that makes one from the settings."""
+    return Standardized("standardized", rewards="all")

@@ -1,0 +1,33 @@
+"""Rollouts of your own beside each batch: `custom_rollout = "./examples/extending/rollout.py"`.
+
+Practice with an answer key: sums are asked, the answers marked, and both train with the batch. The built-in anchors are
+kept by asking for them; the built-in rehearsals are left out by not asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from learner.rollouts import RolloutContext
+from shared.records import Sample
+
+PRACTICE = 4
+
+
+async def rollout(context: RolloutContext) -> list[Sample]:
+    """The samples that stand beside the batch."""
+    draw = random.Random(context.live)
+    sums = [(draw.randint(1, 9), draw.randint(1, 9)) for _ in range(PRACTICE)]
+    marked = await asyncio.gather(*(practise(context, one, other) for one, other in sums))
+    return [*(sample for sample in marked if sample is not None), *await context.anchors()]
+
+
+async def practise(context: RolloutContext, one: int, other: int) -> Sample | None:
+    """One sum, answered by the policy and marked."""
+    prompt = context.render([{"role": "user", "content": f"How much is {one} and {other}?"}])
+    tokens = await context.generate(prompt)
+    if tokens is None:
+        return None
+    answer = context.prompter.tokenizer.decode(list(tokens.ids))
+    return context.sample(prompt, tokens, reward=1.0 if str(one + other) in answer else -1.0)
