@@ -19,8 +19,8 @@ def rollback(service: Service, number: int | None, *, as_json: bool) -> None:
     before = answer["before"]
     if before == number:
         typer.echo(f"version {number} is live already")
-    else:
-        typer.echo(f"version {number} is live instead of version {before}")
+        return
+    typer.echo(f"version {number} is live instead of version {before}")
     if answer["engine"] == "serves it":
         typer.echo("New requests use it from now on; the learner goes on from it.")
     else:

@@ -41,6 +41,8 @@ LEAST_ACCEPTED = 4
 """Fewer say nothing."""
 LARGEST_DROP = 5.0
 """Nats a token that one answer counts at most."""
+NEW_PROMPTS = 2
+"""Recent prompts that take the place of older ones for each candidate."""
 PROMPT_TOKENS = 32768
 """Prompt tokens that accepted answers and sampled ones may cost each, what they share counted once."""
 
@@ -105,6 +107,7 @@ class Guard:
         self._anchors = self._anchor_questions() if settings.guard else []
         self._sampled: dict[tuple[int, str], tuple[Sampled, float]] = {}
         self._accepted: dict[tuple[int, str], float] = {}
+        self._recent: list[Question] = []
 
     async def rewards(self, samples: Sequence[Sample], batch: Sequence[str], live: int) -> Verdict:
         """The verdict on the rewards of samples that version `live` is to learn from; no step has been made yet.
@@ -125,8 +128,10 @@ class Guard:
             Rewarded(one.turn_id or "", one.reward or 0.0, mine[0], its[0], its[1], one.turn_id in people)
             for one, mine, its in zip(wanted, now, base, strict=True)
         ]
-        usual = _under_base(await self._asked(live, await self._questions()))
-        noise = praised_noise(rewarded, usual, NOISE)
+        # What the live version answered as a candidate; after a restart it is asked.
+        asked = [found for (version, _), found in self._sampled.items() if version == live]
+        asked = asked or await self._asked(live, await self._questions())
+        noise = praised_noise(rewarded, _under_base(asked), NOISE) if asked else []
         against, agreed = disagreement(rewarded)
         stand = len(standing(before, of_batch))
         figures = {
@@ -145,7 +150,7 @@ class Guard:
                 f"{against} of {len(rewarded)} rewards contradict what people accepted before ({stand} such answers "
                 "stand); if they have changed their mind, they will say so again"
             )
-        if len(noise) > max(1.0, self._settings.guard_max_degenerate * len(rewarded)):
+        if len(noise) > self._settings.guard_max_degenerate * len(rewarded):
             reasons.append(f"{len(noise)} of {len(rewarded)} rewards praise answers that are noise to the base")
         return Verdict(not reasons, "; ".join(reasons), figures)
 
@@ -276,12 +281,22 @@ class Guard:
         return failed
 
     async def _questions(self) -> list[Question]:
-        """Recent prompts of people and anchor prompts, half of each where there are enough."""
+        """Recent prompts of people and anchor prompts, half of each where there are enough.
+
+        Of the recent ones only the newest few are new each time: the parent has answered the others as a candidate.
+        """
         count = self._settings.guard_answers
-        recent = [of_turn(turn) for turn in await self._journal.prompts_seen(count)] if count else []
-        recent = [recent[place] for place in affordable([one.prompt_ids for one in recent], PROMPT_TOKENS)]
-        anchors = self._anchors[: max(count // 2, count - len(recent))]
-        return [*recent[: count - len(anchors)], *anchors]
+        if not count:
+            return []
+        seen = await self._journal.prompts_seen(count)
+        kept = [one for one in self._recent if await self._journal.turn(one.key) is not None]  # else forgotten
+        wanted = count - min(len(self._anchors), count // 2)
+        known = {one.key for one in kept}
+        fresh = [of_turn(turn) for turn in seen if turn.turn_id not in known]
+        recent = [*fresh[: max(NEW_PROMPTS, wanted - len(kept))], *kept]
+        self._recent = [recent[place] for place in affordable([one.prompt_ids for one in recent], PROMPT_TOKENS)]
+        self._recent = self._recent[:wanted]
+        return [*self._recent, *self._anchors[: count - len(self._recent)]]
 
     def _anchor_questions(self) -> list[Question]:
         if not self._settings.guard_answers:
