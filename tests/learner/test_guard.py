@@ -327,3 +327,27 @@ async def test_held_back_answers_are_kept_out_of_the_step_and_asked_about_later(
     second = await batch(world, 11, 1.0, count=8)
     assert second.guard["accepted"]["held_back"] == count
     assert second.guard["accepted"]["answers"] == 8
+
+
+async def test_recent_prompts_are_asked_and_those_of_a_forgotten_session_are_not(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    for number in range(1, 5):
+        await world.says(number, "thanks", session_id=f"session-{number}")
+    guard = guard_of(world)
+    asked: list[tuple[int, ...]] = []
+    generate = world.engine.generate
+
+    def noted(prompt: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(tuple(prompt))
+        return generate(prompt, *arguments, **options)
+
+    world.engine.generate = noted  # type: ignore[method-assign]
+    turns = [await world.journal.turn(f"turn_{number:032x}") for number in range(1, 5)]
+    prompts = {tuple(one.prompt_ids): one.session_id for one in turns if one is not None}
+    await guard.probe(await candidate(world), 0, [])
+    assert {prompts[one] for one in asked if one in prompts} == {"session-2", "session-3", "session-4"}
+    await world.journal.forget("session-4")
+    asked.clear()
+    await guard.probe(await candidate(world, number=2), 0, [])
+    assert {prompts[one] for one in asked if one in prompts} == {"session-1", "session-2", "session-3"}

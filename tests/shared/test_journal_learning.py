@@ -292,3 +292,19 @@ def test_a_damaged_journal_says_that_it_is_damaged(journal: Journal) -> None:
     connection.close()
     with pytest.raises(JournalError, match="does not know"):
         journal.turn(turn.turn_id)
+
+
+def test_a_candidate_goes_live_only_from_the_version_it_was_made_from(journal: Journal) -> None:
+    samples = ready(journal, 2)
+    journal.commit_version(version(1, samples[:1]))
+    assert journal.make_live(1)
+    with pytest.raises(JournalError, match="was made from version 0, and version 1 is live now"):
+        journal.commit_version(version(2, samples[1:], parent=0))
+    assert journal.version(2) is None and journal.ready_count() == 1
+    journal.commit_version(version(2, samples[1:], parent=1))
+    journal.set_version_state(0, "live")
+    assert not journal.make_live(2)
+    assert {one.number: one.state for one in journal.versions()} == {0: "live", 1: "retired", 2: "retired"}
+    assert journal.make_live(0)
+    with pytest.raises(JournalError, match="version 9 is not in the journal"):
+        journal.make_live(9)
