@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from cli.client import Service
 from cli.options import print_json
 from cli.tables import table
 from evaluation import bars, curves, dataset, experiment, tasks
@@ -22,26 +23,20 @@ from evaluation.experiment import Experiment
 from evaluation.personas import NAMES
 from evaluation.provenance import save
 from evaluation.statistics import Interval
-from evaluation.targets import Target, folder_of, models_of, own_target
+from evaluation.targets import Target, folder_of, own_target
 from shared.errors import ConfigError
 
 SECRETS = ("--key", "--user-api-key")
 
 
 @dataclass(frozen=True)
-class Served:
-    """A running service: base URL without `/v1`, key, and the model name to ask for (empty: the first it lists)."""
-
-    url: str
-    key: str
-    model: str = ""
-
-
-@dataclass(frozen=True)
 class Options:
-    """The command line, lists still as text. `service` is `None` where no running service is evaluated."""
+    """The command line, lists still as text. `service` is `None` where no running service is evaluated; `model_name` is
+    what to ask it for (empty: the first model that it lists).
+    """
 
-    service: Served | None
+    service: Service | None
+    model_name: str = ""
     versions: str = ""
     models: Sequence[Path] = ()
     suites: str = ""
@@ -75,16 +70,19 @@ def run(options: Options) -> None:
     trial = experiment_of(options)
     for model in options.models:
         folder_of(model)  # a path that is no policy ends the command at once
+    served = _served(options.service, options) if options.service is not None else []
     told = Console(stderr=True, highlight=False, soft_wrap=True)
-    result = asyncio.run(_run(options, work, trial, lambda line: told.print(line, markup=False)))
+    result = asyncio.run(_run(options, work, trial, served, lambda line: told.print(line, markup=False)))
     pictures = _keep(options.out, result) if options.out else []
     if options.as_json:
         print_json({name: content for name, content in result.items() if name != "curves"})
         return
     out = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=140)
+    out.print(_title(result), markup=False)
     if result["targets"]:
         out.print(_table(result))
-    for found in _arm_tables(result):
+    for persona, found in _arm_tables(result).items():
+        out.print(f"{persona}, {result['interactions']} interactions", markup=False)
         out.print(found)
     for path in pictures:
         out.print(f"written: {path}", markup=False)
@@ -148,12 +146,13 @@ def experiment_of(options: Options) -> Experiment | None:
     return trial
 
 
-async def _run(options: Options, work: Work, trial: Experiment | None, say: Any) -> dict[str, Any]:
+async def _run(
+    options: Options, work: Work, trial: Experiment | None, served: Sequence[Target], say: Callable[[str], None]
+) -> dict[str, Any]:
     result: dict[str, Any] = {"seeds": options.seeds, "problems": options.problems, "user": options.user or "built-in"}
     result["targets"] = []
-    if options.service is not None:
-        for target in await _served(options.service, options.versions):
-            result["targets"].append(await evaluate(target, work, say))
+    for target in served:
+        result["targets"].append(await evaluate(target, work, say))
     if trial is not None:
         runs = await experiment.run(trial, work, say)
         result["interactions"] = trial.interactions
@@ -166,20 +165,23 @@ async def _run(options: Options, work: Work, trial: Experiment | None, say: Any)
     return result
 
 
-async def _served(service: Served, versions: str) -> list[Target]:
-    """The running service's targets: its model, or the versions of it that were asked for."""
-    model = service.model
+def _served(service: Service, options: Options) -> list[Target]:
+    """The running service's targets: its model, or the versions of it that were asked for, each of which is there."""
+    model = options.model_name
     if not model:
-        listed = await models_of(service.url, service.key)
+        listed = [str(entry["id"]) for entry in service.get("/v1/models").get("data", ())]
         model = next((name for name in listed if "@" not in name), "")
         if not model:
             raise ConfigError(f"{service.url} lists no model; name one with --model-name")
-    if not versions:
+    if not options.versions:
         return [Target(model, service.url, service.key, model)]
-    numbers = [number.strip() for number in versions.split(",") if number.strip()]
-    if not all(number.isdecimal() for number in numbers):
-        raise ConfigError(f"--versions {versions!r}: write numbers with commas, as in 1,5,9")
-    return [Target(f"{model}@{number}", service.url, service.key, f"{model}@{number}") for number in numbers]
+    numbers = [number.strip() for number in options.versions.split(",") if number.strip()]
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        raise ConfigError(f"--versions {options.versions!r}: write numbers with commas, as in 1,5,9")
+    names = [f"{model}@{number}" for number in dict.fromkeys(numbers)]
+    for name in names:
+        service.get(f"/v1/models/{name}")
+    return [Target(name, service.url, service.key, name) for name in names]
 
 
 def _names(text: str, known: Iterable[str], flag: str) -> list[str]:
@@ -198,7 +200,7 @@ def _shown(value: Sequence[float | None] | None) -> str:
 def _table(result: dict[str, Any]) -> Table:
     """A row a measure, a column a target."""
     targets = result["targets"]
-    shown = table("", *(f"#{target['name']}" for target in targets), title=_title(result))
+    shown = table("", *(f"#{target['name']}" for target in targets))
     columns = [bars.cells(target) for target in targets]
     for number, (name, _) in enumerate(columns[0]):
         shown.add_row(name, *(_shown(column[number][1]) for column in columns))
@@ -216,24 +218,28 @@ def _sessions(summary: dict[str, Any]) -> str:
     return _shown(summary["sessions"]) if summary["sessions"] else f"> {summary['sessions_limit']}"
 
 
-def _arm_tables(result: dict[str, Any]) -> list[Table]:
-    shown = []
+def _arm_tables(result: dict[str, Any]) -> dict[str, Table]:
+    """A table a persona, a row an arm."""
+    shown: dict[str, Table] = {}
     found: dict[str, Any] = result.get("arms", {})
     for persona in next(iter(found.values()), {}):
-        title = f"{persona}, {result['interactions']} interactions; {_title(result)}"
-        made = table("", "style before", "after", "accuracy before", "after", "escape after", "sessions", title=title)
+        made = table("", "#style before", "#after", "#accuracy before", "#after", "#escape after", "sessions")
         for name, personas in found.items():
             first, last = personas[persona]["points"][0], personas[persona]["points"][-1]
             sessions = ", ".join("–" if number is None else str(number) for number in personas[persona]["sessions"])
             values = (first[1], last[1], first[2], last[2], last[3])
             made.add_row(name, *map(_shown, values), sessions)
-        shown.append(made)
+        shown[persona] = made
     return shown
 
 
 def _title(result: dict[str, Any]) -> str:
-    seeds = result["seeds"]
-    return f"{seeds} seed{'s' * (seeds > 1)}, 95 % intervals over seeds; user: {result['user']}"
+    return f"{seeds_of(result)}, 95 % intervals over seeds; user: {result['user']}"
+
+
+def seeds_of(result: dict[str, Any]) -> str:
+    """How many seeds, in words."""
+    return f"{result['seeds']} seed{'s' * (result['seeds'] > 1)}"
 
 
 def without_keys(arguments: Sequence[str]) -> list[str]:
@@ -256,7 +262,7 @@ def _keep(out: Path, result: dict[str, Any]) -> list[Path]:
     save(written[0], " ".join(["openclaw-rl", *without_keys(sys.argv[1:])]), result)
     for persona, groups in runs.items():
         path = out / f"curve-{persona}.png"
-        curves.draw(path, groups, title=f"{persona}, {result['seeds']} seeds")
+        curves.draw(path, groups, title=f"{persona}, {seeds_of(result)}")
         written.append(path)
     if result["targets"]:
         path = out / "eval.png"

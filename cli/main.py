@@ -90,12 +90,13 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """How good a policy is: personas, coding and tool-use, over seeds; compare versions, folders and learning arms."""
-    from cli.eval import Options, Served, run
+    from cli.eval import Options, run
 
     found = service(data, url, key) if url or data or versions or not (model or arms) else None
     run(
         Options(
-            service=None if found is None else Served(found.url, found.key, model_name),
+            service=found,
+            model_name=model_name,
             versions=versions,
             models=model or (),
             suites=suite,

@@ -139,18 +139,35 @@ async def run(
 
 
 async def digested(client: ChatClient, plan: Plan) -> bool:
-    """Wait until nothing is unjudged, less than a batch is ready and no candidate waits to be published; False when
-    patience ran out.
+    """Wait until nothing is unjudged, less than a batch is ready (or the learner says that what is ready does not let
+    it begin) and no candidate waits to be published; False when patience ran out.
     """
-    deadline = time.monotonic() + plan.patience
+    return await settled(client, batch=plan.batch if plan.trained else None, patience=plan.patience)
+
+
+async def settled(client: ChatClient, *, batch: int | None, patience: float) -> bool:
+    """See `digested`; `batch`: how many ready turns begin a step, 0 if nobody knows, `None` where nothing trains."""
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        backlog: dict[str, Any] = (await client.get("/rl/status"))["backlog"]
-        if backlog["unjudged"] == 0 and (not plan.trained or backlog["ready"] < plan.batch):
+        status: dict[str, Any] = await client.get("/rl/status")
+        backlog = status["backlog"]
+        if backlog["unjudged"] == 0 and (batch is None or backlog["ready"] < batch or _waits(status)):
             versions = (await client.get("/rl/versions"))["versions"]
             if all(version["state"] != "candidate" for version in versions):
                 return True
         await asyncio.sleep(POLL_SECONDS)
     return False
+
+
+def _waits(status: Mapping[str, Any]) -> bool:
+    """Whether the learner does not train, or says that the turns that are ready, every one of which it has seen, do not
+    let it begin ("3 of 8", "8 samples wait").
+    """
+    if status.get("training") in ("off", "paused"):
+        return True
+    learner = status.get("processes", {}).get("learner", {}).get("detail") or {}
+    waiting = str(learner.get("state", "")).startswith("waiting for")
+    return waiting and str(learner.get("detail", "")).startswith(f"{status['backlog']['ready']} ")
 
 
 async def missing(client: ChatClient, turns: Sequence[str]) -> list[str]:

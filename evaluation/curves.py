@@ -62,7 +62,7 @@ def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None
         axes.set_xticks([position for position, _ in curve])
         axes.spines[["top", "right"]].set_visible(False)
     above.set_title(title)
-    above.legend(loc="center right", frameon=False)
+    above.legend(frameon=False)
     below.set_xlabel("interactions (reactions of the user)")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evaluation import suites
+from evaluation.arm import settled
 from evaluation.client import ChatClient, ServiceError
 from evaluation.personas import BASE, WANTED, Persona, create, take
 from evaluation.probe import Probe, probe
@@ -24,7 +24,6 @@ from shared.errors import ConfigError
 CONVERSATION = "conversation"
 SUITES = (CONVERSATION, "coding", "tool-use")
 PATIENCE = 90.0
-POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ async def _persona(
     if work.sessions:
         learner = persona.tasks("train", seed)
         held = await until_satisfied(
-            client, persona, learner, limit=work.sessions, user=user, after=lambda: settled(client)
+            client, persona, learner, limit=work.sessions, user=user, after=lambda: _quiet(client)
         )
         run |= {"sessions": held.needed, "session_scores": held.scores}
         told += f", satisfied after {held.needed or f'more than {work.sessions}'} sessions"
@@ -161,20 +160,9 @@ async def _suite(
     }
 
 
-async def settled(client: ChatClient, *, patience: float = PATIENCE) -> None:
-    """Wait (bounded) until a service of ours has judged what it was told and publishes nothing; others are not waited
-    for.
-    """
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        try:
-            status = await client.get("/rl/status")
-            versions = await client.get("/rl/versions")
-        except ServiceError:
-            return
-        waiting = status["backlog"]["unjudged"] or any(
-            version["state"] == "candidate" for version in versions["versions"]
-        )
-        if not waiting:
-            return
-        await asyncio.sleep(POLL_SECONDS)
+async def _quiet(client: ChatClient) -> None:
+    """Wait (bounded) until a service of ours that has a learner has learned from what it was told."""
+    with contextlib.suppress(ServiceError):
+        status = await client.get("/rl/status")
+        if status.get("processes", {}).get("learner", {}).get("alive"):
+            await settled(client, batch=0, patience=PATIENCE)

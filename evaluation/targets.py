@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.client import ChatClient
 from evaluation.service import own_service
 from shared.errors import ConfigError
 from shared.journal import Journal
@@ -29,13 +28,6 @@ class Target:
     url: str
     key: str
     model: str
-
-
-async def models_of(url: str, key: str) -> list[str]:
-    """The model names that a service lists. Raises `evaluation.client.ServiceError`."""
-    async with ChatClient(url, key, patience=0.0) as client:
-        listed = await client.get("/v1/models")
-    return [str(model["id"]) for model in listed.get("data", ())]
 
 
 def folder_of(path: Path) -> tuple[Path, str]:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
-from evaluation.arm import Plan, run
+from typing import Any
+
+import pytest
+
+from evaluation.arm import Plan, digested, run
 from evaluation.client import ChatClient
 from tests.evaluation.pupil import Pupil
-from tests.evaluation.scripted import scripted
+from tests.evaluation.scripted import plain, scripted
 
 
 async def test_an_arm_has_exactly_its_interactions_and_probes_them_against_a_scripted_service() -> None:
@@ -47,6 +51,28 @@ async def test_a_control_does_not_wait_for_samples_that_nobody_trains_on_against
         arm = await run(client, Plan(seed=3, interactions=8, problems=2, glances=2, trained=False))
     assert arm.late == 0
     assert arm.after.style == 0.0
+
+
+@pytest.mark.parametrize(
+    ("learner", "done"),
+    [
+        ({"state": "waiting for a first signal", "detail": "8 samples wait"}, True),
+        ({"state": "waiting for samples", "detail": "8 of 16"}, True),
+        ({"state": "waiting for samples", "detail": "3 of 8"}, False),
+        ({"state": "training", "detail": "8 turns"}, False),
+        (None, False),
+    ],
+)
+async def test_a_learner_that_waits_for_more_than_is_ready_is_not_waited_for_against_a_scripted_service(
+    learner: dict[str, str] | None, done: bool
+) -> None:
+    def respond(path: str, body: dict[str, Any], headers: dict[str, str]) -> bytes:
+        processes = {} if learner is None else {"learner": {"alive": True, "detail": learner}}
+        status = {"backlog": {"unjudged": 0, "ready": 8}, "training": "running", "processes": processes}
+        return plain(status if path == "/rl/status" else {"versions": []})
+
+    async with scripted(respond) as service, ChatClient(service.url, "KEY") as client:
+        assert await digested(client, Plan(seed=1, batch=8, patience=0.3)) is done
 
 
 async def test_acknowledged_turns_that_the_service_does_not_know_are_told_against_a_scripted_service() -> None:
