@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import msgspec
 import typer
 
+from cli.running import as_served
 from shared.errors import ConfigError
 from shared.journal import Journal
 from shared.journal.storage import encode
@@ -114,6 +115,7 @@ def export(
     """Write the sessions of the data folder's journal to `file`, or stdout; what was written goes to stderr. Raises
     `ConfigError`.
     """
+    settings = as_served(settings)
     path = Path(settings.journal_path)
     if "://" not in str(settings.journal_path) and not path.exists():
         raise ConfigError(f"there is no journal at {path}; name the service's data folder with --data")

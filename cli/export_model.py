@@ -18,11 +18,11 @@ import typer
 
 from cli.model import local_folder
 from cli.options import print_json
-from cli.running import engine_url
-from shared.errors import ConfigError, EngineError, OpenClawRLError
+from cli.running import as_served
+from shared.errors import ConfigError, OpenClawRLError
 from shared.journal import Journal
 from shared.records import PolicyVersion
-from shared.registry import create_engine, create_trainer
+from shared.registry import create_trainer
 from shared.settings import Settings
 
 _SERVED = "served"
@@ -44,6 +44,7 @@ def export_model(
     alone. Raises `ConfigError` for what cannot be, `TrainerError`.
     """
     _check(folder, force=force)
+    settings = as_served(settings)
     version = _version(settings, number)
     if version.number and not (Path(version.checkpoint) / _SERVED).is_dir():
         raise ConfigError(
@@ -94,7 +95,7 @@ def _as_trained(settings: Settings, version: PolicyVersion) -> Settings:
     service uses stays its own.
     """
     if not version.number:
-        return settings.model_copy(update={"device": "cpu", "lora": False, "model": asyncio.run(_base(settings))})
+        return settings.model_copy(update={"device": "cpu", "lora": False, "model": _base(settings)})
     checkpoint = Path(version.checkpoint)
     told = _json(checkpoint / "meta.json")
     update = {"device": "cpu", "model": told["model"], "lora": told["lora"]}
@@ -109,18 +110,10 @@ def _as_trained(settings: Settings, version: PolicyVersion) -> Settings:
     return settings.model_copy(update=update)
 
 
-async def _base(settings: Settings) -> str:
-    """The folder of the base: what the running engine serves, else what a checkpoint was trained from, else the
-    settings' own.
+def _base(settings: Settings) -> str:
+    """The folder of the base: what a checkpoint was trained from, else the one of the settings (those of a service that
+    runs, where one does).
     """
-    if url := engine_url(settings):
-        engine = create_engine(settings.model_copy(update={"engine_url": url}))
-        try:
-            return (await engine.info()).model_path
-        except EngineError:
-            pass
-        finally:
-            await engine.close()
     for meta in sorted(settings.checkpoints_path.glob("*/meta.json")):
         return str(_json(meta)["model"])
     return local_folder(settings.model, setting="model")

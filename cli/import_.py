@@ -13,7 +13,7 @@ import typer
 
 from cli.client import ServiceError
 from cli.options import print_json
-from cli.running import engine_url
+from cli.running import as_served
 from shared.engine import Engine, EngineInfo
 from shared.errors import EngineError
 from shared.imported import Importer
@@ -39,7 +39,15 @@ def import_files(settings: Settings, files: Sequence[Path], *, engine: str = "",
     """Import the files, each whole or, where it is at fault, none of it. Raises `TrajectoryError`, `ServiceError`,
     `EngineError`, `JournalError`.
     """
-    settings = settings.model_copy(update={"engine_url": engine.rstrip("/") or _running(settings)})
+    settings = as_served(settings)
+    if engine:
+        settings = settings.model_copy(update={"engine_url": engine.rstrip("/")})
+    if not settings.engine_url:
+        raise ServiceError(
+            f"no engine runs on the data folder {settings.data}, and imported answers are scored by it. Start the "
+            "service with: openclaw-rl serve; name its data folder with --data, or an engine elsewhere with "
+            "--engine-url"
+        )
     done: list[Imported] = []
     try:
         asyncio.run(_import(settings, files, done))
@@ -99,15 +107,6 @@ async def _ask(engine: Engine, settings: Settings) -> EngineInfo:
             f"the engine at {settings.engine_url} does not answer ({error}); imported answers are scored by it. Start "
             "the service with: openclaw-rl serve"
         ) from error
-
-
-def _running(settings: Settings) -> str:
-    if url := engine_url(settings):
-        return url
-    raise ServiceError(
-        f"no engine runs on the data folder {settings.data}, and imported answers are scored by it. Start the service "
-        "with: openclaw-rl serve; name its data folder with --data, or an engine elsewhere with --engine-url"
-    )
 
 
 def _builtin(told: Imported) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from cli import judge_engine
+from cli import judge_engine, running
 from cli.child import Child
 from cli.model import local_folder
 from shared import registry
@@ -224,7 +224,7 @@ class Supervisor:
 
     def _publish_cards(self) -> None:
         """Where this service can be found, for the other commands; the key makes it private."""
-        common = {"pid": os.getpid(), "started": time.time()}
+        common = {"pid": os.getpid(), "started": time.time(), "settings": running.told(self.settings)}
         cards = {
             "engine": {"url": self.settings.engine_url},
             "proxy": {"url": self.url, "key": self.settings.api_key},
