@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from learner import hints
 from learner.held_back import hold_back, set_aside
+from learner.hint_memory import HintMemory
 from learner.judge.signals import version_lag
 from learner.methods import Method
 from shared.journal import AsyncJournal
@@ -42,8 +42,9 @@ class Batch(msgspec.Struct, frozen=True):
 class Batches:
     """Chooses batches from the journal."""
 
-    def __init__(self, journal: AsyncJournal, settings: Settings, method: Method) -> None:
+    def __init__(self, journal: AsyncJournal, settings: Settings, method: Method, memory: HintMemory) -> None:
         self._journal = journal
+        self._memory = memory
         self._settings = settings
         self._method = method
         self._looked = -1
@@ -57,7 +58,7 @@ class Batches:
         self._looked = ready
         if ready < size:
             return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
-        remembered = await self._hints()
+        remembered = await self._memory.standing() if self._method.hints == "remembered" else []
         fresh = await self._without_stale(await self._journal.ready_samples(WAITING_AT_MOST), live)
         fresh = await self._of_long_sessions(fresh)
         counted = [await self._counts(sample) for sample in fresh]
@@ -77,14 +78,6 @@ class Batches:
             await set_aside(self._journal, held)
             return Batch(waiting="waiting for samples", detail=f"all {len(held)} were held back for the guard")
         return Batch(kept, remembered, held_back=held)
-
-    async def _hints(self) -> list[str]:
-        limit = self._settings.max_hints
-        return (
-            hints.distinct(await self._journal.recent_hints(8 * limit), limit)
-            if self._method.hints == "remembered"
-            else []
-        )
 
     async def _counts(self, sample: Sample) -> bool:
         if not self._method.rollouts or self._method.informative(sample):

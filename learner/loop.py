@@ -17,6 +17,7 @@ from learner.batch import Batch, Batches
 from learner.figures import step_figures
 from learner.guard import Guard, Verdict, examine, failed_step
 from learner.held_back import set_aside
+from learner.hint_memory import HintMemory
 from learner.hooks import GENERATE, ROLLOUT, load
 from learner.methods import Method, method
 from learner.progress import Progress
@@ -69,7 +70,8 @@ class Learner:
         self._in_flight = in_flight if in_flight is not None else set()
         self._method: Method = method(settings.method, settings)
         self._rollout_hook = load(settings, ROLLOUT)
-        self._batches = Batches(journal, settings, self._method)
+        memory = HintMemory(journal, rollouts.engine, prompter, settings)
+        self._batches = Batches(journal, settings, self._method, memory)
         self._failures: dict[tuple[str, ...], int] = {}
 
     async def run(self) -> None:

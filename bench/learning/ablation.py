@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from bench.learning.cell import Cell
-from bench.learning.plan import ALIKE, batch_of
+from bench.learning.plan import ALIKE, batch_of, resolved
 from learner.methods import METHODS, Method
 from shared.losses import sampled_logprobs
 from shared.records import Sample
@@ -45,7 +45,7 @@ def cells(*, rate: float, seeds: int, interactions: int, **options: Any) -> list
             seed=seed,
             interactions=interactions,
             lanes=batch,
-            settings={**base, "rehearsals": 0, "anchors": 0, "max_version_lag": LATE + 2, **changed},
+            settings={**resolved(base), "max_version_lag": LATE + 2, **changed},
             **options,
         )
         for seed in range(1, seeds + 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.learning.cell import SPLIT_SEEDS, Cell
 from shared.method_defaults import method_defaults
+from shared.settings import Settings as Everything
 
 PERSONAS = ("student", "ta", "teacher")
 METHODS = ("binary", "opd", "combined", "topk", "topk-select", "rehearse")
@@ -19,6 +20,12 @@ SEARCHED_INTERACTIONS = 128
 SEARCH_SEEDS = 2
 TURNS_ABOUT = 40
 JUDGES = "bench.learning.judges:"
+
+DEPENDS_ON = (
+    *("method", "batch_size", "grad_accumulation", "epochs", "early_stop", "learning_rate", "lr_schedule"),
+    *("beta1", "beta2", "weight_decay", "clip_grad", "clip_low", "clip_high", "ratio_cap", "w_rl", "w_opd", "w_anchor"),
+    *("teacher", "max_hints", "rehearsals", "anchors", "hint_selection", "topk", "select_k", "lora_rank", "lora_alpha"),
+)
 
 Settings = dict[str, str | int | float | bool]
 
@@ -33,7 +40,13 @@ def batch_of(method: str) -> int:
 
 def arm_settings(arm: str, rates: Mapping[str, float]) -> Settings:
     """The settings that make an arm. Everything that is not said here is the method's own default."""
-    return ALIKE | _of_arm(arm, rates)
+    return resolved(ALIKE | _of_arm(arm, rates))
+
+
+def resolved(settings: Settings) -> Settings:
+    """The settings with every default that a result depends on: a cell that was run under other defaults is another."""
+    whole = Everything(**settings)  # type: ignore[arg-type]
+    return {name: getattr(whole, name) for name in DEPENDS_ON} | settings
 
 
 def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
@@ -95,7 +108,7 @@ def search(
             lanes=batch_of(method),
             problems=60,
             glances=40,
-            settings=ALIKE | {"method": method, "learning_rate": rate},
+            settings=resolved(ALIKE | {"method": method, "learning_rate": rate}),
         )
         for seed in range(1, seeds + 1)
         for method in methods

@@ -260,6 +260,12 @@ class AsyncJournal:
     async def reactions(self, turn_ids: Sequence[str], limit: int) -> tuple[list[Reaction], list[Reaction]]:
         return await self._read(self.sync.reactions, turn_ids, limit)
 
+    async def hint_mentions(self, limit: int) -> list[tuple[int, str]]:
+        return await self._read(self.sync.hint_mentions, limit)
+
+    async def accepted_answers(self, limit: int) -> list[tuple[int, str]]:
+        return await self._read(self.sync.accepted_answers, limit)
+
     async def unaudited(self, limit: int) -> list[tuple[str, int]]:
         return await self._read(self.sync.unaudited, limit)
 

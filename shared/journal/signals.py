@@ -171,6 +171,34 @@ class Signals(Sessions):
             )
             return [hint for (hint,) in rows][::-1]
 
+    def hint_mentions(self, limit: int) -> list[tuple[int, str]]:
+        """The hints among the last `limit` judgements, each as often as it was given, with the judgement's number,
+        newest first.
+        """
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > (SELECT coalesce(max(id), 0) FROM "
+                "judgements) - ? ORDER BY id DESC",
+                (limit,),
+            )
+            return [(int(number), str(hint)) for number, hint in rows]
+
+    def accepted_answers(self, limit: int) -> list[tuple[int, str]]:
+        """The turns that people accepted among the last `limit` judgements (a positive score by what they wrote next or
+        by feedback, and no later word against it), with the judgement's number, newest first.
+        """
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT judgements.id, turn_id FROM judgements JOIN turns ON turns.id = turn WHERE score > 0 "
+                "AND judgements.id > (SELECT coalesce(max(id), 0) FROM judgements) - ? "
+                "AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = turns.id "
+                "AND later.id > judgements.id) AND (feedback_id IS NOT NULL "
+                "OR EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = turns.id AND role = 'user')) "
+                "ORDER BY judgements.id DESC",
+                (limit,),
+            )
+            return [(int(number), str(turn_id)) for number, turn_id in rows]
+
     def later_main_turns(self, turn_id: str) -> int:
         """How many complete main turns came after this one in its episode."""
         with self._reading() as connection:
