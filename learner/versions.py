@@ -231,6 +231,7 @@ class Versions:
                     verdict = Verdict(False, f"the engine cannot load it: {error}")
                     await self._journal.set_version_state(version.number, "rejected", verdict.report())
                     log.error("version %d rejected: %s", version.number, verdict.reason)
+                    await self._remove(Path(version.checkpoint))
                     await self.undo()
                     return
                 self._progress.failed(error, f"publishing version {version.number}")
