@@ -78,7 +78,7 @@ def evaluate(
     comment_words: Annotated[
         int, typer.Option(help="Words of a detailed comment (ta); 0: as fits the shipped policy, 100 fits large ones")
     ] = 0,
-    max_tokens: Annotated[int, typer.Option(help="Longest first reply")] = 512,
+    max_tokens: Annotated[int, typer.Option(help="Longest reply of the conversation suite and the arms")] = 512,
     arms: Annotated[
         str, typer.Option(help="Learn in services of one's own: trained, control, placebo, irrelevant, with commas")
     ] = "",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evaluation.client import ChatClient, ServiceError
-from evaluation.conversation import Interaction, converse
+from evaluation.conversation import ANSWER_TOKENS, Interaction, converse
 from evaluation.personas import create, take
 from evaluation.probe import Probe, probe
 from evaluation.user import BuiltInUser, User, UserError
@@ -39,6 +39,7 @@ class Plan:
     trained: bool = True
     persona: str = "student"
     habits: Mapping[str, Any] = field(default_factory=dict)
+    max_tokens: int = ANSWER_TOKENS
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,9 @@ async def run(
         show("probing")
         # The same questions, word by word, at every point of every arm of a seed.
         asking = create(plan.persona, plan.seed + 1_000_003, **plan.habits)
-        result = await probe(client, held_out[:count], persona=asking, user=user, seed=plan.seed)
+        result = await probe(
+            client, held_out[:count], persona=asking, user=user, seed=plan.seed, max_tokens=plan.max_tokens
+        )
         arm.points.append(Point(len(arm.interactions), arm.version, result))
         show("talking")
 
@@ -124,7 +127,9 @@ async def run(
         if left <= 0:
             break
         try:
-            conversation = await converse(client, persona, task, most=min(2, left), user=user, heard=heard)
+            conversation = await converse(
+                client, persona, task, most=min(2, left), user=user, max_tokens=plan.max_tokens, heard=heard
+            )
             arm.first_scores.append(await rater.score(conversation.question, conversation.replies[0].text))
         except UserError:
             arm.user_failures += 1

@@ -11,7 +11,7 @@ from evaluation.personas import Persona, Reaction
 from evaluation.user import BuiltInUser, User
 
 ANSWER_TOKENS = 256
-"""Longest answer that anybody waits for; the embedded policy's own answers end well before."""
+"""Longest answer that people wait for; the embedded policy's own answers end well before."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ async def converse(
     *,
     most: int = 2,
     user: User | None = None,
+    max_tokens: int = ANSWER_TOKENS,
     heard: Callable[[Interaction], Awaitable[None]] | None = None,
 ) -> Conversation:
     """Ask, read, react, read again, at most `most` reactions; `heard` is awaited after the answer that follows each
@@ -53,13 +54,13 @@ async def converse(
     question = persona.ask(task)
     conversation = Conversation(question)
     messages: list[Message] = [{"role": "user", "content": question}]
-    reply = await client.chat(messages, stream=stream, max_tokens=ANSWER_TOKENS)
+    reply = await client.chat(messages, stream=stream, max_tokens=max_tokens)
     conversation.replies.append(reply)
     for attempt in range(1, most + 1):
         reaction = await reader.react(question, reply.text, attempt=attempt)
         interaction = Interaction(task, reply, attempt, reaction)
         messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": reaction.text}]
-        reply = await client.chat(messages, stream=stream, max_tokens=ANSWER_TOKENS)
+        reply = await client.chat(messages, stream=stream, max_tokens=max_tokens)
         conversation.replies.append(reply)
         conversation.interactions.append(interaction)
         if heard is not None:

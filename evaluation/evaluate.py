@@ -114,7 +114,13 @@ async def _persona(
     if work.sessions:
         learner = persona.tasks("train", seed)
         held = await until_satisfied(
-            client, persona, learner, limit=work.sessions, user=user, after=lambda: _quiet(client)
+            client,
+            persona,
+            learner,
+            limit=work.sessions,
+            user=user,
+            max_tokens=work.max_tokens,
+            after=lambda: _quiet(client),
         )
         run |= {"sessions": held.needed, "session_scores": held.scores}
         told += f", satisfied after {held.needed or f'more than {work.sessions}'} sessions"

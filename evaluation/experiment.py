@@ -70,6 +70,7 @@ async def run(
             trained=name != "control",
             persona=persona,
             habits=work.habits(persona),
+            max_tokens=work.max_tokens,
         )
         settings = {**(experiment.settings or {}), "seed": seed, "batch_size": experiment.batch, **ARMS[name]}
         async with gate:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evaluation.client import ChatClient
-from evaluation.conversation import converse
+from evaluation.conversation import ANSWER_TOKENS, converse
 from evaluation.personas import Persona
 from evaluation.user import SATISFIED, BuiltInUser, User
 
@@ -45,6 +45,7 @@ async def until_satisfied(
     *,
     limit: int,
     user: User | None = None,
+    max_tokens: int = ANSWER_TOKENS,
     after: Callable[[], Awaitable[object]] | None = None,
 ) -> Sessions:
     """Hold conversations that the service may learn from, until three first replies in a row satisfy, at most `limit`;
@@ -56,7 +57,7 @@ async def until_satisfied(
     sessions = Sessions()
     while len(sessions.scores) < limit and sessions.needed is None:
         task = next(tasks)
-        conversation = await converse(client, persona, task, user=user)
+        conversation = await converse(client, persona, task, user=user, max_tokens=max_tokens)
         sessions.scores.append(await rater.score(conversation.question, conversation.replies[0].text))
         if after is not None:
             await after()
