@@ -69,6 +69,7 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m cli.reference
+	$(BIN)/python -m bench.learning.page
 
 bench: setup
 	$(BIN)/python -m bench.serve_while_training --json $(ARGS)

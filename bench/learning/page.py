@@ -1,0 +1,78 @@
+"""Writes the measured part of docs/methods.md out of bench/results: `python -m bench.learning.page`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.learning import plan, report
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "methods.md"
+RESULTS = ROOT / "bench" / "results"
+BEGIN, END = "<!-- learning -->", "<!-- /learning -->"
+
+
+_HEAD = """
+## Measured
+
+`{command}` ({date}; {seeds} seeds, means ± 95 % intervals over them, on held-out work of the shipped policy). The same
+simulated people talk to every arm; learning rates were chosen by the same search for each method on other problems and
+seeds. The guard is off, so that methods are compared as they are.
+
+![Curves](../bench/results/{curve})
+
+"""
+_NOTES = """
+`placebo` is `binary` with every verdict taken from another turn; `irrelevant` is `rehearse` with hints that have nothing
+to do with the answers; `wrong-N` is `rehearse` with N % of the judgements turned into their opposite, praise with a
+misleading hint; `changes-mind` wants the opposite style after {turn} interactions (its style from then on is that of the
+new wish). KL is from the base, in nats a token; escape is the share of replies in a third style.
+
+Learning rates: {rates}.
+"""
+_COSTS = """
+### What known defects cost
+
+`{command}`, on `combined`:
+
+"""
+
+
+def measured() -> str:
+    """The section as it should be: tables of what was measured, or a line that nothing was yet."""
+    path = RESULTS / "learning.json"
+    if not path.is_file():
+        return "\n## Measured\n\nNothing yet: `python -m bench.learning --save bench/results/learning.json`.\n"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    chosen = ", ".join(f"`{method}` {rate:g}" for method, rate in found["learning_rates"].items())
+    parts = [
+        _HEAD.format(**{name: found[name] for name in ("command", "date", "seeds", "curve")}),
+        _table({**found["arms"], **found.get("noise", {})}),
+        _NOTES.format(turn=plan.TURNS_ABOUT, rates=chosen),
+    ]
+    ablated = RESULTS / "ablation.json"
+    if ablated.is_file():
+        costs = json.loads(ablated.read_text(encoding="utf-8"))
+        parts += [_COSTS.format(command=costs["command"]), _table(costs["arms"])]
+    return "".join(parts)
+
+
+def _table(arms: Mapping[str, Any]) -> str:
+    lines = [f"| {' | '.join(report.COLUMNS)} |", "|" + "---|" * len(report.COLUMNS)]
+    lines += [f"| {' | '.join(row)} |" for row in report.rows(arms)]
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str) -> str:
+    """The page with its measured part renewed."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}{measured()}{END}{tail}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
+    print(f"wrote {PAGE}")
