@@ -19,6 +19,7 @@ from learner.guard import Guard, Verdict, examine, failed_step
 from learner.held_back import set_aside
 from learner.hint_memory import HintMemory
 from learner.hooks import GENERATE, ROLLOUT, load
+from learner.judge.selection import MOST_CANDIDATES
 from learner.methods import Method, method
 from learner.progress import Progress
 from learner.rehearsal import Rollouts, hinted_prompts
@@ -227,7 +228,8 @@ class Learner:
             return [sample.hint]
         judgement = await self._journal.judgement(sample.turn_id)
         votes = judgement.votes if judgement else ()
-        return list(dict.fromkeys([sample.hint, *(vote.hint for vote in votes if vote.hint)]))
+        proposed = dict.fromkeys([sample.hint, *(vote.hint for vote in votes if vote.hint)])
+        return list(proposed)[:MOST_CANDIDATES]
 
     async def _failed(self, batch: Batch, error: TrainerError, live: PolicyVersion) -> None:
         """A batch that no step can be made from is tried twice, then rejected, so that learning goes on without it."""

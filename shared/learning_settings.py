@@ -128,7 +128,10 @@ class LearningSettings(BaseSettings):
     epsilon: float = Field(1e-8, gt=0, description="AdamW epsilon")
     weight_decay: float = Field(0.0, ge=0, description="AdamW weight decay")
     clip_grad: float = Field(1.0, gt=0, description="Gradient norm limit")
-    recompute: bool = Field(False, description="Compute activations anew in the backward pass: slower, less memory")
+    recompute: bool = Field(
+        False,
+        description="Compute activations anew in the backward pass: less memory, slower, the more so as prompts are not shared",
+    )
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between steps")
     lora: bool = Field(True, description="LoRA; off trains all weights")
     lora_rank: int = Field(16, ge=1, description="LoRA rank")
