@@ -130,7 +130,7 @@ class LearningSettings(BaseSettings):
     clip_grad: float = Field(1.0, gt=0, description="Gradient norm limit")
     recompute: bool = Field(
         False,
-        description="Compute activations anew in the backward pass: less memory, slower, the more so as prompts are not shared",
+        description="Compute activations anew in the backward pass: less memory, slower (shared prompts too)",
     )
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between steps")
     lora: bool = Field(True, description="LoRA; off trains all weights")
