@@ -31,6 +31,8 @@ PACKAGES = {
     "judge": ("litellm", "mcp"),
     "demo": ("matplotlib",),
     "redact": ("datafog", "detect-secrets"),
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
 }
 FREE_BYTES = 1 << 30
 
@@ -74,6 +76,9 @@ def leaves(settings: Settings) -> Iterator[str]:
     ):
         if name and not is_loopback(urlsplit(base).hostname or ""):
             yield f"{what} {name} at {base or 'its provider'}"
+    if settings.wandb and os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
+        where = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
+        yield f"figures of every step and its recipe, no text, go to the W&B project {settings.wandb} at {where}"
     if settings.engine_url and not is_loopback(urlsplit(settings.engine_url).hostname or ""):
         yield f"prompts and answers, as token ids, go to and come from the engine at {settings.engine_url}"
     if not Path(settings.model).exists():
@@ -151,6 +156,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
 def _packages(settings: Settings) -> Iterator[Check]:
     litellm = any(spelling.kind == "litellm" for _, _, spelling in _asked(settings))
     needed = {"": True, "local": True, "judge": litellm, "demo": False, "redact": False}
+    reported = {"tensorboard": settings.tensorboard, "wandb": bool(settings.wandb)}
     for extra, packages in PACKAGES.items():
         versions = {name: _version(name) for name in packages}
         missing = [name for name, version in versions.items() if not version]
@@ -160,7 +166,12 @@ def _packages(settings: Settings) -> Iterator[Check]:
             yield Check(what, True, have)
             continue
         wanted = f"openclaw-rl[{extra}]" if extra else "openclaw-rl"
-        told = f"missing: {', '.join(missing)}. make setup installs them, or: pip install '{wanted}'"
+        how = f"pip install '{wanted}'" if extra == "wandb" else f"make setup installs them, or: pip install '{wanted}'"
+        told = f"missing: {', '.join(missing)}. {how}"
+        if extra in reported:  # learning goes on without
+            told += "; until then no figures go there" if reported[extra] else " (not needed now)"
+            yield Check(what, None, told)
+            continue
         yield Check(what, False if needed[extra] else None, told if needed[extra] else f"{told} (not needed now)")
 
 

@@ -41,7 +41,11 @@ class Sink(Protocol):
         ...
 
     def write(self, version: int, time: float, figures: Mapping[str, float]) -> None:
-        """One version's figures, made at a time (Unix seconds); durable when it returns as far as this machine goes."""
+        """One version's figures, made at a time (Unix seconds)."""
+        ...
+
+    def kept(self) -> int:
+        """The last version whose figures a crash cannot take any more; all that were written, once it is closed."""
         ...
 
     def close(self) -> None:
@@ -67,6 +71,7 @@ class Reporter:
         self._progress = progress
         self._key = f"reported to {sink.name}"
         self._last: int | None = None
+        self._marked = 0
         self._before: PolicyVersion | None = None
 
     async def run(self) -> None:
@@ -84,17 +89,17 @@ class Reporter:
                     log.warning(
                         "%s: figures are not reported: %s; trying again in %.0f s", self._sink.name, error, pause
                     )
-                    await self._closed()
+                    await self.close()
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
         finally:
-            await self._closed()
+            await self.close()
 
     async def once(self) -> int:
         """Write what is new; how many versions. Raises `SinkError` or `JournalError`."""
         if self._last is None:
-            known = int(await self._journal.get_control(self._key, "0"))
-            self._last = await asyncio.to_thread(self._sink.open, known)
+            self._marked = int(await self._journal.get_control(self._key, "0"))
+            self._last = await asyncio.to_thread(self._sink.open, self._marked)
             self._before = await self._of_a_step(self._last)
         newest = (await self._journal.learning_figures()).newest or 0
         written = 0
@@ -108,8 +113,15 @@ class Reporter:
                 self._before = version if version.metrics else self._before
                 written += 1
             self._last += 1
-            await self._journal.set_control(self._key, str(self._last))
+        await self._mark()
         return written
+
+    async def _mark(self) -> None:
+        """Note in the journal how far the sink is, for a reporter that comes after this one."""
+        kept = self._sink.kept()
+        if kept > self._marked:
+            await self._journal.set_control(self._key, str(kept))
+            self._marked = kept
 
     async def _of_a_step(self, number: int) -> PolicyVersion | None:
         """The newest version up to `number` that has figures."""
@@ -119,12 +131,14 @@ class Reporter:
                 return version
         return None
 
-    async def _closed(self) -> None:
+    async def close(self) -> None:
+        """Finish the sink, if it is open."""
         if self._last is not None:
             self._last = None
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, JournalError):
                 async with asyncio.timeout(CLOSING_SECONDS):
                     await asyncio.to_thread(self._sink.close)
+                    await self._mark()
 
 
 def _made_by_a_step(version: PolicyVersion) -> bool:

@@ -26,6 +26,7 @@ class TensorBoard:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._writer: Any = None
+        self._written = 0
 
     def open(self, last: int) -> int:
         """See `Sink.open`."""
@@ -40,6 +41,7 @@ class TensorBoard:
             self._writer = EventFileWriter(str(self._folder))
         except Exception as error:  # whatever the writer's own thread died of comes out here
             raise SinkError(f"{self._folder} cannot be written: {error}") from error
+        self._written = last
         return last
 
     def write(self, version: int, time: float, figures: Mapping[str, float]) -> None:
@@ -48,8 +50,13 @@ class TensorBoard:
         try:
             self._writer.add_event(self._event(wall_time=time, step=version, summary=self._summary(value=values)))
             self._writer.flush()
+            self._written = version
         except Exception as error:  # whatever the writer's own thread died of comes out here
             raise SinkError(f"{self._folder} cannot be written: {error}") from error
+
+    def kept(self) -> int:
+        """See `Sink.kept`: a record is in its file when `write` returns."""
+        return self._written
 
     def close(self) -> None:
         """See `Sink.close`."""

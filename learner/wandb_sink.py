@@ -41,6 +41,8 @@ class WeightsAndBiases:
         self._folder = folder
         self._configuration = configuration
         self._run: Any = None
+        self._kept = 0
+        self._buffered: list[tuple[int, int]] = []
 
     def open(self, last: int) -> int:
         """See `Sink.open`. A run that is online knows its last step itself."""
@@ -59,6 +61,7 @@ class WeightsAndBiases:
                 dir=None if os.environ.get("WANDB_DIR") else str(self._folder),
                 config=dict(self._configuration),
                 settings=wandb.Settings(
+                    host="",
                     console="off",
                     silent=True,
                     save_code=False,
@@ -71,7 +74,8 @@ class WeightsAndBiases:
                     init_timeout=INIT_SECONDS,
                 ),
             )
-            return max(last, int(self._run.step) - 1)
+            self._kept, self._buffered = max(last, int(self._run.step) - 1), []
+            return self._kept
         except (Exception, SystemExit) as error:
             raise SinkError(f"W&B: {type(error).__name__}: {error}") from error
 
@@ -79,8 +83,17 @@ class WeightsAndBiases:
         """See `Sink.write`; W&B's step is the version's number."""
         try:
             self._run.log(dict(figures), step=version, commit=True)
+            self._buffered.append((version, self._size()))
         except Exception as error:
             raise SinkError(f"W&B: {type(error).__name__}: {error}") from error
+
+    def kept(self) -> int:
+        """See `Sink.kept`: W&B's process writes its file some seconds later, everything that waits at once."""
+        if self._run is not None:
+            size = self._size()
+            while self._buffered and self._buffered[0][1] < size:
+                self._kept = self._buffered.pop(0)[0]
+        return self._kept
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -88,3 +101,11 @@ class WeightsAndBiases:
         if run is not None:
             with contextlib.suppress(Exception):
                 run.finish()
+                self._kept = max([self._kept, *(version for version, _ in self._buffered)])
+
+    def _size(self) -> int:
+        """Bytes of the file that W&B keeps the run in."""
+        try:
+            return os.path.getsize(self._run.settings.sync_file)
+        except OSError:
+            return 0

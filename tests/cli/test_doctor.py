@@ -81,3 +81,16 @@ def test_what_leaves_the_machine_for_a_judge_is_said(flags: tuple[str, ...], lin
 def test_a_judge_that_means_nothing_is_bad() -> None:
     (check,) = [check for check in told("--judge", "/no/such/model")["checks"] if check["name"] == "judge"]
     assert check["ok"] is False and "no config.json" in check["told"]
+
+
+def test_figures_for_wandb_leave_the_machine_unless_it_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (leaving,) = told("--wandb", "team/ours")["leaves_the_machine"]
+    assert "figures of every step" in leaving and leaving.endswith("W&B project team/ours at https://api.wandb.ai")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    answer = told("--wandb", "team/ours", "--tensorboard", "true")
+    assert answer["leaves_the_machine"] == []
+    checks = {check["name"]: check for check in answer["checks"]}
+    assert checks["packages [tensorboard]"]["ok"] is not False
+    assert checks["packages [wandb]"]["ok"] is not False, "learning goes on without"

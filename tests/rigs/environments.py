@@ -92,6 +92,7 @@ ENVIRONMENTS = {
         Environment("mini_swe_agent"),
         Environment("openclaw", python=0),
         Environment("terminus", python=12),
+        Environment("wandb"),
     )
 }
 
