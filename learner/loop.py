@@ -140,8 +140,8 @@ class Learner:
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
         )
-        samples = [*self._method.advantages(samples), *rollouts]
         try:
+            samples = [*self._advantages(samples), *rollouts]
             report = await self._trainer.step(samples, self._method.recipe(self._settings.recipe()))
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
         except TrainerError as error:
@@ -166,6 +166,16 @@ class Learner:
             # Not committed: the step did not happen, and its samples are ready again.
             await self._versions.undo(candidate)
             raise
+
+    def _advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples with the method's advantages. Raises `TrainerError` where a method of the user's own fails."""
+        try:
+            found = list(self._method.advantages(samples))
+        except Exception as error:  # somebody else's code: its batch is given up, not the learner
+            raise TrainerError(f"method {self._method.name} raised {type(error).__name__}: {error}") from error
+        if not all(isinstance(sample, Sample) for sample in found):
+            raise TrainerError(f"method {self._method.name} gave something that is no shared.records.Sample")
+        return found
 
     async def _probed(self, candidate: Candidate, live: PolicyVersion, turns: Sequence[str]) -> Verdict:
         """What the guard says about a candidate, which the engine gets to know for it."""

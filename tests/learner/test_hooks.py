@@ -13,9 +13,10 @@ import pytest
 
 from learner.hooks import HookFailed, checked_answer, checked_samples, load
 from learner.main import check_start
+from learner.methods import Method
 from learner.rollouts import RolloutContext
 from shared.engine import Engine, Tokens
-from shared.errors import ConfigError, EngineError
+from shared.errors import ConfigError, EngineError, TrainerError
 from shared.records import Sample, Sampling, VersionSpan
 from shared.settings import Settings
 
@@ -195,6 +196,28 @@ async def test_a_batch_whose_step_failed_of_its_rollouts_is_tried_without_them(w
     version = await world.journal.version(1)
     assert version is not None and version.state != "rejected", version.guard
     assert (version.metrics["mix/rehearsals"], version.metrics["mix/anchors"]) == (3, 2), "the built-in ones"
+
+
+class Careless(Method, frozen=True):
+    """Its advantages cannot be computed."""
+
+    def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        return [1 / 0 for _ in samples]  # type: ignore[misc]
+
+
+careless = Careless("careless", rewards="all")
+
+
+async def test_a_method_that_fails_costs_its_batch_and_not_the_learner(worlds: Worlds) -> None:
+    world = worlds(method=f"{HERE}:careless", batch_size=1)
+    await world.versions.start()
+    await tell(world, 1, COMPLAINTS[:1])
+    with pytest.raises(TrainerError, match="careless raised ZeroDivisionError"):
+        await world.learner.once()
+    assert await world.journal.ready_count() == 1
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and version.state == "rejected" and "ZeroDivisionError" in version.guard["reason"]
 
 
 async def asked(
