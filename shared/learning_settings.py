@@ -107,11 +107,11 @@ class LearningSettings(BaseSettings):
     # Optimizer
     epochs: int = Field(8, ge=1, description="Passes over a batch, at most")
     early_stop: float = Field(
-        0.02,
+        0.1,
         ge=0,
         lt=1,
-        description="Passes over a batch end when one lowers the distillation's loss by less than this share; 0 makes "
-        "all of them",
+        description="Passes over a batch end when no more than this share of what the teacher has to teach is left; "
+        "0 makes all of them",
     )
     learning_rate: float = Field(2e-3, gt=0, description="AdamW learning rate")
     lr_schedule: Literal["constant", "linear", "cosine", "inverse"] = Field(

@@ -52,7 +52,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     epochs: int = 8
     early_stop: float = 0.0
-    """Passes over a batch end when one lowers the distillation's loss by less than this share of it; 0 makes all."""
+    """Passes over a batch end when no more than this share of what the teacher has to teach is left: of its distance
+    from the base, KL(base ‖ teacher). 0 makes all of them.
+    """
     learning_rate: float = 2e-3
     schedule: Literal["constant", "linear", "cosine", "inverse"] = "constant"
     warmup_steps: int = 0

@@ -10,7 +10,7 @@ from torch import Tensor
 from shared import losses
 from shared.records import Sample
 from trainer_local.batching import Row, row
-from trainer_local.teacher import RunModel
+from trainer_local.teacher import RunModel, Target
 
 GUARD_TOKENS = 1024
 """Answer tokens of a batch that are looked at; the answer that reaches this is the last."""
@@ -19,12 +19,21 @@ GUARD_TOKENS = 1024
 class Measures:
     """Made before a step, which it remembers; all at temperature 1."""
 
-    def __init__(self, samples: Sequence[Sample], run_policy: RunModel) -> None:
+    def __init__(self, samples: Sequence[Sample], run_policy: RunModel, run_base: RunModel) -> None:
         self._rows = _first(samples)
         self._run_policy = run_policy
         self._before = self._distributions(run_policy)
+        self._base = self._distributions(run_base)
 
-    def metrics(self, run_base: RunModel) -> Mapping[str, float]:
+    def distance(self, targets: Sequence[Target | None]) -> float | None:
+        """How much the teacher has to teach: the mean of KL(base ‖ teacher) over the tokens whose teacher is in
+        `targets` (those of the first samples); `None` without any.
+        """
+        known = [(index, target.teacher) for index, target in enumerate(targets) if target and index in self._base]
+        values = [losses.reverse_kl(self._base[index], teacher) for index, teacher in known if teacher is not None]
+        return float(torch.cat(values).mean()) if values else None
+
+    def metrics(self) -> Mapping[str, float]:
         """`kl/parent` and `kl/base`: means over the tokens of KL(new policy ‖ policy before the step) and KL(new policy
         ‖ base); `entropy/mean` of the new policy. All 0 without tokens.
         """
@@ -34,8 +43,7 @@ class Measures:
         now = self._distributions(self._run_policy)
         found["kl/parent"] = self._mean(lambda index: losses.reverse_kl(now[index], self._before[index]))
         found["entropy/mean"] = self._mean(lambda index: losses.entropy(now[index]))
-        base = self._distributions(run_base)
-        found["kl/base"] = self._mean(lambda index: losses.reverse_kl(now[index], base[index]))
+        found["kl/base"] = self._mean(lambda index: losses.reverse_kl(now[index], self._base[index]))
         return found
 
     def _mean(self, values: Callable[[int], Tensor]) -> float:

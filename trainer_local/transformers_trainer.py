@@ -42,6 +42,9 @@ from trainer_local.weights import FORMAT, Weights, choose_device, whole_folder, 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
 
+NOTHING = 0.002
+"""Nats a token from a teacher that nobody could tell: where a teacher has hardly anything to teach, passes end here."""
+
 Result = TypeVar("Result")
 
 
@@ -136,7 +139,7 @@ class TransformersTrainer:
         started = time.perf_counter()
         objective = Objective(samples, recipe, self._device)
         rate = follow(self._optimizer, recipe, self._step)
-        measures = Measures(samples, self._run_policy(recipe))
+        measures = Measures(samples, self._run_policy(recipe), self._run_base(recipe))
         asked = time.perf_counter()
         old = old_policy(samples, recipe, self._run_policy(recipe))
         teaching = time.perf_counter() - asked
@@ -148,7 +151,7 @@ class TransformersTrainer:
         kept: dict[int, list[Target | None]] = {}
         norms: list[float] = []
         metrics: dict[str, float] = {}
-        losses_so_far: list[float] = []
+        settled = 0.0
         self._weights.model.train(self._weights.lora and self._settings.lora_dropout > 0)
         try:
             for _ in range(recipe.epochs):
@@ -162,6 +165,10 @@ class TransformersTrainer:
                         teaching += time.perf_counter() - asked
                         if len(runs) == 1 or all(target is None or target.small for target in targets):
                             kept[number] = targets
+                        if not norms and number == 0 and recipe.early_stop:
+                            settled = recipe.distill * max(
+                                recipe.early_stop * (measures.distance(targets) or 0.0), NOTHING
+                            )
                     self._accumulate(objective, run, targets, recipe)
                 metrics = objective.metrics()
                 norm = torch.nn.utils.clip_grad_norm_(list(self._weights.parameters.values()), recipe.clip_grad)
@@ -171,9 +178,8 @@ class TransformersTrainer:
                         f"Step {self._step + 1}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is "
                         "not finite; the step was undone"
                     )
-                if _settled(losses_so_far, metrics, recipe):
+                if norms and metrics["samples/distill"] and metrics["loss/distill"] <= settled:
                     break
-                losses_so_far.append(metrics["loss/distill"])
                 norms.append(float(norm))
                 self._optimizer.step()
         finally:
@@ -183,7 +189,7 @@ class TransformersTrainer:
             float((part.detach() - parent[name]).double().square().sum())
             for name, part in self._weights.parameters.items()
         )
-        metrics |= measures.metrics(self._run_base(recipe))
+        metrics |= measures.metrics()
         metrics |= {
             "gradient/norm": sum(norms) / len(norms),
             "epochs": float(len(norms)),
@@ -335,10 +341,3 @@ class TransformersTrainer:
                 torch.cuda.set_rng_state(self._random_state["cuda"], self._device)
             yield
             self._random_state = self._read_random_state()
-
-
-def _settled(before: Sequence[float], metrics: Mapping[str, float], recipe: Recipe) -> bool:
-    """Whether the pass that was just made shows that the last step hardly lowered the distillation's loss any more."""
-    if not before or not recipe.early_stop or not metrics["samples/distill"]:
-        return False
-    return metrics["loss/distill"] > (1.0 - recipe.early_stop) * before[-1]

@@ -1,0 +1,74 @@
+"""Passes over a batch end when the teacher has hardly anything left to teach."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from shared.trainer import Recipe
+from trainer_local import transformers_trainer
+from trainer_local.transformers_trainer import TransformersTrainer
+
+from . import plain
+from .tiny import sample, settings, write_policy
+
+SAMPLES = [sample(1, response=5, hints=1), sample(2, prompt=9, response=3, hints=1), sample(3, hints=0)]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_policy(tmp_path_factory.mktemp("policy"))
+
+
+def to_teach(policy: Path) -> float:
+    """Mean of KL(base ‖ teacher) over the answers' tokens, in plain Python."""
+    values = []
+    for one in SAMPLES[:2]:
+        base = plain.log_probs(policy, one.prompt_ids, one.response_ids)
+        teacher = plain.log_probs(policy, one.hinted_prompts[0], one.response_ids)
+        values += [plain.divergence(*pair) for pair in zip(base, teacher, strict=True)]
+    return math.fsum(values) / len(values)
+
+
+async def passes(policy: Path, **changes: float) -> tuple[float, float]:
+    trainer = TransformersTrainer(settings(policy))
+    try:
+        report = await trainer.step(SAMPLES, Recipe(**({"epochs": 30, "learning_rate": 2e-2} | changes)))  # type: ignore[arg-type]
+    finally:
+        await trainer.close()
+    return report.metrics["epochs"], report.metrics["loss/distill"]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+async def test_passes_end_when_the_share_that_is_left_is_small(
+    policy: Path, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers_trainer, "NOTHING", 0.0)
+    distance = to_teach(policy)
+    made, left = await passes(policy, early_stop=share)
+    assert 1 < made < 30
+    assert left <= share * distance
+    _, before = await passes(policy, early_stop=0.0, epochs=int(made))
+    assert before > share * distance, "what its last pass began with was too much"
+
+
+async def test_what_nobody_could_tell_is_little_enough(policy: Path) -> None:
+    assert to_teach(policy) * 0.01 < transformers_trainer.NOTHING
+    made, left = await passes(policy, early_stop=0.01)
+    assert made < 30 and left <= transformers_trainer.NOTHING
+
+
+async def test_without_it_all_are_made_and_with_nothing_to_teach_one(policy: Path) -> None:
+    assert (await passes(policy, early_stop=0.0, epochs=5))[0] == 5
+    assert (await passes(policy, early_stop=0.99))[0] == 1
+    assert (await passes(policy, early_stop=0.1, distill=7.0))[0] > 1, "the weight of the term changes nothing"
+
+
+async def test_where_nothing_is_distilled_every_pass_is_made(policy: Path) -> None:
+    trainer = TransformersTrainer(settings(policy))
+    one = sample(3, hints=0, reward=-1.0, explicit=True)
+    report = await trainer.step([one], Recipe(epochs=4, early_stop=0.1))
+    await trainer.close()
+    assert report.metrics["epochs"] == 4
