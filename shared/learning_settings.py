@@ -107,7 +107,7 @@ class LearningSettings(BaseSettings):
     # Optimizer
     epochs: int = Field(8, ge=1, description="Passes over a batch, at most")
     early_stop: float = Field(
-        0.1,
+        0.05,
         ge=0,
         lt=1,
         description="Passes over a batch end when no more than this share of what the teacher has to teach is left; "
