@@ -27,6 +27,8 @@ from trainer_local.embedded.engine import EmbeddedEngine, Options
 from trainer_local.embedded.server import create_app as create_engine_app
 
 KEY = "lab"
+UNBOUNDED = 1e3
+"""Nats a token from the parent: no step is rejected for going far, unless a cell says so."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class _Server(uvicorn.Server):
 async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator[Lab]:
     """A service with a temporary data folder, gone with the block. `OpenClawRLError` when the learner ends early."""
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-lab-") as folder:
-        chosen = Settings(**{"data": Path(folder), "api_key": KEY, "audit_fraction": 0.0, **settings})  # type: ignore[arg-type]
+        own = {"data": Path(folder), "api_key": KEY, "audit_fraction": 0.0, "guard_max_kl": UNBOUNDED}
+        chosen = Settings(**{**own, **settings})  # type: ignore[arg-type]
         engine = EmbeddedEngine(
             Options(
                 model=chosen.model, checkpoints=str(chosen.checkpoints_path), max_versions=chosen.engine_max_versions
