@@ -24,7 +24,7 @@ from shared.records import PolicyVersion, Quarantine, Sample
 from shared.settings import Settings
 
 WAITING_AT_MOST = 1024
-"""Samples looked at together; more wait in the journal."""
+"""Samples looked at together; more wait in the journal, unless none of these makes a batch."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -55,29 +55,50 @@ class Batches:
         ready = await self._journal.ready_count()
         if ready == self._looked and not news:
             return None
-        self._looked = ready
-        if ready < size:
-            return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
-        remembered = await self._memory.standing() if self._method.hints == "remembered" else []
-        fresh = await self._without_stale(await self._journal.ready_samples(WAITING_AT_MOST), live)
-        fresh = await self._of_long_sessions(fresh)
-        counted = [await self._counts(sample) for sample in fresh]
-        if sum(counted) < size:
-            return Batch(
-                waiting="waiting for samples", detail=f"{sum(counted)} of {size}, {len(fresh)} with tool results"
-            )
-        taught = self._method.rollouts and bool(remembered) and await self._journal.next_version_number() > 1
-        if self._method.rollouts and not taught:
-            counted = [self._method.informative(sample) for sample in fresh]
-            if not remembered and not any(counted):
-                return Batch(waiting="waiting for a first signal", detail=f"{len(fresh)} samples wait")
-        self._looked = -1
+        self._looked = -1  # whatever fails on the way is tried again
+        batch = await self._look(live, ready, size)
+        if batch.waiting:
+            self._looked = ready
+            return batch
         share = self._settings.guard_held_back if self._settings.guard else 0.0
-        kept, held = await hold_back(self._journal, _oldest(fresh, counted, size), share)
+        kept, held = await hold_back(self._journal, batch.samples, share)
         if not kept:
             await set_aside(self._journal, held)
             return Batch(waiting="waiting for samples", detail=f"all {len(held)} were held back for the guard")
-        return Batch(kept, remembered, held_back=held)
+        return Batch(kept, batch.hints, held_back=held)
+
+    async def _look(self, live: PolicyVersion, ready: int, size: int) -> Batch:
+        """The next batch, with those of it that are to be held back; or what is waited for."""
+        if ready < size:
+            return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
+        remembered = await self._memory.standing() if self._method.hints == "remembered" else []
+        most = WAITING_AT_MOST
+        while True:
+            found = await self._journal.ready_samples(most)
+            fresh = await self._of_long_sessions(await self._without_stale(found, live))
+            batch = await self._of(fresh, remembered, size, full=len(found) == most)
+            if not batch.waiting or len(found) < most:
+                return batch
+            if len(fresh) == len(found) and not await self._journal.ready_signal():
+                return batch
+            most *= 2  # what teaches stands behind these
+
+    async def _of(self, fresh: Sequence[Sample], remembered: Sequence[str], size: int, *, full: bool) -> Batch:
+        """A batch of these samples, the oldest that wait. With `full` more wait behind them, and fewer than `size` that
+        count are enough, if there is anything to teach.
+        """
+        counted = [await self._counts(sample) for sample in fresh]
+        taught = self._method.rollouts and bool(remembered) and await self._journal.next_version_number() > 1
+        informative = [self._method.informative(sample) for sample in fresh]
+        if sum(counted) < size and not (full and (taught or any(informative))):
+            return Batch(
+                waiting="waiting for samples", detail=f"{sum(counted)} of {size}, {len(fresh)} with tool results"
+            )
+        if self._method.rollouts and not taught:
+            counted = informative
+            if not remembered and not any(counted):
+                return Batch(waiting="waiting for a first signal", detail=f"{len(fresh)} samples wait")
+        return Batch(_oldest(fresh, counted, size), remembered)
 
     async def _counts(self, sample: Sample) -> bool:
         if not self._method.rollouts or self._method.informative(sample):

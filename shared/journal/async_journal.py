@@ -248,6 +248,9 @@ class AsyncJournal:
     async def ready_samples(self, limit: int) -> list[Sample]:
         return await self._read(self.sync.ready_samples, limit)
 
+    async def ready_signal(self) -> bool:
+        return await self._read(self.sync.ready_signal)
+
     async def ready_count(self) -> int:
         return await self._read(self.sync.ready_count)
 

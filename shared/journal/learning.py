@@ -105,6 +105,15 @@ class Learning(Signals):
         with self._reading() as connection:
             return int(connection.execute("SELECT count(*) FROM samples WHERE state = 'ready'").fetchone()[0])
 
+    def ready_signal(self) -> bool:
+        """Whether a sample waits that has a hint, or a reward other than 0 that is no judge's guess."""
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT 1 FROM samples WHERE state = 'ready' AND (hint IS NOT NULL OR (explicit AND reward != 0)) "
+                "LIMIT 1"
+            ).fetchone()
+            return found is not None
+
     def reactions(self, turn_ids: Sequence[str], limit: int) -> tuple[list[Reaction], list[Reaction]]:
         """What people thought of these turns, and the last `limit` reactions that were judged before all of them;
         each newest first.

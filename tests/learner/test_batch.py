@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from learner import batch
+from shared.errors import EngineError
+
 from .test_loop import COMPLAINTS, Worlds, tell
 
 
@@ -70,3 +73,60 @@ async def test_a_baseline_makes_advantages_of_rewards(worlds: Worlds) -> None:
     await tell(world, 1, [COMPLAINTS[0], "thanks", "thanks", "thanks"])
     assert await world.learner.once()
     assert sorted(seen) == [-1.5, 0.5, 0.5, 0.5]  # type: ignore[type-var]
+
+
+async def test_more_tool_results_than_are_looked_at_together_keep_nobodys_words_from_being_learned(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "WAITING_AT_MOST", 8)
+    world = worlds(batch_size=2)
+    await world.versions.start()
+    for first in (1, 11, 21):
+        await tell(world, first, ["exit code 0"] * 8, role="tool")
+    assert not await world.learner.once()
+    assert not await world.journal.ready_signal()
+    await tell(world, 31, [COMPLAINTS[0], "thanks"])
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and version.metrics["mix/hints"] == 1
+    await tell(world, 41, ["exit code 0"] * 8, role="tool")
+    await tell(world, 51, ["thanks", "thanks", "exit code 0"])
+    while await world.learner.once():
+        pass
+    assert await world.journal.ready_count() < 2
+
+
+async def test_praise_without_end_is_not_read_again_and_again(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "WAITING_AT_MOST", 8)
+    world = worlds(batch_size=2)
+    await world.versions.start()
+    for first in (1, 11, 21):
+        await tell(world, first, ["thanks"] * 8)
+    asked: list[int] = []
+    read = world.journal.ready_samples
+
+    async def counted(limit: int) -> Any:
+        asked.append(limit)
+        return await read(limit)
+
+    world.journal.ready_samples = counted  # type: ignore[method-assign]
+    assert not await world.learner.once()
+    assert asked == [8] and world.progress.state == "waiting for a first signal"
+
+
+async def test_a_look_that_fails_is_repeated_though_nothing_new_came(worlds: Worlds) -> None:
+    world = worlds(batch_size=2)
+    await world.versions.start()
+    await tell(world, 1, [COMPLAINTS[0], "thanks"])
+    memory = world.learner._batches._memory
+    standing = memory.standing
+
+    async def away() -> list[str]:
+        raise EngineError("the engine cannot be reached")
+
+    memory.standing = away  # type: ignore[method-assign]
+    with pytest.raises(EngineError):
+        await world.learner.once()
+    memory.standing = standing  # type: ignore[method-assign]
+    assert await world.learner.once()
+    assert (await world.journal.versions())[-1].state == "live"
