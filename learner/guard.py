@@ -171,6 +171,11 @@ class Guard:
         self._accepted = {key: value for key, value in self._accepted.items() if key[0] in kept}
         return verdict.and_then(Verdict(True, "", {"seconds": round(time.monotonic() - started, 3)}))
 
+    def forget(self, number: int) -> None:
+        """Other weights have this number now (a step was undone, and its number goes to the next): ask them anew."""
+        self._sampled = {key: value for key, value in self._sampled.items() if key[0] != number}
+        self._accepted = {key: value for key, value in self._accepted.items() if key[0] != number}
+
     async def _able(self) -> bool:
         return (await self._engine.info()).beside
 

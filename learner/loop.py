@@ -152,6 +152,7 @@ class Learner:
             verdict = verdict.and_then(examine(report, max_kl=self._settings.guard_max_kl))
             if verdict.passed:
                 candidate = await self._versions.save()
+                self._guard.forget(candidate.number)
                 verdict = verdict.and_then(await self._probed(candidate, live, turns))
             if await self._versions.chosen_another(live):
                 log.warning("a step from version %d is dropped: another version was made live meanwhile", live.number)

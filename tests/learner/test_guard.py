@@ -14,7 +14,7 @@ import pytest
 from learner.guard import Guard, Verdict, examine
 from learner.methods import method
 from shared.engine import EngineInfo
-from shared.errors import ConfigError, EngineError
+from shared.errors import ConfigError, EngineError, JournalError
 from shared.journal import AsyncJournal
 from shared.normalize import ChatInput
 from shared.records import Feedback, PolicyVersion, Sample, Turn, VersionSpan
@@ -314,6 +314,34 @@ async def test_an_engine_that_fails_while_it_is_probed_undoes_the_step_and_loses
     world.engine.load = load  # type: ignore[method-assign]
     assert await world.learner.once()
     assert (await world.journal.versions())[-1].state == "live"
+
+
+async def test_what_was_known_of_a_step_that_was_undone_is_not_held_for_the_next_of_its_number(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    for number in range(1, BATCH + 1):
+        await said(world, number, 1.0)
+    while await world.judge.once():
+        pass
+    commit, generate = world.journal.commit_version, world.engine.generate
+    asked: list[int | None] = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        asked.append(options["version"])
+        return generate(*arguments, **options)
+
+    async def full(*_: Any) -> None:
+        raise JournalError("the disk is full")
+
+    world.engine.generate = counted  # type: ignore[method-assign]
+    world.journal.commit_version = full  # type: ignore[method-assign]
+    with pytest.raises(JournalError):
+        await world.learner.once()
+    first = asked.count(1)
+    world.journal.commit_version = commit  # type: ignore[method-assign]
+    assert await world.learner.once()
+    assert first and asked.count(1) == 2 * first
+    assert asked.count(0) == first  # the parent is the same as before
 
 
 async def test_held_back_answers_are_kept_out_of_the_step_and_asked_about_later(real: Worlds) -> None:
