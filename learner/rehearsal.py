@@ -20,7 +20,7 @@ import msgspec
 from learner.hooks import GENERATE, HookFailed, called, checked_answer, load, whole_answer
 from learner.progress import Progress
 from shared.engine import Engine, Tokens
-from shared.errors import BadRequest, ConfigError, ContextLengthExceeded
+from shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError
 from shared.journal.storage import common_prefix
 from shared.normalize import ChatInput
 from shared.records import Sample, Sampling, Turn, new_id
@@ -29,6 +29,7 @@ from shared.settings import EMBEDDED_POLICY, Settings
 
 log = logging.getLogger(__name__)
 
+ANCHORS = "anchors"
 EARLIER_PROMPTS = 128
 _AT_ONCE = 32
 _FOLDER = Path(__file__).parent / "anchors"
@@ -149,7 +150,7 @@ class Rollouts:
         ]
 
     async def anchor(self, seed: str) -> list[Sample]:
-        """Answers of the base to drill prompts."""
+        """Answers of the base to drill prompts; none, with a note, from an engine that holds the live version alone."""
         if not self._anchors:
             return []
         random = Random(f"anchors {seed}")
@@ -166,7 +167,15 @@ class Rollouts:
             for text in texts[:count]
         ]
         policy = self._settings.model_name
-        samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
+        try:
+            samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
+        except EngineError as error:
+            if error.status != 404:
+                raise
+            log.warning("the step goes on without anchors: %s", error)
+            self._progress.note(ANCHORS, f"left out, the engine no longer has the base: {error}")
+            return []
+        self._progress.note(ANCHORS, "")
         return [sample for sample in samples if sample is not None]
 
     async def generate(

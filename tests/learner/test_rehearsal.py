@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from learner.judge.signals import defect
+from learner.progress import Progress
 from learner.rehearsal import Rollouts, anchor_prompts, choose, hinted_prompt, hinted_prompts
-from shared.errors import BadRequest, ConfigError, ContextLengthExceeded
+from shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError
 from shared.normalize import ChatInput
 from shared.records import ImageSpan, Judgement, Turn
 from shared.rendering import Prompter
@@ -111,6 +112,29 @@ async def test_a_prompt_without_room_for_an_answer_is_left_out(prompter: Prompte
 
     rollouts = Rollouts(FullEngine(""), prompter, Settings(model=str(random_policy)))
     assert await rollouts.rehearse([turn(1)], [HINT], "seed") == []
+
+
+async def test_an_engine_that_holds_the_live_version_alone_leaves_a_step_without_anchors(
+    prompter: Prompter, random_policy: Path
+) -> None:
+    class LiveAlone(ScriptedEngine):
+        status = 404
+
+        async def generate(self, prompt_ids: Any, sampling: Any, **options: Any) -> Any:
+            if options["version"] is not None and options["version"] != self.live:
+                raise EngineError("it serves its live version only, not 0", status=self.status)
+            async for tokens in super().generate(prompt_ids, sampling, **options):
+                yield tokens
+
+    engine, progress = LiveAlone(""), Progress()
+    rollouts = Rollouts(engine, prompter, Settings(model=str(random_policy), anchors=2), progress)
+    assert len(await rollouts.anchor("seed")) == 2 and not progress.notes
+    engine.live = 1
+    assert await rollouts.anchor("seed") == []
+    assert "its live version only" in progress.notes["anchors"]
+    engine.status = 500
+    with pytest.raises(EngineError):
+        await rollouts.anchor("seed")
 
 
 async def test_anchors_repeat_when_there_are_few_drill_prompts(
