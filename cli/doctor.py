@@ -19,6 +19,7 @@ from cli.tables import console, table
 from learner.judge import litellm_asker, names
 from learner.judge.names import Spelling
 from learner.judge.prompt import JudgePrompt
+from learner.main import check_code, check_start
 from shared import aliases, registry
 from shared.errors import ConfigError
 from shared.process import alive, claim_port, is_loopback, read_json
@@ -139,6 +140,16 @@ def _judge(settings: Settings) -> Check:
     return Check("judge", True, told)
 
 
+def _learning(settings: Settings) -> Check:
+    """Whether the learner finds its method, hooks and files."""
+    try:
+        check_code(settings)
+        check_start(settings)
+    except ConfigError as error:
+        return Check("learning", False, str(error))
+    return Check("learning", True, f"method {settings.method}" if settings.train else "off: turns are only judged")
+
+
 def _checks(settings: Settings) -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
     yield from _packages(settings)
@@ -148,6 +159,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     if policy.ok:
         yield _conversations(settings)
     yield _judge(settings)
+    yield _learning(settings)
     yield from _data(settings)
     yield _address(settings)
     yield _key(settings)

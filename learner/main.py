@@ -23,13 +23,14 @@ from learner.judge.loop import JudgeLoop
 from learner.loop import Learner, keep_engine_in_step
 from learner.methods import method
 from learner.progress import Progress
-from learner.rehearsal import Rollouts
+from learner.rehearsal import Rollouts, anchor_prompts
 from learner.report import Reporter
 from learner.sinks import sinks_of
 from learner.versions import Versions, check_resume
 from shared.engine import Engine
 from shared.errors import ConfigError, OpenClawRLError
 from shared.journal import AsyncJournal
+from shared.loss_hook import load_loss
 from shared.process import die_with_parent
 from shared.registry import create_engine, create_trainer
 from shared.rendering import Prompter
@@ -44,7 +45,7 @@ CLOSING_SECONDS = 3.0
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Run the loops until `stop` is set, then leave cleanly. Raises `OpenClawRLError` when it cannot start."""
-    method(settings.method, settings)
+    check_code(settings)
     check_start(settings)
     progress = Progress()
     journal = AsyncJournal.open(settings.journal_path)
@@ -80,10 +81,24 @@ def check_start(settings: Settings) -> None:
     """Raise `ConfigError` for files that settings name and the learner cannot use."""
     for setting in (hooks.ROLLOUT, hooks.GENERATE):
         hooks.load(settings, setting)
+    if settings.anchors or (settings.guard and settings.guard_answers):
+        anchor_prompts(settings)
     if settings.guard:
         probes.read(settings.guard_probes)
     if settings.resume and not Path(settings.journal_path).exists():
         check_resume(settings)  # else it may be long done, and the folder gone
+
+
+def check_code(settings: Settings) -> None:
+    """Raise `ConfigError` for a method or a loss of the user's own that cannot be loaded. It may import what trainers
+    do, so the supervisor leaves this to the learner.
+    """
+    method(settings.method, settings)
+    if settings.custom_loss and settings.train:
+        try:
+            load_loss(settings.custom_loss)
+        except ConfigError as error:
+            raise ConfigError(f"custom_loss = {settings.custom_loss!r}: {error}") from error
 
 
 def _first(errors: BaseExceptionGroup[OpenClawRLError]) -> OpenClawRLError:

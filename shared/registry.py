@@ -48,6 +48,12 @@ BACKENDS: dict[str, Backend] = {
     ),
 }
 
+ENGINES = {
+    "sglang": "an SGLang server that runs is the engine with engine_url (--engine-url http://HOST:PORT)",
+    "vllm": "an SGLang server can be the engine (--engine-url http://HOST:PORT), vLLM cannot",
+}
+"""Names of engines, which scripts for other systems give as the backend, and what to say instead."""
+
 REWARD_MODEL = "trainer_local.reward_model:create"
 
 
@@ -101,9 +107,10 @@ def backend(name: str) -> Backend:
     """The backend called `name`; `ConfigError` with the known names otherwise."""
     if name not in BACKENDS:
         known = ", ".join(sorted(BACKENDS))
-        raise ConfigError(
-            f"backend = {name!r} is not available in this version; choose one of: {known} (OPENCLAW_RL_BACKEND)"
-        )
+        told = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
+        if name in ENGINES:
+            told = f"leave it out: {ENGINES[name]}"
+        raise ConfigError(f"backend = {name!r} is not available in this version; {told}")
     return BACKENDS[name]
 
 

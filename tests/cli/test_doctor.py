@@ -83,6 +83,31 @@ def test_a_judge_that_means_nothing_is_bad() -> None:
     assert check["ok"] is False and "no config.json" in check["told"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--custom-loss", "./nope.py"), "custom_loss = './nope.py': ./nope.py: there is no such file"),
+        (("--custom-loss", "math:nope"), "has no 'nope'"),
+        (("--custom-rollout", "./nope.py"), "there is no such file"),
+        (("--method", "./nope.py:mine"), "there is no such file"),
+        (("--anchor-prompts", "nope.txt"), "anchor_prompts = 'nope.txt' cannot be read"),
+        (("--guard-probes", "nope.jsonl"), "guard_probes"),
+        (("--resume", "nope"), "is no checkpoint"),
+    ],
+    ids=str,
+)
+def test_what_the_learner_would_not_find_is_bad(flags: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags])
+    (check,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "learning"]
+    assert result.exit_code != 0 and not check["ok"] and said in check["told"]
+
+
+def test_an_engine_given_as_the_backend_is_told_where_it_belongs() -> None:
+    for name in ("sglang", "vllm"):
+        (check,) = [check for check in told("--backend", name)["checks"] if check["name"] == "backend"]
+        assert not check["ok"] and "--engine-url" in check["told"]
+
+
 def test_figures_for_wandb_leave_the_machine_unless_it_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
