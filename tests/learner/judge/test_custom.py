@@ -97,7 +97,7 @@ async def test_a_class_from_a_file_judges_and_its_content_is_recorded(tmp_path: 
         (Judgement(turn_id="x", score=1.5), "outside [-1, 1]"),
         (Judgement(turn_id="x", score=float("nan")), "outside [-1, 1]"),
     ],
-    ids=str,
+    ids=["raises", "a text", "too large", "not a number"],
 )
 async def test_whatever_goes_wrong_there_is_a_failed_vote(
     said: Any, told: str, monkeypatch: pytest.MonkeyPatch
