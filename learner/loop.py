@@ -127,8 +127,9 @@ class Learner:
     async def _learn(self, batch: Batch, live: PolicyVersion) -> None:
         sample_ids = [sample.sample_id for sample in batch.samples]
         turns = [*(sample.turn_id for sample in batch.samples if sample.turn_id), *batch.held_back]
-        usual = usual_reward(await self._journal.versions())
-        judged = less_baseline(batch.samples, self._settings.baseline, usual, self._method.trains_reward)
+        baseline = self._settings.baseline
+        usual = usual_reward(await self._journal.versions()) if baseline == "running" else None
+        judged = less_baseline(batch.samples, baseline, usual, self._method.trains_reward)
         samples = [await self._hinted(one, batch.hints) for one in judged if self._method.informative(one)]
         self._progress.now("probing", "the batch")
         verdict = await self._guard.rewards(batch.samples, turns, live.number)
