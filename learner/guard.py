@@ -116,7 +116,12 @@ class Guard:
         if not self._settings.guard or not await self._able():
             return Verdict(True)
         started = time.monotonic()
-        wanted = [one for one in samples if one.turn_id and one.reward and not one.hint and self._trains_reward(one)]
+        fits = await self._fitting()
+        wanted = [
+            one
+            for one in samples
+            if one.turn_id and one.reward and not one.hint and self._trains_reward(one) and fits(one)
+        ]
         if not wanted:
             return Verdict(True)
         of_batch, before = await self._journal.reactions(batch, WINDOW)
@@ -178,6 +183,11 @@ class Guard:
 
     async def _able(self) -> bool:
         return (await self._engine.info()).beside
+
+    async def _fitting(self) -> Callable[[Turn | Sample], bool]:
+        """Says whether the engine can score an answer: with `context_length` turned down older ones may be too long."""
+        limit = (await self._engine.info()).context_length
+        return lambda one: not limit or len(one.prompt_ids) + len(one.response_ids) <= limit
 
     async def _likelihood(self, candidate: int, parent: int, batch: Sequence[str]) -> Verdict:
         """How likely accepted answers are under both, in nats a token; every answer counts the same."""
@@ -315,8 +325,10 @@ class Guard:
 
     async def _turns(self, turn_ids: Sequence[str]) -> list[Turn]:
         """The turns that may be scored, as many as can be afforded."""
+        fits = await self._fitting()
         found = [await self._journal.turn(turn_id) for turn_id in turn_ids]
         turns = [turn for turn in found if turn is not None and turn.response_ids and not turn.image_spans]
+        turns = [turn for turn in turns if fits(turn)]
         places = affordable([turn.prompt_ids for turn in turns[:MOST_ACCEPTED]], PROMPT_TOKENS)
         return [turns[place] for place in places]
 

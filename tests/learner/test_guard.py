@@ -244,6 +244,31 @@ async def test_an_engine_of_one_version_is_told_in_the_report(real: Worlds) -> N
     assert verdict.passed and "one version" in verdict.figures["not_probed"]
 
 
+async def test_answers_that_no_longer_fit_the_engine_are_not_asked_about(real: Worlds) -> None:
+    world = real(guard_answers=0)
+    await accepted(world)
+    turns = [await world.journal.turn(f"turn_{number:032x}") for number in range(1, 7)]
+    lengths = sorted(len(one.prompt_ids) + len(one.response_ids) for one in turns if one is not None)
+    limit = lengths[-1] - 1
+    info, score = await world.engine.info(), world.engine.score
+
+    async def smaller() -> EngineInfo:
+        return EngineInfo(info.live, info.versions, info.model_path, limit, info.vocab_size)
+
+    async def refusing(prompt: Any, answer: Any, **options: Any) -> Any:
+        if len(prompt) + len(answer) > limit:
+            raise EngineError("too long", status=400)
+        return await score(prompt, answer, **options)
+
+    world.engine.info, world.engine.score = smaller, refusing  # type: ignore[method-assign]
+    number = await candidate(world)
+    verdict = await guard_of(world).probe(number, 0, [])
+    assert verdict.passed
+    assert verdict.figures["accepted"]["answers"] == sum(length <= limit for length in lengths) < 6
+    samples = await world.journal.ready_samples(10)
+    assert (await guard_of(world).rewards(samples, [], 0)).passed
+
+
 async def test_rewards_upside_down_are_rejected_with_their_story_and_nothing_of_them_stays(real: Worlds) -> None:
     world = real()
     await world.versions.start()
