@@ -25,12 +25,12 @@ class LossTokens:
     """A micro batch of N response tokens over a vocabulary of V, the answers of its samples one after the other.
 
     `logits` `[N, V]` are the policy's, as the model gave them, and carry the gradient; all else is constant. Row t is
-    what token t was drawn from. `token_ids` `[N]` were sampled at `temperatures` `[N]` with `behavior_logprobs` `[N]`
-    (of no use where `has_ratio` `[N]` is false). `base_log_probs` `[N, V]` are the frozen base's on the plain prompt;
-    `teacher_log_probs` `[N, V]` the teacher's under the hints, `None` when no sample has one; where `has_hint` `[N]` is
-    false they are the base's. `rewards` and `advantages` `[N]` are those of the token's sample (0 where there is none;
-    the advantage is the reward unless a method made another), `weights` `[N]` its weight in the mean, `sample_index`
-    `[N]` its number in the micro batch.
+    what token t was drawn from. `token_ids` `[N]` were sampled at `temperatures` `[N]` (1 where the best token was
+    taken) with `behavior_logprobs` `[N]` (of no use where `has_ratio` `[N]` is false). `base_log_probs` `[N, V]` are
+    the frozen base's on the plain prompt; `teacher_log_probs` `[N, V]` the teacher's under the hints, `None` when no
+    sample has one; where `has_hint` `[N]` is false they are the base's. `rewards` and `advantages` `[N]` are those of
+    the token's sample (0 where there is none; the advantage is the reward unless a method made another), `weights`
+    `[N]` its weight in the mean, `sample_index` `[N]` its number in the micro batch.
     """
 
     logits: Tensor

@@ -23,6 +23,7 @@ from torch import Tensor
 from shared import losses
 from shared.errors import ConfigError, TrainerError
 from shared.loss_hook import Loss, LossTokens, load_loss
+from shared.ratio import GREEDY_BELOW
 from shared.records import Sample
 from shared.trainer import Recipe
 from trainer_local.moments import Moments
@@ -176,7 +177,7 @@ class Objective:
             LossTokens(
                 logits=logits,
                 token_ids=self._ids(samples),
-                temperatures=self._per_token([sample.temperature for sample in samples], samples),
+                temperatures=self._per_token([_divisor(sample) for sample in samples], samples),
                 behavior_logprobs=self._behavior(samples),
                 has_ratio=self._per_token([float(not sample.no_ratio) for sample in samples], samples) > 0,
                 base_log_probs=base,
@@ -246,6 +247,11 @@ class Objective:
             "advantage/std": self._advantages.deviation,
             **self._fixed,
         }
+
+
+def _divisor(sample: Sample) -> float:
+    """The temperature of a sample, 1 where the best token was taken: engines report such logprobs at 1."""
+    return 1.0 if sample.temperature < GREEDY_BELOW else sample.temperature
 
 
 def _all(targets: Sequence[Target], name: str) -> Tensor:

@@ -63,6 +63,14 @@ def written(folder: Path, text: str) -> str:
     return str(file)
 
 
+async def test_a_greedy_answer_can_be_divided_by_its_temperature(moved: Moved, tmp_path: Path) -> None:
+    hook = written(tmp_path, REINFORCE)
+    greedy = replace(SAMPLES[2], temperature=0.0, no_ratio="decoded greedily")
+    found = await moved.metrics([SAMPLES[2], greedy], custom_loss=hook)
+    alone = await moved.metrics([SAMPLES[2]], custom_loss=hook)
+    assert found["loss/custom"] == pytest.approx(alone["loss/custom"] / 2, rel=1e-4)
+
+
 async def test_our_own_formula_as_a_hook_learns_what_it_learns_built_in(moved: Moved, tmp_path: Path) -> None:
     hook = written(tmp_path, THE_SAME_AS_OURS)
     built_in = await moved.metrics(SAMPLES[:2], epochs=3)
