@@ -71,6 +71,11 @@ class Batches:
         """The next batch, with those of it that are to be held back; or what is waited for."""
         if ready < size:
             return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
+        if self._method.rollouts and ready <= WAITING_AT_MOST:
+            # Tool results with long prompts are not read again and again only to be left waiting.
+            words = await self._journal.ready_words(guesses=self._method.rewards == "all")
+            if words < size:
+                return _too_few(words, size, ready)
         remembered = await self._memory.standing() if self._method.hints == "remembered" else []
         most = WAITING_AT_MOST
         while True:
@@ -91,9 +96,7 @@ class Batches:
         taught = self._method.rollouts and bool(remembered) and await self._journal.next_version_number() > 1
         informative = [self._method.informative(sample) for sample in fresh]
         if sum(counted) < size and not (full and (taught or any(informative))):
-            return Batch(
-                waiting="waiting for samples", detail=f"{sum(counted)} of {size}, {len(fresh)} with tool results"
-            )
+            return _too_few(sum(counted), size, len(fresh))
         if self._method.rollouts and not taught:
             counted = informative
             if not remembered and not any(counted):
@@ -133,6 +136,10 @@ class Batches:
                 reason = f"its session ended after {turns} main turns, fewer than min_turns = {least}"
                 await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
         return long
+
+
+def _too_few(count: int, size: int, ready: int) -> Batch:
+    return Batch(waiting="waiting for samples", detail=f"{count} of {size}, {ready} with tool results")
 
 
 def _oldest(samples: Sequence[Sample], counted: Sequence[bool], size: int) -> list[Sample]:

@@ -248,6 +248,9 @@ class AsyncJournal:
     async def ready_samples(self, limit: int) -> list[Sample]:
         return await self._read(self.sync.ready_samples, limit)
 
+    async def ready_words(self, *, guesses: bool) -> int:
+        return await self._read(self.sync.ready_words, guesses=guesses)
+
     async def ready_signal(self) -> bool:
         return await self._read(self.sync.ready_signal)
 

@@ -105,6 +105,19 @@ class Learning(Signals):
         with self._reading() as connection:
             return int(connection.execute("SELECT count(*) FROM samples WHERE state = 'ready'").fetchone()[0])
 
+    def ready_words(self, *, guesses: bool) -> int:
+        """How many samples wait whose turn a person answered, or that have a hint or a reward other than 0, the judge's
+        guesses among them with `guesses`. None of them is read.
+        """
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT count(*) FROM samples WHERE state = 'ready' AND (hint IS NOT NULL "
+                "OR ((explicit OR ?) AND coalesce(reward, 0) != 0) "
+                "OR EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = samples.turn AND role = 'user'))",
+                (guesses,),
+            ).fetchone()
+            return int(found[0])
+
     def ready_signal(self) -> bool:
         """Whether a sample waits that has a hint, or a reward other than 0 that is no judge's guess."""
         with self._reading() as connection:

@@ -130,3 +130,22 @@ async def test_a_look_that_fails_is_repeated_though_nothing_new_came(worlds: Wor
     memory.standing = standing  # type: ignore[method-assign]
     assert await world.learner.once()
     assert (await world.journal.versions())[-1].state == "live"
+
+
+async def test_tool_results_are_not_read_as_long_as_nobody_has_said_enough(worlds: Worlds) -> None:
+    world = worlds(batch_size=3)
+    await world.versions.start()
+    await tell(world, 1, ["exit code 0"] * 6, role="tool")
+    read = world.journal.ready_samples
+
+    async def unread(limit: int) -> Any:
+        raise AssertionError("read in vain")
+
+    world.journal.ready_samples = unread  # type: ignore[method-assign]
+    for first, text in ((11, COMPLAINTS[0]), (21, "thanks")):
+        await tell(world, first, [text])
+        assert not await world.learner.once()
+    assert world.progress.detail == "2 of 3, 8 with tool results"
+    world.journal.ready_samples = read  # type: ignore[method-assign]
+    await tell(world, 31, ["thanks"])
+    assert await world.learner.once()
