@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -155,7 +156,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
             target.rename(old)
         scratch.rename(target)
         _sync(target.parent)
-    except OSError as error:
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
         raise TrainerError(f"Could not write {target}: {error}. Check the space and the rights there") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

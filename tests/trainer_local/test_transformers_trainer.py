@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from msgspec.structs import replace
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from shared import losses
@@ -137,3 +139,15 @@ def test_a_folder_that_could_not_be_finished_leaves_the_old_one(tmp_path: Path) 
         raise OSError(28, "No space left on device")
     assert (tmp_path / "1" / "a").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("write", [torch.save, save_file], ids=["torch", "safetensors"])
+def test_a_disk_that_is_full_while_weights_are_written_is_told_as_one(tmp_path: Path, write: Any) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))  # writing fails half-way
+    try:
+        with pytest.raises(TrainerError, match="space"), whole_folder(tmp_path / "1") as folder:
+            write({"part": torch.zeros(1 << 16)}, str(folder / "weights"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
