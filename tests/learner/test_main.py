@@ -136,7 +136,7 @@ async def test_a_setting_that_cannot_work_ends_the_process_with_the_reason(engin
         await run(make_settings(engine, tmp_path / "a", judge="no_such_module:Judge"), asyncio.Event())
     with pytest.raises(ConfigError, match="cannot be read"):
         await run(make_settings(engine, tmp_path / "b", anchor_prompts="/nowhere/drill.txt"), asyncio.Event())
-    with pytest.raises(ConfigError, match="custom_loss = './nowhere.py'.*no such file"):
+    with pytest.raises(ConfigError, match=r"custom_loss = '\./nowhere\.py'.*no such file"):
         await run(make_settings(engine, tmp_path / "c", custom_loss="./nowhere.py"), asyncio.Event())
     assert not (tmp_path / "c" / "journal.db").exists()  # before anything says that the learner lives
 
