@@ -123,6 +123,8 @@ DEFECT = re.compile(
         r" right|add up|compile"
         r"|run|match|fit|exist|answer (?:my|the|anything|it).*)(?: (?:to me|for me|at all|either|anymore|any more"
         r"|now|yet|again|here))*",
+        r"(?:that|this|it|your \w+) (?:tells|says|explains|shows|told|said|explained) (?:(?:me|us|him|her|them|you) )?"
+        r"(?:nothing|very little|little|not much)(?: at all| new)?",
         r"(?:(?:that|this|it) )?(?:makes|made) (?:no|zero|little) sense(?: (?:to me|at all|whatsoever))*",
         rf"(?:(?:it|that|this) )?(?:still |now |just |always |keeps? )+{_FAILING}(?: (?:now|again|for me))*|(?:it"
         rf"|that|this) {_FAILING}"

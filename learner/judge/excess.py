@@ -11,6 +11,7 @@ from typing import Literal
 
 from learner.judge import form
 from learner.judge.form import any_of
+from learner.judge.people import READER
 
 _TOO = re.compile(r"\b(?:too|overly|excessively)\s+([a-z][\w'-]*)")
 _SLIGHTLY = (
@@ -21,6 +22,7 @@ _ANSWER = re.compile(
     "^"
     + any_of(
         r"",
+        r"(?:sounds?|sounded|reads?|comes across(?: as)?)",
         r"(?:i (?:think|feel|find|guess)(?: that)? )?(?:that|this|it|these|those|they|all (?:that|this|of it))"
         r"(?:'s|'re| is| are| was| were| sounds?| sounded| feels?| felt| looks?| looked| reads?| seems?| seemed| came"
         r" (?:across|off)(?: as)?| comes (?:across|off)(?: as)?| got| gets)?",
@@ -37,6 +39,7 @@ _ANSWER = re.compile(
 )
 _AFTER = re.compile(
     r"^(?:|imo|imho|though|again|now|here|sometimes|anyway|for (?:me|my taste|us|this|that|a \w+|an \w+|my \w+)"
+    rf"|for {READER}"
     r"|to (?:read|follow|understand|digest|parse|remember)|(?:and|or) (?:too )?[\w-]+|(?:and )?didn't read)"
     r"(?: please| honestly| really)?$"
 )
@@ -58,6 +61,11 @@ _MANNER = frozenset(["warm", "cold", "cool", "light", "heavy", "dry", "loud", "n
 """Of these an answer can be too much as well, where "it" is not the weather: "your tone is too cold"."""
 
 
+_NAMED = re.compile(r"^(?:the|your|you)\b|\b(?:sounds?|sounded|reads?|comes across)\b")
+_UNNAMED = re.compile(rf"^(?!.*\b(?:it|this|these|those|they)\b){_SLIGHTLY}\s*$")
+_FOR_A_READER = re.compile(rf"^for {READER}$")
+
+
 def complaint(words: str) -> Literal["wish", "statement"] | None:
     """`wish` for a complaint that the answer is too much of something, `statement` where something else is; `None`
     where there is no "too" that says so. `words` are plain: lower case, spelled out."""
@@ -71,7 +79,7 @@ def complaint(words: str) -> Literal["wish", "statement"] | None:
         return "statement" if after else None
     if not _ANSWER.match(before):
         return None if form.FORM.search(before) and not _somebody_elses(before) else "statement"
-    named = re.match(r"^(?:the|your|you)\b", before) is not None
+    named = _NAMED.search(before) is not None or (_UNNAMED.match(before) is not None and _FOR_A_READER.match(after))
     if quality in _CIRCUMSTANCE and not (named and quality in _MANNER):
         return "statement"
     return "wish" if _AFTER.match(after) else None

@@ -224,5 +224,5 @@ _OTHER_LISTS = re.compile(
 
 
 def without_other_lists(words: str) -> str:
-    """The words with "thing" for lists that are things in the world and no form of an answer ("the shopping list")."""
-    return _OTHER_LISTS.sub("thing", words)
+    """The words with "errand" for lists that are things in the world and no form of an answer ("the shopping list")."""
+    return _OTHER_LISTS.sub("errand", words)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from learner.judge.form import any_of
+from learner.judge.praised import GOOD
 
 TIME_STAMP = re.compile(r"^\s*\[(?:[A-Za-z]{2,9},? )?\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?[^\]\n]*\]\s*")
 """A leading `[Fri 2026-11-20 09:54 UTC] ` such as agents put before what the user typed."""
@@ -18,7 +19,9 @@ PICTURE_PARTS = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f\u200d]")
 INTERJECTIONS = re.compile(
     r"^(?:(?:by the way|btw|lol|omf?g|bruh|bro|dude|jeez|geez|now|finally|honestly|got it|i see|understood|fine|no"
     r" offense|ok|okay|oh|ah|aha|wow|yes|yep|yeah|yay|hey"
-    r"|hi|alright|and|well(?! done)|haha|man|hmm+|hm|ugh|sorry|um|uh|err|eh|but|actually|wait|so)[ ,!.]+)+"
+    r"|hi|alright|and|well(?! done)|haha|man|hmm+|hm|ugh|sorry|um|uh|err|eh|but|actually|wait)[ ,!.]+|so[ ,!.]+(?!"
+    + GOOD
+    + r"\b))+"
 )
 """What may stand before what is meant."""
 _VERY = (
@@ -157,7 +160,8 @@ TASK = re.compile(
         r"grade|check|name|suggest|recommend|plan|read|open|search|run|fix|book|send|remind|add|delete|rename"
         r"|move|set|get|look|play|turn|"
         r"schedule|design|build|implement|refactor|convert|sort|count|draw|review|proofread|edit|answer|stop"
-        r"|start|cancel|install|order|"
+        r"|start|cancel|install|order|praise|encourage|comfort|congratulate|thank|invite|greet|warn|teach|go through"
+        r"|walk|guide|"
         r"deploy|call|buy|pick|choose|help|think|imagine|pack|put|remove|cut|drop|skip|format|use|keep|don't"
         r"|do not|never)\b",
         r"(?:what|how|when|who|where|which|whose|why|is|are|was|were|do|does|did|can|could|should|would|will|has"
@@ -225,8 +229,7 @@ STANDING_WISH = re.compile(
     r"(?!at\b|after|before|today|tomorrow|tonight|back|until|when|on\b|again|now|if|by\b|during|or\b|and\b)\w+|use"
     r"|write"
     r"|say|start|end|begin|repeat|apologi[sz]e|lecture|explain|answer|include|mention|"
-    r"add)\b|\b(?:say|name|tell me|point out|mention|show me) (?:me )?(?:exactly |clearly )?(?:which|what"
-    r"|where) (?:the )?(?:\w+ )?(?:step|mistake|line|error)|"
+    r"add)\b|"
     r"^(?:please )?(?:be|sound) (?:a (?:bit|little) )?(?:more|less) \w+|\bi'd (?:prefer|rather) (?:it "
     r"|that )?(?:if )?you\b|\btalk to me like\b"
 )

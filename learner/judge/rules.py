@@ -5,8 +5,8 @@ Per clause, in order: is it a wish about the form of answers (−1, and the wish
 that asks for something new: "Thanks! Next one: …" praises, "How many are there? Thanks!" is only polite. A wish
 outranks blame, blame outranks praise, and nothing of these is 0.
 
-Vocabulary and patterns are in the files beside this one: `form`, `phrases`, `requested`, `excess`, `complaints`,
-`doubt` and `spelling`.
+Vocabulary and patterns are in the files beside this one: `form`, `people`, `phrases`, `praised`, `requested`, `tone`,
+`detail`, `excess`, `complaints`, `doubt` and `spelling`; `heard` is what a message reacts to.
 """
 
 from __future__ import annotations
@@ -18,41 +18,54 @@ from typing import Literal
 
 import msgspec
 
-from learner.judge import complaints, doubt, excess, form, phrases, requested
+from learner.judge import complaints, detail, doubt, excess, form, phrases, praised, requested, tone
+from learner.judge.heard import Heard
+from learner.judge.people import READER
 from learner.judge.spelling import spelled_out
 from learner.judge.tools import tool_failed
 from shared.records import Judgement, NextState, Turn, Vote
 
-VERSION = "rules-v2"
+VERSION = "rules-v3"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
+_LONGEST_REASON = 8  # words
 _LONGEST_SENTENCE = 600  # characters; some patterns take the square of a sentence's length
 
-_CHOICE = re.compile(r"\b(?:languages?|formats?|styles?|tone|which|what|how (?:would|should|do|shall)|prefer|or)\b")
+_MOST_FOREIGN = 3  # words of a wish that names a quality only
+
+_CONDITION = re.compile(r"^(?:and |but |so )?(?:if|when|whenever|while|before|after|once|as soon as|until|unless)\b")
 _CUT = re.compile(r"\s*(?:[,!:]+|\s[–—-])\s*(?:but\b,?\s*)?|\s+but\s+")
 _POLITE = re.compile(r"^(?:please )?(?:can|could|would|will) you (?:please )?")
+_POINTS_BACK = re.compile(r"\b(?:that|this|it|these|those|too)\b")
+_CONTRAST = re.compile(
+    r",?\s+(?:but|however|though|yet)\b,?\s+"
+    r"|(?<!n't)(?<!not)(?<! is)(?<! are)(?<!'s)(?<!'re)(?<!again)(?<!still)(?<!,),?\s+only\b,?\s+"
+)
+_BUT = re.compile(r"\b(?:but|however|though|only|yet)\b")
+_OWN_TEXT = re.compile(
+    r"\b(?:my|our) (?:\w+ )?(?:essay|letter|e-?mail|cv|resume|document|article|report|speech|invitation"
+    r"|application|post"
+    r"|story|poem|paper|thesis|homework|draft|blog|newsletter|code|contract|presentation|notes?|text|message|website"
+    r"|profile|bio|review|song|book|sentences?|paragraphs?)\b"
+)
+_HANDS_OVER = re.compile(r"\b(?:this|these|the following|my|our)\b[^:]*:$")
+_MAKES = re.compile(
+    r"^(?:write|draft|compose|create|send|prepare|design|make|give me|give us|invent|suggest|generate|sing|tell me)"
+    r" (?:me |us )?(?:an?|some|one|two|three|another|several) "
+)
+_MADE_AGAIN = re.compile(
+    r"\b(?:versions?|variants?|summary|overview|one|drafts?|attempt|alternative|recap|word|view|try|idea|feel)\b"
+)
+_FOR_OTHERS = re.compile(rf"\b(?:to|for) (?!{READER}\b)(?:this|the|my|our|his|her|their|an?) \w+")
+_ONESELF = re.compile(
+    r"^i(?:'d| would)? (?:\w+ )?(?:want|like|love|need|have|try|wish|hope|prefer) to (?:be|sound|become|feel|stay"
+    r"|look)\b|\b(?:what|how|where|when) (?:can|could|should|do|would|shall|may) i\b"
+)
+_STEPS_OF = re.compile(r"\bsteps? (?:for|to|of|in) (?:\w+ing\b|an? |my |our )")
 _SUBJECT = re.compile(r" about | (?:lists?|tables?|essays?|paragraphs?|sentences?) (?:of|with|on) ")
 
 Meaning = Literal["wish", "blame", "praise", "doubt", "sigh", "task", "statement", "nothing"]
-
-
-class _Heard(msgspec.Struct, frozen=True):
-    """The answer that is reacted to. `asked`: it ends in a question, so that "no" rejects nothing; `offers_choice`: in
-    one that lets the user choose a language, a format or the like, so that naming one is no wish."""
-
-    answer: str
-    asked: bool
-    offers_choice: bool
-
-    @classmethod
-    def of(cls, answer: str) -> _Heard:
-        last = re.split(r"(?<=[.!?])\s+|\n", answer.rstrip())[-1].lower()
-        asked = last.endswith("?")
-        return cls(answer, asked, asked and _CHOICE.search(last) is not None)
-
-    def after(self, found: Sequence[object]) -> _Heard:
-        """What a clause reacts to behind others."""
-        return msgspec.structs.replace(self, asked=False) if found and self.asked else self
+_REACTIONS: frozenset[Meaning] = frozenset(["wish", "blame", "praise", "doubt", "sigh"])
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ def read_message(text: str, *, answer: str = "") -> Reading:
     thumb = _thumb(message)
     if thumb and not _plain(phrases.PICTURE_PARTS.sub("", message)):
         return Reading(float(thumb), None, "the user typed a thumb", thumb=True)
-    heard = _Heard.of(answer)
+    heard = Heard.of(answer, text)
     found: list[tuple[Meaning, str]] = []
     for sentence in _sentences(message):
         found.extend(_read_sentence(sentence, msgspec.structs.replace(heard, asked=heard.asked and not found), found))
@@ -123,17 +136,29 @@ def _about_the_answer(found: list[tuple[Meaning, str]]) -> list[tuple[Meaning, s
     form; after the request only wishes that say they are old ones ("no bold this time")."""
     relevant: list[tuple[Meaning, str]] = []
     stage: Meaning = "nothing"
-    for meaning, words in found:
+    stated = ""
+    for place, (meaning, words) in enumerate(found):
+        if (
+            meaning == "wish"
+            and detail.asks_which(_plain(words))
+            and not _REACTIONS.issuperset(m for m, _ in found[:place])
+        ):
+            continue
         if meaning in ("task", "statement"):
             stage = "task" if "task" in (meaning, stage) else "statement"
-        elif stage == "nothing" or (meaning == "wish" and _outlasts(words.lower(), stage)):
+            stated = f"{stated} {words.lower()}"
+        elif stage == "nothing" or (meaning == "wish" and _outlasts(words.lower(), stage, stated)):
             relevant.append((meaning, words))
     return relevant
 
 
-def _outlasts(words: str, stage: Meaning) -> bool:
-    """Whether a wish that comes after a statement or a new request still speaks of the answer before it."""
-    about_form = form.STRONG_FORM.search(words) is not None or requested.is_requested(_plain(words))
+def _outlasts(words: str, stage: Meaning, stated: str) -> bool:
+    """Whether a wish that comes after a statement or a new request (what was `stated`) still speaks of the answer."""
+    plain = _plain(words)
+    if toned := tone.wish(plain):
+        about_form = tone.looks_back(plain) if toned == "manner" else _POINTS_BACK.search(stated) is not None
+    else:
+        about_form = form.STRONG_FORM.search(words) is not None or requested.is_requested(plain) or detail.wish(plain)
     return about_form and (stage == "statement" or phrases.STANDING.search(words) is not None)
 
 
@@ -161,7 +186,7 @@ def _sentences(message: str) -> list[str]:
     return [part.strip()[:_LONGEST_SENTENCE] for part in said]
 
 
-def _read_sentence(sentence: str, heard: _Heard, before: Sequence[tuple[Meaning, str]]) -> list[tuple[Meaning, str]]:
+def _read_sentence(sentence: str, heard: Heard, before: Sequence[tuple[Meaning, str]]) -> list[tuple[Meaning, str]]:
     """Meanings of a sentence's parts; `before` are those of the sentences before it."""
     whole = _plain(sentence)
     if whole.startswith("no") and phrases.POSITIVE.search(whole) and not _is_wish(whole):
@@ -179,21 +204,54 @@ def _read_sentence(sentence: str, heard: _Heard, before: Sequence[tuple[Meaning,
         if not rest_after:
             break
         meaning = _reaction(head, heard.after(found), doubted=doubted())
+        if meaning == "nothing" and _praised_beside(head, [*found, ("nothing", rest_after)], sentence):
+            meaning = "praise"
         if meaning == "nothing":
             break
+        if meaning == "wish" and _plain(rest_after) in ("please", "pls", "plz"):
+            return _joined([*found, (meaning, rest)])
         found.append((meaning, head))
         rest = rest_after
-    pieces = [piece for piece in re.split(r",?\s+(?:but|however|though|only|yet)\b,?\s+", rest) if piece.strip()]
+    pieces = [piece for piece in _CONTRAST.split(rest) if piece.strip()]
     for piece in pieces:
-        found.append((_meaning(piece, heard.after(found), doubted=doubted()), piece.strip(" ,")))
+        if _praised_beside(piece, found, sentence):
+            found.append(("praise", piece))
+            continue
+        for part in _parted(piece, heard):
+            found.append((_meaning(part, heard.after(found), doubted=doubted()), part.strip(" ,")))
     return _joined(found)
 
 
+def _praised_beside(clause: str, beside: Sequence[tuple[Meaning, str]], sentence: str) -> bool:
+    """Whether a clause is a mere list of qualities ("short and clear") in a sentence that praises and has no "but"."""
+    if not praised.names_qualities(_plain(clause)) or _BUT.search(sentence.lower()):
+        return False
+    return any(
+        meaning == "praise"
+        or praised.praises(_plain(words), clause=words)
+        or (phrases.POSITIVE.search(_plain(words)) and not _is_wish(_plain(words)))
+        for meaning, words in beside
+    )
+
+
+def _parted(piece: str, heard: Heard) -> list[str]:
+    """A piece cut before the wish that stands behind a comma ("this is for my boss, make it more professional")."""
+    for comma in re.finditer(r",\s+", piece):
+        before, after = piece[: comma.start()], piece[comma.end() :]
+        if phrases.TASK.search(_plain(before)) or _CONDITION.match(before.lower()):
+            break
+        wished = _plain(after)
+        if (tone.wish(wished) or detail.wish(wished)) and _shaped_wish(wished, heard) == "wish":
+            return [before, after]
+    return [piece]
+
+
 def _joined(found: Sequence[tuple[Meaning, str]]) -> list[tuple[Meaning, str]]:
-    """The parts of a sentence, with those that belong to one wish ("too harsh, be nice") in one."""
+    """The parts of a sentence, with those that belong to one wish ("be nice, she is only nine years old") in one."""
     joined: list[tuple[Meaning, str]] = []
     for meaning, words in found:
-        if joined and joined[-1][0] == "wish" and meaning in ("wish", "nothing"):
+        reason = meaning == "statement" and len(words.split()) <= _LONGEST_REASON
+        if joined and joined[-1][0] == "wish" and (meaning in ("wish", "nothing") or reason):
             joined[-1] = ("wish", f"{joined[-1][1]}, {words}")
         else:
             joined.append((meaning, words))
@@ -209,19 +267,38 @@ def _first_clause(text: str) -> tuple[str, str]:
     return text[: match.start()], text[match.end() :].strip()
 
 
-def _shaped(clause: str, words: str, heard: _Heard, *, doubted: bool) -> Meaning | None:
+def _shaped(clause: str, words: str, heard: Heard, *, doubted: bool) -> Meaning | None:
     """The meaning of a clause whose shape alone tells it."""
+    if _HANDS_OVER.search(clause.lower().rstrip()) and _is_wish(words):
+        return "task"
     if doubt.DOUBT.match(words) and ("you" in words or clause.rstrip(" \"')").endswith("?")):
         return "doubt"
-    if requested.is_requested(words):
-        return "nothing" if heard.offers_choice else "wish"
+    if praised.praises(words, clause=clause):
+        return "praise"
+    if praised.says_nothing(words):
+        return "nothing"
+    wish = _shaped_wish(words, heard)
+    if wish is not None:
+        return wish
     shaped = excess.complaint(words) or complaints.complaint(words, announces=clause.rstrip().endswith(":"))
     if shaped is None and not heard.asked and doubt.contradicts(words, heard.answer, doubted=doubted):
         return "blame"
     return shaped
 
 
-def _reaction(clause: str, heard: _Heard, *, doubted: bool) -> Meaning:
+def _shaped_wish(words: str, heard: Heard) -> Meaning | None:
+    """Whether a clause whose shape alone makes it a wish is one here; `None` where its shape does not."""
+    if requested.is_requested(words):
+        return "nothing" if heard.offers_choice else "wish"
+    toned, detailed = tone.wish(words), detail.wish(words)
+    if not toned and not detailed:
+        return None
+    if heard.offers_detail if detailed else heard.offers_choice:
+        return "nothing"
+    return "task" if heard.brings_work and not tone.compares(words) else "wish"
+
+
+def _reaction(clause: str, heard: Heard, *, doubted: bool) -> Meaning:
     """Whether a short clause is a reaction by itself; `nothing` for everything else."""
     words = _plain(clause)
     shaped = _shaped(clause, words, heard, doubted=doubted)
@@ -238,7 +315,7 @@ def _reaction(clause: str, heard: _Heard, *, doubted: bool) -> Meaning:
     return "nothing"
 
 
-def _meaning(clause: str, heard: _Heard, *, doubted: bool) -> Meaning:
+def _meaning(clause: str, heard: Heard, *, doubted: bool) -> Meaning:
     words = _plain(clause)
     question = clause.rstrip(" \"')").endswith("?")
     shaped = _shaped(clause, words, heard, doubted=doubted)
@@ -270,24 +347,31 @@ def _is_wish(words: str) -> bool:
         return False
     if phrases.STANDING_WISH.search(words):
         return True
-    if not form.FORM.search(words):
+    if not form.FORM.search(words) or tone.concerns_others(words) or _ONESELF.search(words):
         return False
     rest = form.FORM.sub(" ", words)
     if all(word in form.FILLER or not word.isalpha() for word in re.findall(r"[\w']+", rest)):
         return (form.TELLING_FORM.search(words) is not None and len(words.split()) > 1) or form.QUALITY.search(
             words
         ) is not None
-    if not (form.STRONG_FORM.search(words) or form.QUALITY.search(words)):
+    if not form.STRONG_FORM.search(words) and (not form.QUALITY.search(words) or _foreign(words) > _MOST_FOREIGN):
         return False
     return any(pattern.search(words) for pattern in phrases.WISHES)
 
 
 def _is_new_task(words: str) -> bool:
     """Whether a clause with words of form in it asks for something new ("Write a poem without bold words")."""
-    back = phrases.BACK.search(_POLITE.sub("", words))
-    if not phrases.TASK.search(words) or back or phrases.STANDING_WISH.search(words):
+    if not phrases.TASK.search(words):
         return False
-    return _foreign(words) >= (1 if _SUBJECT.search(words) else 2)
+    if _OWN_TEXT.search(words) or _STEPS_OF.search(words):
+        return True
+    order = _POLITE.sub("", words)
+    makes = _MAKES.match(order.removeprefix("please ")) is not None and not _MADE_AGAIN.search(words)
+    if makes and _FOR_OTHERS.search(words):
+        return True
+    if phrases.BACK.search(order) or phrases.STANDING_WISH.search(words):
+        return False
+    return _foreign(words) >= (1 if makes or _SUBJECT.search(words) else 2)
 
 
 def _foreign(words: str) -> int:

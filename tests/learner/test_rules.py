@@ -10,7 +10,7 @@ from learner.judge.rules import RuleJudge, read_message
 from learner.judge.tools import tool_failed
 from shared.records import NextState
 
-from . import typed, typed_held_out
+from . import typed, typed_held_out, typed_tone
 from .things import turn
 
 PRAISE = [
@@ -171,7 +171,7 @@ NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("text", PRAISE + typed.PRAISE)
+@pytest.mark.parametrize("text", PRAISE + typed.PRAISE + typed_tone.PRAISE)
 def test_praise_is_positive_and_no_hint(text: str) -> None:
     reading = read_message(text)
     assert (reading.score, reading.hint) == (1.0, None)
@@ -189,13 +189,13 @@ def test_a_change_request_is_negative_and_becomes_the_hint(text: str, hint: str)
     assert (reading.score, reading.hint) == (-1.0, hint)
 
 
-@pytest.mark.parametrize("text", typed.WISHES)
+@pytest.mark.parametrize("text", typed.WISHES + typed_tone.WISHES)
 def test_a_wish_in_the_words_that_people_type_becomes_a_hint(text: str) -> None:
     reading = read_message(text)
     assert reading.score == -1.0 and reading.hint
 
 
-@pytest.mark.parametrize("text", NOTHING + typed.NEUTRAL)
+@pytest.mark.parametrize("text", NOTHING + typed.NEUTRAL + typed_tone.NEUTRAL)
 def test_a_new_request_or_a_question_says_nothing_about_the_answer(text: str) -> None:
     reading = read_message(text)
     assert (reading.score, reading.hint) == (0.0, None)
@@ -215,6 +215,72 @@ def test_phrasings_that_no_rule_was_made_for_are_mostly_understood() -> None:
     precision = right / sum(score != 0.0 for score in read.values())
     recall = right / sum(score != 0.0 for score in wanted.values())
     assert precision >= 0.95 and recall >= 0.9, (precision, recall)
+
+
+def test_hints_in_phrasings_that_no_rule_was_made_for_are_mostly_wishes() -> None:
+    phrasings = typed_held_out.PRAISE + typed_held_out.BLAME + typed_held_out.WISHES + typed_held_out.NEUTRAL
+    hinted = {text for text in phrasings if read_message(text).hint}
+    right = len(hinted & set(typed_held_out.WISHES))
+    precision, recall = right / len(hinted), right / len(typed_held_out.WISHES)
+    assert precision >= 0.95 and recall >= 0.95, (precision, recall)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("Please be nicer to her, she is only nine.", "Please be nicer to her, she is only nine."),
+        ("She will cry if she reads that. Please be gentle and kind.", "Please be gentle and kind."),
+        ("This is for my boss, make it more professional.", "make it more professional."),
+        ("No, again without a nice word. Please encourage the child.", "Please encourage the child."),
+        ("No, I still can't see which step you mean. Please name it.", "I still can't see which step you mean."),
+    ],
+)
+def test_the_hint_is_the_wish_and_its_reason(text: str, hint: str) -> None:
+    reading = read_message(text)
+    assert reading.score == -1.0 and reading.hint is not None
+    assert hint in reading.hint
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "\nProblem: Tom has 3 apples.\nSolution: 3 + 1 = 5",
+        " Here it is: 3 + 1 = 5",
+        "\n```\nx = 1\n```",
+        " Here:\nx is one",
+    ],
+)
+@pytest.mark.parametrize("wish", ["Please be friendly with him.", "Please explain every step in detail."])
+def test_a_wish_that_comes_with_new_work_is_about_that_work(wish: str, work: str) -> None:
+    assert read_message(wish).score == -1.0
+    assert read_message(wish + work).score == 0.0
+
+
+def test_taking_up_an_offer_to_explain_is_no_complaint() -> None:
+    accepted = "Yes, please explain every step in detail."
+    assert read_message(accepted, answer="It is 12. Shall I explain the steps?").score == 0.0
+    assert read_message(accepted, answer="It is 12.").score == -1.0
+
+
+def test_a_question_which_step_is_meant_counts_only_where_nothing_comes_before_it() -> None:
+    assert read_message("Which step do you mean?").score == -1.0
+    assert read_message("Tom wrote 8. Where exactly is the mistake?").score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("Great, short and clear.", 1.0),
+        ("Great, but short and clear would be nicer.", -1.0),
+        ("short and clear, please", -1.0),
+        ("That is detailed enough.", 1.0),
+        ("That is not detailed enough.", -1.0),
+        ("The first answer was clearer.", -1.0),
+        ("The answer is clearer now.", 1.0),
+    ],
+)
+def test_a_quality_is_praised_or_wished_for_by_the_words_around_it(text: str, score: float) -> None:
+    assert read_message(text).score == score
 
 
 @pytest.mark.parametrize(
@@ -259,9 +325,10 @@ def test_a_long_message_gives_a_hint_of_bounded_length() -> None:
     assert reading.hint is not None and len(reading.hint) <= 300
 
 
-def test_a_huge_message_is_read_at_once() -> None:
+def test_a_huge_or_repetitive_message_is_read_at_once() -> None:
     started = time.perf_counter()
-    for text in ("please " * 50_000, "in as the same " * 20_000, "no, " * 50_000, "you just " * 20_000):
+    repeated = ("nice and " * 16, "kind, nice, well put, " * 7, "say" + " them" * 28, "please be kind, " * 9)
+    for text in ("please " * 50_000, "in as the same " * 20_000, "no, " * 50_000, "you just " * 20_000, *repeated):
         read_message(text)
     assert time.perf_counter() - started < 5.0
 
@@ -270,7 +337,7 @@ async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:
     asked = turn(1, answer="**12**")
     judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="user", text="no bold please"))
     assert (judgement.turn_id, judgement.score, judgement.hint) == (asked.turn_id, -1.0, "no bold please.")
-    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v2")
+    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v3")
     assert judgement.votes[0].score == -1.0 and judgement.reason
 
 

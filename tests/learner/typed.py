@@ -33,6 +33,11 @@ PRAISE = [
     "Super, danke",
     "gracias!",
     "merci beaucoup",
+    "Thanks, that is detailed enough.",
+    "Thank you, very thorough.",
+    "Thank you, so kind.",
+    "Great, now I know which step to talk about.",
+    "Nice and detailed, thanks!",
 ]
 
 REJECTION = [
@@ -193,6 +198,23 @@ WISHES = [
     "good but a bit too long",
     "no, as one paragraph",
     "wrong. also too much bold",
+    "Can you go through every step? I need to know which one is right and which one is wrong.",
+    "Could you walk through the steps in detail?",
+    "Please explain every step in detail.",
+    "Please tell me in detail what is right and what is wrong in each step.",
+    "Please don't just give me labels. Write out in detail what happens in each step.",
+    "She will cry if she reads that. Please be gentle and kind.",
+    "A bit more warmth, please.",
+    "I can't give that to a child. Please write it in a friendly way.",
+    "Too strict for a little one! Please sound kind and patient.",
+    "Please say something nice first, and encourage her.",
+    "Please praise what he did and be nice about it.",
+    "Please be nicer to her, she is only nine.",
+    "That's too strict for a small child. Please be gentle.",
+    "Please use kind words, she is easily discouraged.",
+    "Still too cold for a child.",
+    "No, I still can't see which step you mean. Please name it and explain.",
+    "No, again without a nice word. Please encourage the child.",
 ]
 
 NEUTRAL = [
@@ -314,4 +336,6 @@ NEUTRAL = [
     "Which one is better?",
     "is 9/10 more than 8/9?",
     "No way, really? Tell me more!",
+    "Please explain photosynthesis in detail.",
+    "Can you go through every step of the French Revolution?",
 ]

@@ -1,0 +1,131 @@
+"""Wishes for more detail: "go through every step", "explain exactly where the mistake is", "don't just say wrong".
+
+What is to be told in detail has to be the answer itself, its steps or its mistakes: with one word of another subject
+("explain every step of the French Revolution") it is a task.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LONGEST = 200  # characters
+_LEAD = (
+    r"(?:(?:please|just|but|and|so|then|now|next time|again|also|at least|maybe|first|can you|could you|would you"
+    r"|will you|can we|could we|let's|would you mind|i wish you (?:would|could)|you (?:should|could|must|need to"
+    r"|have to)|try to|i(?:'d| would) like you to"
+    r"|i (?:want|need) you to|i asked you to|(?:in|for) (?:each|every) (?:single )?(?:step|line|part),?)[,:]? )*"
+)
+_TELL = re.compile(
+    rf"^{_LEAD}(?:explain|describe|tell|say|show|state|name|identify|write(?: (?:it|this|that|everything|them))?(?: out"
+    r"| down)?|spell(?: (?:it|this|that))? out|go (?:through|over|into|step by step)|(?:walk|talk|take|lead|guide|run)"
+    r"(?: (?:me|us|him|her|them|the \w+))? through|comment|point(?: (?:out|to|at))?|break|elaborate|give|discuss"
+    r"|mention"
+    r"|mark|justify|prove|check|list|add|include|note|specify|clarify|indicate|highlight|underline|"
+    r"be|do)\b"
+)
+_STEP = (
+    r"(?:steps?|lines?|parts?|calculations?|equations?|mistakes?|errors?|verdicts?|claims?|judge?ments?|grades?"
+    r"|points?)"
+)
+_IN_DETAIL = re.compile(
+    r"\bin (?:(?:more|full|greater?|much|some|a (?:bit|little) more|a lot more) )*(?:details?|depth|full)\b"
+    r"|\bstep[- ]by[- ]step\b|\b(?:one|line) (?:by|at a) (?:one|line|time)\b|\bmore (?:about|precise|specific"
+    r"|detailed)\b"
+    rf"|\b(?:each|every|all(?: of)? the|all) (?:single )?(?:\w+ )?{_STEP}|\b(?:each|every) (?:one|of (?:them|the))\b"
+    rf"|\b(?:which|what) (?:\w+ )?{_STEP}\b|\b(?:exactly|precisely) (?:where|what|which|why|how)\b"
+    rf"|\bwhere (?:exactly )?(?:the|his|her|their|my) (?:\w+ )?{_STEP}\b|\b(?:slowly|thoroughly|precisely|separately)\b"
+    rf"|\bbreak (?:it|this|that) down\b|\bthe (?:wrong|right|correct|first|exact) {_STEP}\b|\bto (?:the|each"
+    rf"|every) {_STEP}"
+    r"|\b(?:longer|fuller|full|detailed|complete) (?:explanation|comment|reasoning|answer)\b"
+    rf"|\b(?:spell|point|write) out (?:the|his|her|their|each|every|all) (?:\w+ )?{_STEP}|\bmore than\b"
+    r"|\bwhat(?:'s| is| was) (?:right|good|correct|wrong) and (?:what(?:'s| is| was) )?(?:right|wrong|not|incorrect)\b"
+    r"|\bnot (?:just|only|merely) (?:that|the|an?|whether|if)\b"
+)
+_WORKING = frozenset(
+    re.findall(
+        r"[\w']+",
+        "a about add again all also am an and answer answers any are at be because before between both break but "
+        "by calculation calculations can can't cannot check claim claims clarify clear clearly comment correct "
+        "could couldn't depth describe detail detailed details did didn't discuss do does doesn't doing don't down "
+        "each either elaborate else equation equations error errors even every everything exact exactly explain "
+        "explanation false far feedback figure find for from full fuller fully get give go goes going gone good "
+        "got grade grades greater guide happens have he he's her hers highlight him his how i i'd i'm i've "
+        "identify if in include incorrect indicate instead into is isn't it it's its judgement just justify know "
+        "label labels lacks lead least let let's like line lines list little longer made make makes mark me mean "
+        "meant mention merely mind mistake mistakes more most much my name need needed never next not note number "
+        "numbers of off ok on once one ones only or order other others our out over own part parts per piece "
+        "please point points precise precisely properly quite really reason reasoning reasons result results right "
+        "run same say see separately she she's should show simply single slowly so solution some sorry specific "
+        "specifically specify spell state step steps still student's such take talk talking tell than that that's "
+        "the their them then there these they thing this thorough thoroughly those through time to too total true "
+        "unable underline understand us use verdict verdicts very walk want was way we well went were what what's "
+        "where where's whether which why will wish with without word words work working works would write wrong "
+        "wrote you you're your ",
+    )
+)
+"""Words that speak of an answer, its steps and its mistakes."""
+"""Words that speak of an answer, its steps and its mistakes."""
+_TELLING = r"(?:tell|telling|say|saying|give|giving|write|writing|show|showing|answer|answering|state|stating|put)"
+_NOT_ONLY = re.compile(
+    rf"^(?:(?:please|but|and|so|you can't|you cannot) )*(?:don't|do not|never|not|stop) (?:just|only|merely|simply)"
+    rf" {_TELLING}(?: (?:me|us))?\b(?! (?:him|her|them)$)(?P<what>.+)$"
+    rf"|^(?:just|only|simply|merely) {_TELLING}(?: (?:me|us|it))?\b(?P<alone>.*?) (?:doesn't|does not|won't|isn't"
+    rf"|is not)"
+    r" (?:really )?(?:help|tell|explain|say|enough|useful|helpful)\b.*$"
+    r"|^(?:an? |the |your )?(?:(?:bare|mere|single) )?(?:verdicts?|labels?|words?|numbers?|results?)(?: alone)?"
+    r" (?:doesn't|does not|don't|isn't|is not|aren't) (?:really )?(?:help|tell|explain|say|enough|useful)\b.*$"
+    r"|^(?:that's|that is|this is|it's|you gave me|you give me) (?:only|just|merely|nothing but) an?"
+    r" (?:verdict|label|word|grade)$|^(?:(?:again|still|once more|it's|just) )*(?:only|just|nothing but)"
+    r" (?:an? |one )?(?:verdict|label|word|grade)s?(?: again)?$"
+    r"|^not (?:just|only) (?:the|a) (?:verdict|label|grade)s?$"
+    r"|^(?:i|we) (?:need|want|expect|asked for) more than (?:just )?(?:an? |the )?(?:verdict|label|word|grade"
+    r"|number)s?$"
+)
+_UNCLEAR = re.compile(
+    r"^(?:(?:but|and|so|sorry) )*(?:i|we|she|he|they) (?:(?:still|really|just|simply|even|also) )*(?:can't|cannot"
+    r"|can not"
+    r"|couldn't|don't|do not|didn't|doesn't|am unable to) (?:(?:really|even|quite|still) )*(?:see|tell|know|understand"
+    r"|find|make out|figure out|get|follow)\b.*\b(?:which|where|what|why)\b"
+    r"|^(?:(?:but|and|so|sorry) )*(?:that|this|it|you|your \w+|the \w+) (?:(?:still|really|just) )*(?:doesn't|does not"
+    r"|don't|do not|didn't|did not|never) (?:(?:really|even) )*(?:tell|show|say|explain|mention|name|point out)\b"
+    r".*\b(?:which|where|what|why)\b"
+)
+_ASKS_WHICH = re.compile(
+    rf"^(?:so |and |but )*(?:(?:which|what) {_STEP} (?:exactly )?(?:(?:do|did) you mean|are you talking about)"
+    rf"|(?:which|what) {_STEP} exactly|where exactly (?:is|are|was|were) (?:the|his|her|their|my) (?:\w+ )?{_STEP}"
+    r"|what exactly (?:is|was) (?:wrong|right)(?! with (?!(?:it|that|this|step|line|part)\b))|what did (?:he|she"
+    r"|they) do wrong exactly)\b"
+)
+_WANTS_TO_SEE = re.compile(
+    r"^(?:(?:please|but|and|so|just) )*(?:i|we)(?:'d| would)? (?:(?:really|just|also|still) )*(?:like|love|want"
+    r"|need|have)"
+    r" to (?:see|know|understand|read|hear|be told)\b"
+)
+_VERDICT = re.compile(rf"\b(?:{_STEP}|wrong|right|correct)\b")
+_ABOUT_STEPS = re.compile(rf"\b{_STEP}\b")
+
+
+def wish(words: str) -> bool:
+    """Whether a clause asks for more detail, or says that the answer lacks it. `words` are plain."""
+    if len(words) > _LONGEST:
+        return False
+    found = _NOT_ONLY.match(words)
+    if found:
+        return _foreign(found["what"] or found["alone"] or "") == 0
+    if _foreign(words):
+        return False
+    if asks_which(words) or (_UNCLEAR.match(words) and _ABOUT_STEPS.search(words)):
+        return True
+    if _WANTS_TO_SEE.match(words):
+        return _IN_DETAIL.search(words) is not None and _VERDICT.search(words) is not None
+    return _TELL.match(words) is not None and _IN_DETAIL.search(words) is not None
+
+
+def asks_which(words: str) -> bool:
+    """Whether it is a question which step is meant; one about what came before it in the message says nothing."""
+    return _ASKS_WHICH.match(words) is not None
+
+
+def _foreign(words: str) -> int:
+    """How many words speak of something else than an answer and its steps."""
+    return sum(word not in _WORKING and not word.isdigit() for word in re.findall(r"[\w']+", words))
