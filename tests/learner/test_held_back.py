@@ -104,7 +104,7 @@ async def test_only_answers_that_people_accepted_are_kept_and_the_reason_can_be_
 
 
 async def test_the_journal_tells_reactions_before_a_batch_from_those_to_it(worlds: Worlds) -> None:
-    world = worlds()
+    world = worlds(judge_concurrency=1)  # judgements in the order of the turns
     for number, text in enumerate(["thanks", "no bold please", "no", "exit code 0", "thanks", "thanks"], start=1):
         await world.says(number, text, role="tool" if number == 4 else "user")
     while await world.judge.once():
