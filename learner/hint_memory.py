@@ -45,7 +45,9 @@ class HintMemory:
         self._plain: dict[str, float] = {}
 
     async def standing(self) -> list[str]:
-        """Distinct hints that stand, at most `max_hints`. An engine that cannot score leaves all of them standing."""
+        """Distinct hints that stand, at most `max_hints`. An engine that cannot score, or has the base no more, leaves
+        all of them standing.
+        """
         limit = self._settings.max_hints
         known = hints.distinct(await self._journal.recent_hints(8 * limit), 2 * limit)
         mentions = await self._journal.hint_mentions(WINDOW)
@@ -55,7 +57,7 @@ class HintMemory:
         try:
             return [hint for hint in known if await self._stands(hint, mentions, accepted)][-limit:]
         except EngineError as error:
-            if error.status != 501:
+            if error.status not in (404, 501):
                 raise
             log.info("remembered hints are not held against accepted answers: %s", error)
             return known[-limit:]
@@ -92,9 +94,15 @@ class HintMemory:
         prompts = await asyncio.to_thread(hinted_prompts, self._prompter, turn, [hint])
         if not prompts:
             return 0.0
-        if turn_id not in self._plain:
-            self._plain[turn_id] = await self._logprob(turn, array("I", turn.prompt_ids))
-        return await self._logprob(turn, prompts[0]) - self._plain[turn_id]
+        try:
+            if turn_id not in self._plain:
+                self._plain[turn_id] = await self._logprob(turn, array("I", turn.prompt_ids))
+            return await self._logprob(turn, prompts[0]) - self._plain[turn_id]
+        except EngineError as error:
+            if error.status != 400:
+                raise
+            log.info("a hint is not held against turn %s: %s", turn_id, error)
+            return 0.0
 
     async def _logprob(self, turn: Turn, prompt: Sequence[int]) -> float:
         scores = await self._engine.score(prompt, turn.response_ids, version=0, priority=Priority.AUDIT)

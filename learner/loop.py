@@ -206,7 +206,7 @@ class Learner:
 
     async def _rollouts_for(self, batch: Batch, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
         # The second try of a batch goes without the user's own rollouts: the step may have failed of them.
-        hook = None if self._failures.get(tuple(one.sample_id for one in batch.samples)) else self._rollout_hook
+        hook = None if self._failures.get(tuple(one.sample_id for one in batch.samples[:1])) else self._rollout_hook
         if hook is None and not self._method.rollouts:
             return []
         self._progress.note(GENERATE, "")
@@ -246,8 +246,9 @@ class Learner:
     async def _failed(self, batch: Batch, error: TrainerError, live: PolicyVersion) -> None:
         """A batch that no step can be made from is tried twice, then rejected, so that learning goes on without it."""
         sample_ids = tuple(sample.sample_id for sample in batch.samples)
-        self._failures = {sample_ids: self._failures.get(sample_ids, 0) + 1}
-        if self._failures[sample_ids] < _TRIES:
+        oldest = sample_ids[:1]  # the first batch grows while it is tried again
+        self._failures = {oldest: self._failures.get(oldest, 0) + 1}
+        if self._failures[oldest] < _TRIES:
             await self._versions.undo()
             raise error
         await self._reject(batch, None, failed_step(error), live)

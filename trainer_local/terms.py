@@ -19,10 +19,12 @@ def hinted_prompts(sample: Sample) -> Sequence[Sequence[int]]:
 
 def signal(sample: Sample, recipe: Recipe) -> float:
     """The reward as it may train, or the advantage that a method made of it: 0 without a ratio, and where neither the
-    method nor the sample (`explicit`) lets it.
+    method nor the sample (`explicit`) lets it. Under `rewards = "explicit"` a hint says more than the reward beside it,
+    and stands in its place.
     """
     value = sample.reward if sample.advantage is None else sample.advantage
-    allowed = recipe.rewards == "all" or (recipe.rewards == "explicit" and sample.explicit)
+    explicit = sample.explicit and not hints_of(sample, recipe)
+    allowed = recipe.rewards == "all" or (recipe.rewards == "explicit" and explicit)
     return float(value) if value and allowed and recipe.binary and not sample.no_ratio else 0.0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -151,7 +152,7 @@ class TransformersTrainer:
         kept: dict[int, list[Target | None]] = {}
         norms: list[float] = []
         metrics: dict[str, float] = {}
-        settled = 0.0
+        settled: float | None = None
         self._weights.model.train(self._weights.lora and self._settings.lora_dropout > 0)
         try:
             for _ in range(recipe.epochs):
@@ -165,10 +166,8 @@ class TransformersTrainer:
                         teaching += time.perf_counter() - asked
                         if len(runs) == 1 or all(target is None or target.small for target in targets):
                             kept[number] = targets
-                        if not norms and number == 0 and recipe.early_stop:
-                            settled = recipe.distill * max(
-                                recipe.early_stop * (measures.distance(targets) or 0.0), NOTHING
-                            )
+                        if not norms and number == 0:
+                            settled = _settled(recipe, measures.distance(targets))
                     self._accumulate(objective, run, targets, recipe)
                 metrics = objective.metrics()
                 norm = torch.nn.utils.clip_grad_norm_(list(self._weights.parameters.values()), recipe.clip_grad)
@@ -178,7 +177,7 @@ class TransformersTrainer:
                         f"Step {self._step + 1}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is "
                         "not finite; the step was undone"
                     )
-                if norms and metrics["samples/distill"] and metrics["loss/distill"] <= settled:
+                if norms and settled and _taught(metrics, settled):
                     break
                 norms.append(float(norm))
                 self._optimizer.step()
@@ -310,7 +309,7 @@ class TransformersTrainer:
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
             held = state["weights"], state["optimizer"], state["step"], state["random_state"]
-        except (OSError, RuntimeError, KeyError, TypeError, EOFError) as error:
+        except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
             raise TrainerError(f"{file} is no checkpoint that can be read: {error}") from error
         self._weights.assign(held[0])
         self._optimizer = self._new_optimizer()
@@ -341,3 +340,19 @@ class TransformersTrainer:
                 torch.cuda.set_rng_state(self._random_state["cuda"], self._device)
             yield
             self._random_state = self._read_random_state()
+
+
+def _settled(recipe: Recipe, distance: float | None) -> float | None:
+    """The distillation's loss at which passes end, `None` where all are made: early stopping is off, or the loss is no
+    distance to the teacher.
+    """
+    if not recipe.early_stop or recipe.distillation not in ("full", "topk"):
+        return None
+    return recipe.distill * max(recipe.early_stop * (distance or 0.0), NOTHING)
+
+
+def _taught(metrics: Mapping[str, float], settled: float) -> bool:
+    """Whether another pass has nothing to teach: what is distilled sits, or nothing but anchors is in the batch."""
+    if metrics["samples/distill"]:
+        return metrics["loss/distill"] <= settled
+    return not any(metrics[f"samples/{term}"] for term in ("binary", "policy", "custom"))

@@ -86,5 +86,10 @@ def late(_: Settings) -> Method:
 
 def uncorrected(tokens: Any) -> torch.Tensor:
     """The published advantages without a ratio: −A·log π(a) `[N]`, whoever sampled the tokens, however long ago."""
+    recipe = tokens.recipe
+    advantages = recipe.binary * tokens.advantages
+    if tokens.teacher_log_probs is not None:
+        taught = sampled_logprobs(tokens.teacher_log_probs, tokens.token_ids) - tokens.behavior_logprobs
+        advantages = advantages + recipe.distill * torch.where(tokens.has_hint, taught, 0.0)
     log_probs = torch.log_softmax(tokens.logits.float(), dim=-1)
-    return -tokens.advantages * sampled_logprobs(log_probs, tokens.token_ids)
+    return -advantages.detach() * sampled_logprobs(log_probs, tokens.token_ids)

@@ -13,7 +13,7 @@ PERSONAS = ("student", "ta", "teacher")
 METHODS = ("binary", "opd", "combined", "topk", "topk-select", "rehearse")
 ARMS = ("control", "placebo", "irrelevant", *METHODS)
 NOISE = ("wrong-5", "wrong-15", "wrong-30", "changes-mind")
-RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
+RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
 """Learning rates that the search tries for every method alike."""
 
 SEARCHED_INTERACTIONS = 128

@@ -10,7 +10,7 @@ import pytest
 
 from learner.hint_memory import HintMemory
 from shared.engine import Scores
-from shared.errors import EngineError
+from shared.errors import ContextLengthExceeded, EngineError
 from shared.journal import AsyncJournal
 from shared.normalize import ChatInput
 from shared.records import Judgement, NextState
@@ -141,6 +141,11 @@ async def test_an_engine_that_cannot_score_lets_all_stand_and_one_that_is_away_i
         await told.judged(PLAIN, 1.0)
     told.engine.error = EngineError("cannot", status=501)
     assert await told.memory.standing() == [STEPS]
+    told.engine.error = EngineError("the base is gone", status=404)
+    assert await told.memory.standing() == [STEPS]
+    told.engine.error = ContextLengthExceeded(prompt_tokens=9, requested_tokens=1, context_length=8)
+    assert await told.memory.standing() == [STEPS], "too long to be asked about"
+    told.memory = HintMemory(told.journal, told.engine, told.prompter, told.settings)  # type: ignore[arg-type]
     told.engine.error = EngineError("away")
     with pytest.raises(EngineError, match="away"):
         await told.memory.standing()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shared.records import Sample
 from shared.trainer import Recipe
 from trainer_local import transformers_trainer
 from trainer_local.transformers_trainer import TransformersTrainer
 
 from . import plain
-from .tiny import sample, settings, write_policy
+from .tiny import anchor, sample, settings, write_policy
 
 SAMPLES = [sample(1, response=5, hints=1), sample(2, prompt=9, response=3, hints=1), sample(3, hints=0)]
 
@@ -66,9 +68,20 @@ async def test_without_it_all_are_made_and_with_nothing_to_teach_one(policy: Pat
     assert (await passes(policy, early_stop=0.1, distill=7.0))[0] > 1, "the weight of the term changes nothing"
 
 
-async def test_where_nothing_is_distilled_every_pass_is_made(policy: Path) -> None:
+@pytest.mark.parametrize(
+    ("one", "recipe", "made"),
+    [
+        (sample(3, hints=0, reward=-1.0, explicit=True), {}, 4),
+        (anchor(3), {}, 1),
+        (sample(3, hints=1, logprobs=[-6.0] * 4), {"distillation": "token", "rewards": "all"}, 4),
+        (sample(3, hints=1, logprobs=[-6.0] * 4), {"distillation": "select", "rewards": "all"}, 4),
+    ],
+    ids=["a reward", "an anchor", "an advantage per token", "clipped differences"],
+)
+async def test_only_a_distance_to_the_teacher_ends_passes(
+    policy: Path, one: Sample, recipe: dict[str, Any], made: int
+) -> None:
     trainer = TransformersTrainer(settings(policy))
-    one = sample(3, hints=0, reward=-1.0, explicit=True)
-    report = await trainer.step([one], Recipe(epochs=4, early_stop=0.1))
+    report = await trainer.step([one], Recipe(epochs=4, early_stop=0.1, **recipe))
     await trainer.close()
-    assert report.metrics["epochs"] == 4
+    assert report.metrics["epochs"] == made
