@@ -163,4 +163,4 @@ class JudgeError(OpenClawRLError):
 
 
 class JudgeAway(OpenClawRLError):
-    """The judge's engine cannot be reached: no vote was cast, and the turn goes on waiting."""
+    """The judge's provider, engine or model cannot be had now: no vote was cast, and the turn goes on waiting."""

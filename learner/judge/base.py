@@ -63,7 +63,7 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
     else:
         prompt = JudgePrompt.of(settings)
         judge = ModelJudge(voting(spelling, "judge"), prompt, selector, settings, hints=hinter is None)
-    return judge if hinter is None else WithHintModel(judge, voting(hinter, "hint_model"), selector)
+    return judge if hinter is None else WithHintModel(judge, voting(hinter, "hint_model"), selector, settings)
 
 
 def _asker(spelling: Spelling, setting: str, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:

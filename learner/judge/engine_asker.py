@@ -1,6 +1,7 @@
 """Asks a model behind the `Engine` protocol: the served base, or an engine of the judge's own.
 
-An engine that cannot be reached is no failed vote: `JudgeAway` leaves the turn waiting until it is back.
+An engine that cannot be reached, does not get to it behind chat, or has no such version is no failed vote: `JudgeAway`
+leaves the turn waiting until it is back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from shared.records import Sampling
 from shared.rendering import Prompter
 from shared.settings import Settings
 
+_AWAY = frozenset([401, 403, 404, 408, 429])
 _LEAST_ROOM = 16  # tokens below which an answer cannot hold a verdict
 
 
@@ -61,7 +63,7 @@ class LazyPrompter:
         async def make() -> Prompter:
             found = folder or (await engine.info()).model_path
             if not Path(found).is_dir():
-                raise JudgeError(
+                raise ConfigError(
                     f"the engine's model {found!r} is no folder here, and its tokenizer is needed: "
                     "set judge = engine:FOLDER and judge_engine_url"
                 )
@@ -99,13 +101,14 @@ class EngineAsker:
             async with asyncio.timeout(seconds):
                 return await self._sample(question)
         except TimeoutError as error:
-            await self._still_there()
-            raise JudgeError(f"no answer within {seconds:g} s") from error
+            raise self._away(f"no answer within {seconds:g} s (judge_timeout)") from error
         except EngineError as error:
-            if error.status is None:
-                await self._still_there()
+            if error.status is None or error.status in _AWAY or error.status >= 500:
+                raise self._away(str(error)) from error
             raise JudgeError(str(error)) from error
-        except (ConfigError, BadRequest) as error:
+        except ConfigError as error:
+            raise self._away(str(error)) from error
+        except BadRequest as error:
             raise JudgeError(str(error)) from error
 
     async def close(self) -> None:
@@ -139,10 +142,5 @@ class EngineAsker:
         cut = f"it was cut off after {sampling.max_tokens} tokens, see judge_max_tokens" if finish == "length" else ""
         return Said(answer.content, answer.reasoning, cut)
 
-    async def _still_there(self) -> None:
-        """Raises `JudgeAway` when the engine does not answer at all."""
-        try:
-            await self._engine.info()
-        except EngineError as error:
-            if error.status is None:
-                raise JudgeAway(f"the judge {self.name} waits for its engine: {error}") from error
+    def _away(self, why: str) -> JudgeAway:
+        return JudgeAway(f"the judge {self.name} waits for its engine: {why}")

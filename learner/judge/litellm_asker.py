@@ -1,4 +1,8 @@
-"""Asks any model that LiteLLM knows. LiteLLM takes seconds to import, so that happens at the first question."""
+"""Asks any model that LiteLLM knows. LiteLLM takes seconds to import, so that happens at the first question.
+
+A provider that cannot be had (`_AWAY`, 5xx, no connection, no answer in time) or does not know the model is no failed
+vote but `JudgeAway`, in the provider's words.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,11 @@ import os
 from typing import Any
 
 from learner.judge.votes import Said
-from shared.errors import ConfigError, JudgeError
+from shared.errors import ConfigError, JudgeAway, JudgeError
 from shared.settings import Settings
+
+_AWAY = frozenset([401, 402, 403, 404, 408, 429])
+_NO_MODEL = ("LLM Provider NOT provided", "model_not_found")  # what some say with a 400
 
 
 class LiteLLMAsker:
@@ -46,14 +53,20 @@ class LiteLLMAsker:
             choice = response.choices[0]
             text, thoughts = choice.message.content, getattr(choice.message, "reasoning_content", None)
         except TimeoutError as error:
-            raise JudgeError(f"no answer within {settings.judge_timeout:g} s") from error
+            raise self._away(f"no answer within {settings.judge_timeout:g} s (judge_timeout)") from error
         except Exception as error:  # LiteLLM passes on whatever its providers raise; one vote must not end the loop
-            raise JudgeError(f"{type(error).__name__}: {str(error)[:500]}") from error
+            told = f"{type(error).__name__}: {str(error)[:500]}"
+            if cannot_be_had(error):
+                raise self._away(told) from error
+            raise JudgeError(told) from error
         cut = "it was cut off by the provider's token limit" if choice.finish_reason == "length" else ""
         return Said(str(text or ""), str(thoughts or ""), cut)
 
     async def close(self) -> None:
         """Nothing to release: LiteLLM keeps its own clients."""
+
+    def _away(self, why: str) -> JudgeAway:
+        return JudgeAway(f"{self.name} waits for its provider: {why}")
 
     async def load(self) -> Any:
         """LiteLLM itself, imported once, in a thread."""
@@ -62,6 +75,16 @@ class LiteLLMAsker:
                 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
                 self._library = await asyncio.to_thread(importlib.import_module, "litellm")
         return self._library
+
+
+def cannot_be_had(error: Exception) -> bool:
+    """Whether LiteLLM's error says that the provider or its model cannot be had, rather than that this question was
+    refused. LiteLLM gives a connection that fails the status 500.
+    """
+    status = getattr(error, "status_code", None)
+    if isinstance(error, OSError) or any(words in str(error) for words in _NO_MODEL):
+        return True
+    return isinstance(status, int) and (status in _AWAY or status >= 500)
 
 
 def asker_of(name: str, settings: Settings) -> LiteLLMAsker:

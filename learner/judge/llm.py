@@ -11,6 +11,7 @@ import msgspec
 from learner.judge.prompt import HINT, JudgePrompt
 from learner.judge.selection import NONE, Selected, Selector
 from learner.judge.votes import Voting, failures, majority, read_hint, read_score, told
+from shared.errors import JudgeAway
 from shared.records import Judgement, NextState, Turn, Vote
 from shared.settings import Settings
 
@@ -55,15 +56,29 @@ class ModelJudge:
 class WithHintModel:
     """A judge and, where its score is not positive and a person answered, the hint model's votes for a hint."""
 
-    def __init__(self, judge: Judge, voting: Voting, selector: Selector) -> None:
+    def __init__(self, judge: Judge, voting: Voting, selector: Selector, settings: Settings) -> None:
         self._judge = judge
         self._voting = voting
         self._selector = selector
         self._prompt = JudgePrompt.builtin(HINT)
+        self._most = settings.judge_concurrency
+        self._scored: dict[tuple[str, NextState], Judgement] = {}
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The judge's word with the hint model's hint. Raises `JudgeAway`."""
-        judged = await self._judge.judge(turn, next_state)
+        """The judge's word with the hint model's hint. Raises `JudgeAway`; while the hint model is away, what the judge
+        said is kept for the next try.
+        """
+        key = (turn.turn_id, next_state)
+        judged = self._scored.pop(key, None) or await self._judge.judge(turn, next_state)
+        try:
+            return await self._with_hint(turn, next_state, judged)
+        except JudgeAway:
+            self._scored[key] = judged
+            while len(self._scored) > self._most:
+                del self._scored[next(iter(self._scored))]
+            raise
+
+    async def _with_hint(self, turn: Turn, next_state: NextState, judged: Judgement) -> Judgement:
         scored = [msgspec.structs.replace(vote, hint=None) for vote in judged.votes]
         votes: list[Vote] = []
         selected = Selected()

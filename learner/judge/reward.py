@@ -1,4 +1,7 @@
-"""A scalar reward model as the judge: one number a turn, no words and so no hint."""
+"""A scalar reward model as the judge: one number a turn, no words and so no hint.
+
+Until it is loaded it is away: the first rating loads it, however long that takes, and turns wait meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from learner.judge.prompt import spoken
 from learner.judge.selection import NONE
-from shared.errors import ConfigError, JudgeError
+from shared.errors import ConfigError, JudgeAway, JudgeError
 from shared.records import Judgement, NextState, Turn, Vote
 from shared.settings import Settings
 
@@ -38,12 +41,44 @@ class RewardModelJudge:
         self.name = f"reward-model:{Path(folder).name}"
         self._model = model
         self._seconds = settings.judge_timeout
+        self._first: asyncio.Task[Rated] | None = None
+        self._loaded = False
+        self._turn = asyncio.Lock()  # waiting in line is no part of a vote's time
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """One vote."""
+        """One vote. Raises `JudgeAway` while the model is loading, and where it cannot be loaded."""
+        told = conversation(turn, next_state)
+        async with self._turn:
+            if not self._loaded:
+                await self._load(told)
+            return await self._vote(turn, told)
+
+    async def close(self) -> None:
+        """Do not wait for a model that is still loading."""
+        if self._first is not None:
+            self._first.cancel()
+
+    async def _load(self, told: Sequence[tuple[str, str]]) -> None:
+        """Until the model has rated something."""
+        if self._first is None:
+            self._first = asyncio.create_task(self._rate(told))
+        done, _ = await asyncio.wait([self._first], timeout=self._seconds)
+        if not done:
+            raise JudgeAway(f"the judge {self.name} waits for its model, which is still loading")
+        failure, self._first = self._first.exception(), None
+        if isinstance(failure, ConfigError):
+            raise JudgeAway(f"the judge {self.name} waits for its model: {failure}") from failure
+        if failure is not None and not isinstance(failure, JudgeError):
+            raise failure
+        self._loaded = failure is None
+
+    async def _rate(self, told: Sequence[tuple[str, str]]) -> Rated:
+        return await self._model.rate(told)
+
+    async def _vote(self, turn: Turn, told: Sequence[tuple[str, str]]) -> Judgement:
         try:
             async with asyncio.timeout(self._seconds):
-                rated = await self._model.rate(conversation(turn, next_state))
+                rated = await self._rate(told)
             vote = Vote(text=rated.told, score=rated.score)
         except TimeoutError:
             vote = Vote(failure=f"no score within {self._seconds:g} s")
@@ -58,9 +93,6 @@ class RewardModelJudge:
             selection=NONE,
             reason=f"1 of 1 votes failed: {vote.failure}" if vote.failure else vote.text,
         )
-
-    async def close(self) -> None:
-        """Nothing to release."""
 
 
 def conversation(turn: Turn, next_state: NextState) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """Votes: the same question asked m times, what is read from each answer, and what they decide together.
 
 Who is asked (`Asker`) makes no difference here. A vote that fails is tried again; in the end it stays in the judgement
-with its reason and counts neither way.
+with its reason and counts neither way. Where every vote failed because nobody could be asked, there is no judgement:
+the turn waits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from shared.errors import JudgeError
+from shared.errors import JudgeAway, JudgeError
 from shared.records import Vote
 from shared.settings import Settings
 
@@ -65,17 +66,26 @@ class Voting:
         self._slots = slots
 
     async def cast(self, question: str, read: Reader) -> list[Vote]:
-        """m votes, asked for at the same time. Raises `JudgeAway`."""
+        """m votes, asked for at the same time. Raises `JudgeAway` if nobody could be asked for any of them."""
         wanted = [self._one(question, read) for _ in range(self._settings.votes)]
         votes: list[Vote] = []
+        away: list[JudgeAway] = []
         for result in await asyncio.gather(*wanted, return_exceptions=True):
-            if isinstance(result, BaseException):
+            if isinstance(result, JudgeAway):
+                away.append(result)
+                votes.append(Vote(failure=str(result)))
+            elif isinstance(result, BaseException):
                 raise result
-            votes.append(result)
+            else:
+                votes.append(result)
+        if away and len(away) == len(votes):
+            raise away[0]
         return votes
 
     async def _one(self, question: str, read: Reader) -> Vote:
+        """One vote. Raises `JudgeAway` if the last try met nobody."""
         failure, said = "", Said("")
+        away: JudgeAway | None = None
         for attempt in range(self._settings.judge_retries + 1):
             if attempt:
                 await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
@@ -86,8 +96,12 @@ class Voting:
                     raise JudgeError("the answer was empty")
                 return msgspec.structs.replace(read(said.text), text=said.kept)
             except JudgeError as error:
-                failure = f"{error} ({said.cut})" if said.cut else str(error)
-                log.warning("a vote of %s failed (try %d): %s", self.asker.name, attempt + 1, failure)
+                failure, away = f"{error} ({said.cut})" if said.cut else str(error), None
+            except JudgeAway as error:
+                failure, away, said = str(error), error, Said("")
+            log.warning("a vote of %s failed (try %d): %s", self.asker.name, attempt + 1, failure)
+        if away is not None:
+            raise away
         return Vote(text=said.kept, failure=failure)
 
 

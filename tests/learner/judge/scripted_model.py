@@ -9,10 +9,11 @@ from typing import Any
 
 
 class ScriptedModel:
-    """An HTTP server that answers chat completions from a script; `None` is a 500, a number waits so many seconds."""
+    """An HTTP server that answers chat completions from a script; `None` is refused with `refusal`."""
 
     def __init__(self) -> None:
-        self.script: list[str | float | None] = []
+        self.script: list[str | None] = []
+        self.refusal = (500, "overloaded")
         self.requests: list[dict[str, Any]] = []
         self.together = self.most_together = 0
         self._lock = threading.Lock()
@@ -31,6 +32,7 @@ class ScriptedModel:
                 outer.released.wait(10.0)
                 with outer._lock:
                     outer.together -= 1
+                status, refusal = outer.refusal
                 message = {"role": "assistant", "content": said}
                 answer = {
                     "id": "1",
@@ -40,9 +42,9 @@ class ScriptedModel:
                     "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
                     "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
                 }
-                payload = json.dumps(answer if said is not None else {"error": {"message": "overloaded"}}).encode()
+                payload = json.dumps(answer if said is not None else {"error": {"message": refusal}}).encode()
                 try:
-                    self.send_response(200 if said is not None else 500)
+                    self.send_response(200 if said is not None else status)
                     self.send_header("content-type", "application/json")
                     self.send_header("content-length", str(len(payload)))
                     self.end_headers()

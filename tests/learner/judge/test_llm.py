@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from learner.judge.base import Judge
 from learner.judge.litellm_asker import LiteLLMAsker
+from shared.errors import JudgeAway
 from shared.records import NextState
 from shared.settings import Settings
 from tests.learner.things import turn
@@ -61,9 +63,51 @@ async def test_scripted_votes_that_fail_are_failures_and_not_neutral(model: Scri
     assert "I cannot say." in [vote.text for vote in judgement.votes if vote.failure]
     assert "1 of 3 votes valid" in judgement.reason and "2 of 3 votes failed" in judgement.reason
 
-    model.script = [None, None]
+    model.script = [None, "I cannot say."]
     judgement = await judge(votes=2).judge(ASKED, COMPLAINT)
     assert judgement.score is None and judgement.hint is None and judgement.selection == "none"
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429, 500, 503])
+async def test_a_scripted_provider_that_cannot_be_had_lets_the_turn_wait_with_its_words(
+    model: ScriptedModel, judge: Judges, status: int
+) -> None:
+    model.script, model.refusal = [None, None], (status, f"refused with {status}")
+    with pytest.raises(JudgeAway, match=rf"openai/scripted waits for its provider: .*refused with {status}"):
+        await judge(votes=2).judge(ASKED, COMPLAINT)
+    assert len(model.requests) == 2
+    assert (await judge().judge(ASKED, COMPLAINT)).score == 0.0  # it is back
+
+
+async def test_a_question_that_the_scripted_provider_refuses_is_a_failed_vote(
+    model: ScriptedModel, judge: Judges
+) -> None:
+    model.script, model.refusal = [None], (400, "the prompt is too long")
+    judgement = await judge().judge(ASKED, COMPLAINT)
+    assert judgement.score is None and "the prompt is too long" in judgement.reason
+
+
+async def test_a_provider_that_is_not_there_or_that_nobody_knows_lets_the_turn_wait(judge: Judges) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    with pytest.raises(JudgeAway, match=r"waits for its provider: .*[Cc]onnection"):
+        await judge(judge_api_base=nobody).judge(ASKED, COMPLAINT)
+    with pytest.raises(JudgeAway, match="LLM Provider NOT provided"):
+        await judge(judge="nobodys-model").judge(ASKED, COMPLAINT)
+
+
+async def test_the_judge_is_not_asked_again_while_the_scripted_hint_model_is_away(
+    model: ScriptedModel, judge: Judges
+) -> None:
+    asking = judge(hint_model="openai/hints")
+    model.script = [r"\boxed{-1}", None]
+    with pytest.raises(JudgeAway, match="openai/hints waits"):
+        await asking.judge(ASKED, COMPLAINT)
+    model.script = ["[HINT]Write without bold.[/HINT]"]
+    judgement = await asking.judge(ASKED, COMPLAINT)
+    assert (judgement.score, judgement.hint) == (-1.0, "Write without bold.")
+    assert [request["model"] for request in model.requests] == ["scripted", "hints", "hints"]
 
 
 async def test_a_scripted_failure_is_tried_again(model: ScriptedModel, judge: Judges) -> None:
@@ -77,8 +121,8 @@ async def test_a_scripted_model_that_hangs_costs_no_more_than_the_time_out(model
     await LiteLLMAsker("openai/scripted", Settings(), api_base="", api_key="").load()
     model.released.clear()
     async with asyncio.timeout(30):
-        judgement = await judge(judge_timeout=0.3).judge(ASKED, COMPLAINT)
-    assert judgement.score is None and "0.3 s" in judgement.votes[0].failure
+        with pytest.raises(JudgeAway, match=r"no answer within 0\.3 s"):
+            await judge(judge_timeout=0.3).judge(ASKED, COMPLAINT)
 
 
 async def test_no_more_votes_at_a_time_than_allowed_reach_the_scripted_model(

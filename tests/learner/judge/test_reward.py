@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from learner.judge.base import Judge, create
-from learner.judge.reward import conversation
+from learner.judge.reward import Rated, RewardModelJudge, conversation
+from shared.errors import JudgeAway
 from shared.records import NextState
 from shared.settings import Settings
 from tests.learner.things import turn
@@ -34,10 +36,42 @@ async def test_its_score_is_the_judgement_and_it_gives_no_hint(tmp_path: Path) -
         assert judgement.prompt_version == "reward-model-v1" and judgement.reason == told
 
 
-async def test_a_folder_that_cannot_be_loaded_is_a_failed_vote(tmp_path: Path) -> None:
-    judgement = await create(Settings(judge=f"reward-model:{tmp_path}", device="cpu")).judge(ASKED, THANKS)
-    assert judgement.score is None and "cannot be loaded as a sequence classifier" in judgement.votes[0].failure
-    assert judgement.reason.startswith("1 of 1 votes failed")
+async def test_turns_wait_for_a_folder_that_cannot_be_loaded_until_it_can(tmp_path: Path) -> None:
+    folder = tmp_path / "rm"
+    folder.mkdir()
+    judge = create(Settings(judge=f"reward-model:{folder}", device="cpu"))
+    with pytest.raises(JudgeAway, match="cannot be loaded as a sequence classifier"):
+        await judge.judge(ASKED, THANKS)
+    write_classifier(folder)
+    assert (await judge.judge(ASKED, THANKS)).score is not None
+    await judge.close()
+
+
+class SlowToLoad:
+    """Stands for a reward model that loads slowly, or rates slowly once it is loaded."""
+
+    def __init__(self) -> None:
+        self.ready = asyncio.Event()
+        self.rated = 0
+
+    async def rate(self, told: Sequence[tuple[str, str]]) -> Rated:
+        await self.ready.wait()
+        self.rated += 1
+        return Rated(0.5, "scripted")
+
+
+async def test_the_first_load_of_a_scripted_model_is_no_part_of_a_vote_and_its_rating_is() -> None:
+    model = SlowToLoad()
+    judge = RewardModelJudge(model, "rm", Settings(judge_timeout=0.05))
+    for _ in range(2):
+        with pytest.raises(JudgeAway, match="still loading"):
+            await judge.judge(ASKED, THANKS)
+    model.ready.set()
+    assert [one.score for one in await asyncio.gather(*(judge.judge(ASKED, THANKS) for _ in range(3)))] == [0.5] * 3
+    assert model.rated == 4  # it loaded once
+    model.ready.clear()
+    slow = await judge.judge(ASKED, THANKS)
+    assert slow.score is None and "no score within 0.05 s" in slow.votes[0].failure
 
 
 async def test_with_a_scripted_hint_model_it_yields_hints_where_the_score_is_not_positive(
