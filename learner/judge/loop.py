@@ -3,7 +3,8 @@ quarantine.
 
 At most `judge_concurrency` turns are in memory; the rest of the backlog stays in the journal. A crash between a
 judgement and its sample leaves the turn judged without a sample, so the sample is written first: judging again
-replaces it. While nobody can be asked (`JudgeAway`) turns go on waiting, and the status says for whom.
+replaces it. While nobody can be asked (`JudgeAway`) turns go on waiting, and the status says for whom; what people said
+outright and outcomes need nobody, and turns that have them are looked for among all that wait.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Set as AbstractSet
 
 from learner.judge import signals
 from learner.judge.base import Judge
@@ -49,6 +51,9 @@ class JudgeLoop:
         self._method = method(settings.method, settings)
         self._in_flight = in_flight if in_flight is not None else set()
         self._without_verdict: set[str] = set()
+        self._away = 0  # turns that met nobody since somebody answered last
+        self._past = 0  # turns at the head of the queue that met nobody, and are tried again after those behind them
+        self._past_told = 0  # the same among turns that have feedback or an outcome
         self.judged = asyncio.Event()
 
     async def run(self) -> None:
@@ -69,7 +74,7 @@ class JudgeLoop:
                     self._progress.failed(error, "judging")
                     await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                     continue
-                if judged or not working:
+                if (judged and not self._away) or not working:
                     self._progress.recovered("judging")
         finally:
             for task in working.values():
@@ -81,41 +86,81 @@ class JudgeLoop:
         if one of them cannot be judged now.
         """
         working: dict[str, asyncio.Task[bool]] = {}
-        await self._begin(working)
+        told = await self._begin(working)
         results = await asyncio.gather(*working.values(), return_exceptions=True)
+        self._met_nobody(sum(isinstance(result, JudgeAway) for result in results))
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return sum(result is True for result in results)
+        return told + sum(result is True for result in results)
 
     async def _round(self, working: dict[str, asyncio.Task[bool]]) -> int:
         """Begin what there is room for, and wait until one turn is done or it is time to look again; how many were
         judged. Raises what a turn met.
         """
+        told = 0
         if len(working) < self._settings.judge_concurrency:
-            await self._begin(working)
+            told = await self._begin(working)
         if not working:
             await asyncio.sleep(POLL)
-            return 0
+            return told
         done, _ = await asyncio.wait(working.values(), timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
         for turn_id in [turn_id for turn_id, task in working.items() if task in done]:
             del working[turn_id]
-        for failure in [task.exception() for task in done]:
-            if failure is not None:
-                raise failure
-        return sum(task.result() for task in done)
+        failures = [failure for failure in (task.exception() for task in done) if failure is not None]
+        self._met_nobody(sum(isinstance(failure, JudgeAway) for failure in failures))
+        if failures:
+            raise failures[0]
+        return told + sum(task.result() for task in done)
 
-    async def _begin(self, working: dict[str, asyncio.Task[bool]]) -> None:
-        """Start on the oldest turns that wait, until `judge_concurrency` are in work: the rest stays in the journal."""
+    async def _begin(self, working: dict[str, asyncio.Task[bool]]) -> int:
+        """Start on the oldest turns that wait, until `judge_concurrency` are in work: the rest stays in the journal.
+        Those that met nobody are tried again when all behind them have been. While somebody is away the turns that need
+        nobody are settled as well; how many were.
+        """
         most = self._settings.judge_concurrency
         busy = self._in_flight | working.keys()
-        waiting = await self._journal.unjudged(most + len(self._in_flight))
+        window = most + len(self._in_flight)
+        waiting = await self._journal.unjudged(window, offset=self._past)
+        if self._past and len(waiting) < window:  # the end of the queue: from its head again
+            self._past = 0
+            waiting = waiting or await self._journal.unjudged(window)
         turns = [turn for turn in waiting if turn.turn_id not in busy][: most - len(working)]
-        if not turns:
-            return
-        live = await self._journal.live_version()
+        live = (await self._journal.live_version()) if turns or self._away else None
+        number = live.number if live else 0
         for turn in turns:
-            working[turn.turn_id] = asyncio.create_task(self._settle(turn, live.number if live else 0))
+            working[turn.turn_id] = asyncio.create_task(self._settle(turn, number, self._judge))
+        return await self._settle_told(self._in_flight | working.keys(), number) if self._away else 0
+
+    async def _settle_told(self, busy: AbstractSet[str], live: int) -> int:
+        """Settle the next few turns that have feedback or an outcome, but for those that the judge must be asked about;
+        how many were.
+        """
+        most = self._settings.judge_concurrency
+        turns = await self._journal.unjudged(most, offset=self._past_told, told=True)
+        settled = 0
+        for turn in turns:
+            try:
+                if turn.turn_id not in busy and await self._settle(turn, live, _Nobody()):
+                    settled += 1
+                    continue
+            except JudgeAway:
+                pass
+            self._past_told += 1
+        if len(turns) < most:
+            self._past_told = 0
+        return settled
+
+    def _met_nobody(self, turns: int) -> None:
+        """So many turns found nobody to ask; they stay in the queue, and others come first."""
+        self._away += turns
+        self._past += turns
+
+    def _answered(self) -> None:
+        """Somebody answered. After an outage the oldest turns come first again."""
+        if self._away >= self._settings.judge_concurrency:
+            self._past = 0
+        self._away = self._past_told = 0
 
     async def keep_one(self) -> int:
         """For each ended episode whose judged turns were all left out by the judge: the last of them becomes a sample
@@ -138,9 +183,9 @@ class JudgeLoop:
             kept += 1
         return kept
 
-    async def _settle(self, turn: Turn, live: int) -> bool:
+    async def _settle(self, turn: Turn, live: int, judge: Judge) -> bool:
         try:
-            judgement = await self._judgement(turn)
+            judgement = await self._judgement(turn, judge)
             await self._record(turn, judgement, live)
         except JournalError:
             if await self._journal.turn(turn.turn_id) is None:  # forgotten meanwhile
@@ -156,7 +201,7 @@ class JudgeLoop:
             )
         return True
 
-    async def _judgement(self, turn: Turn) -> Judgement:
+    async def _judgement(self, turn: Turn, judge: Judge) -> Judgement:
         feedback = await self._journal.feedback_for(turn.turn_id)
         explicit = signals.by_feedback(turn, feedback)
         next_state = await self._journal.next_state(turn.turn_id)
@@ -164,20 +209,25 @@ class JudgeLoop:
         if explicit is not None and (explicit.hint or (explicit.score or 0) > 0 or next_state is None):
             return explicit
         if outcome is not None and signals.outcome_counts(turn, outcome, next_state):
-            return signals.with_feedback(await self._by_outcome(turn, outcome, next_state), explicit)
+            return signals.with_feedback(await self._by_outcome(turn, outcome, next_state, judge), explicit)
         if next_state is None:
             next_state = NextState(turn_id=turn.turn_id, role="user", text="", source="feedback")
-        return signals.with_feedback(await self._judge.judge(turn, next_state), explicit)
+        return signals.with_feedback(await self._asked(judge, turn, next_state), explicit)
 
-    async def _by_outcome(self, turn: Turn, outcome: Outcome, next_state: NextState | None) -> Judgement:
+    async def _asked(self, judge: Judge, turn: Turn, next_state: NextState) -> Judgement:
+        judged = await judge.judge(turn, next_state)
+        self._answered()
+        return judged
+
+    async def _by_outcome(self, turn: Turn, outcome: Outcome, next_state: NextState | None, judge: Judge) -> Judgement:
         settings = self._settings
-        later = await self._journal.later_main_turns(turn.turn_id) if settings.gamma else 0
+        later = await self._journal.later_main_turns(turn.turn_id, outcome.time) if settings.gamma else 0
         judged = signals.by_outcome(turn, outcome, gamma=settings.gamma, later=later)
         if not settings.step_rewards or judged.score is None or next_state is None:
             return judged
         step = await self._journal.judgement(turn.turn_id)  # what the judge said before the outcome came
         if step is None or step.signal != "judge" or step.score is None:
-            step = await self._judge.judge(turn, next_state)
+            step = await self._asked(judge, turn, next_state)
         return signals.with_step(judged, step, settings.step_rewards)
 
     async def _record(self, turn: Turn, judgement: Judgement, live: int) -> None:
@@ -199,3 +249,13 @@ class JudgeLoop:
         """Whether a version already holds this turn; it must not count twice, whatever is said about it later."""
         told = await self._journal.explain(turn_id)
         return told is not None and any(sample["state"] == "consumed" for sample in told["samples"])
+
+
+class _Nobody:
+    """The judge of turns that are settled while the real one is away."""
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        raise JudgeAway(f"turn {turn.turn_id} waits for the judge")
+
+    async def close(self) -> None:
+        return

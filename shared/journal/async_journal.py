@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -224,8 +225,8 @@ class AsyncJournal:
     async def explain(self, turn_id: str) -> dict[str, Any] | None:
         return await self._read(self.sync.explain, turn_id)
 
-    async def unjudged(self, limit: int) -> list[Turn]:
-        return await self._read(self.sync.unjudged, limit)
+    async def unjudged(self, limit: int, *, offset: int = 0, told: bool = False) -> list[Turn]:
+        return await self._read(functools.partial(self.sync.unjudged, offset=offset, told=told), limit)
 
     async def next_state(self, turn_id: str) -> NextState | None:
         return await self._read(self.sync.next_state, turn_id)
@@ -239,8 +240,8 @@ class AsyncJournal:
     async def outcome(self, session_id: str) -> Outcome | None:
         return await self._read(self.sync.outcome, session_id)
 
-    async def later_main_turns(self, turn_id: str) -> int:
-        return await self._read(self.sync.later_main_turns, turn_id)
+    async def later_main_turns(self, turn_id: str, until: float = math.inf) -> int:
+        return await self._read(self.sync.later_main_turns, turn_id, until)
 
     async def left_out(self, limit: int) -> list[list[str]]:
         return await self._read(self.sync.left_out, limit)

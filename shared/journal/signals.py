@@ -4,6 +4,7 @@ judge.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from typing import TypeVar
 
@@ -26,6 +27,12 @@ WHERE score IS NULL AND kind = 'main'
                   AND other.kind = 'main' AND (EXISTS (SELECT 1 FROM judge_queue WHERE judge_queue.turn = other.id)
                   OR EXISTS (SELECT 1 FROM judgements AS told WHERE told.turn = other.id AND told.score IS NOT NULL)))
 LIMIT ?
+"""
+
+_TOLD = """
+JOIN turns ON turns.id = judge_queue.turn
+WHERE EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id)
+   OR EXISTS (SELECT 1 FROM outcomes WHERE outcomes.session = turns.session)
 """
 
 
@@ -113,14 +120,18 @@ class Signals(Sessions):
             if not judged or not _newer_feedback(connection, turn):
                 connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
 
-    def unjudged(self, limit: int) -> list[Turn]:
+    def unjudged(self, limit: int, *, offset: int = 0, told: bool = False) -> list[Turn]:
         """Turns that wait for a judge, oldest first: main, complete, trainable, with a next state, feedback or an
-        outcome.
+        outcome. The first `offset` of them are left out; with `told` all those without feedback or an outcome are.
 
         A turn whose feedback is newer than its judgement is among them, even when its sample was already consumed.
         """
         with self._reading() as connection:
-            rows = connection.execute("SELECT turn FROM judge_queue ORDER BY turn LIMIT ?", (limit,)).fetchall()
+            rows = connection.execute(
+                f"SELECT judge_queue.turn FROM judge_queue {_TOLD if told else ''} ORDER BY judge_queue.turn "
+                "LIMIT ? OFFSET ?",
+                (limit, offset),
+            ).fetchall()
             return [self._turn(connection, turn) for (turn,) in rows]
 
     def next_state(self, turn_id: str) -> NextState | None:
@@ -199,14 +210,15 @@ class Signals(Sessions):
             )
             return [(int(number), str(turn_id)) for number, turn_id in rows]
 
-    def later_main_turns(self, turn_id: str) -> int:
-        """How many complete main turns came after this one in its episode."""
+    def later_main_turns(self, turn_id: str, until: float = math.inf) -> int:
+        """How many complete main turns came after this one in its episode, up to a time (Unix seconds)."""
         with self._reading() as connection:
             found = connection.execute(
                 "SELECT count(*) FROM turns JOIN turns AS one ON one.session = turns.session "
                 "AND one.episode = turns.episode WHERE one.turn_id = ? AND turns.kind = 'main' "
-                "AND turns.status = 'complete' AND (turns.arrived, turns.id) > (one.arrived, one.id)",
-                (turn_id,),
+                "AND turns.status = 'complete' AND (turns.arrived, turns.id) > (one.arrived, one.id) "
+                "AND turns.arrived <= ?",
+                (turn_id, until),
             ).fetchone()
             return int(found[0])
 

@@ -331,6 +331,7 @@ async def test_an_outcome_is_discounted_over_the_main_turns_before_the_last(
     made = [await world.says(number, "ok" if number < 3 else "", role="tool") for number in (1, 2, 3)]
     await world.says(9, "ok", role="tool", kind="side")
     await world.journal.add_outcome(Outcome(session_id="session-1", reward=-1.0, detail="0 of 4 tests"))
+    await world.says(10, "ok", role="tool", timings=Timings(4e9, 4e9, 4e9))  # after the outcome
     await world.judge.once()
     assert [(await told(world, one)).score for one in made] == rewards
     reasons = [(await told(world, one)).reason for one in made]
@@ -479,6 +480,78 @@ async def test_turns_wait_while_the_judge_is_away_and_the_status_says_so(
     assert await world.journal.ready_count() == 2
 
 
+async def test_what_people_said_and_outcomes_are_settled_behind_any_number_of_turns_that_wait(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr(Away, "here", False)
+    world = worlds(judge="tests.learner.test_judge_loop:Away", judge_concurrency=2)
+    waiting = [await world.says(number, "thanks") for number in range(1, 8)]
+    disliked = [await world.says(number, "and then?", session_id="disliked") for number in (8, 9, 10)]
+    for turn in disliked:  # the judge may find a hint in what came next
+        await world.journal.add_feedback(feedback(turn, -1.0))
+    liked = await world.says(11, "thanks", session_id="liked")
+    await world.journal.add_feedback(feedback(liked, 1.0))
+    alone = await world.says(12, "", session_id="alone")
+    await world.journal.add_feedback(feedback(alone, -1.0))
+    tested = await world.says(13, "ok", role="tool", session_id="tested")
+    await world.journal.add_outcome(Outcome(session_id="tested", reward=0.5))
+    read, asked = world.journal.unjudged, set[int]()
+
+    async def watched(limit: int, **options: Any) -> list[Turn]:
+        asked.add(limit)
+        return await read(limit, **options)
+
+    world.journal.unjudged = watched  # type: ignore[method-assign]
+    left = sorted(turn.turn_id for turn in [*waiting, *disliked])
+    loop = asyncio.create_task(world.judge.run())
+    try:
+        async with asyncio.timeout(20):
+            while sorted(turn.turn_id for turn in await read(99)) != left:
+                await asyncio.sleep(0.01)
+            assert "waits for its engine" in world.progress.last_error  # what was settled does not hide it
+            rewards = {one.turn_id: one.reward for one in await world.journal.ready_samples(9)}
+            assert rewards == {liked.turn_id: 1.0, alone.turn_id: -1.0, tested.turn_id: 0.5}
+            assert asked == {2}  # no more are read at a time
+            monkeypatch.setattr(Away, "here", True)
+            while await read(1) or world.progress.last_error:
+                await asyncio.sleep(0.01)
+    finally:
+        loop.cancel()
+    assert await world.journal.ready_count() == 13
+
+
+class AwayForSome:
+    """A judge whose model never answers about certain turns."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        if next_state.text == "never":
+            raise JudgeAway("no answer within 60 s")
+        return Judgement(turn_id=turn.turn_id, score=1.0)
+
+
+async def test_turns_that_never_get_an_answer_hold_up_no_others(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)
+    world = worlds(judge="tests.learner.test_judge_loop:AwayForSome", judge_concurrency=2)
+    never = [await world.says(number, "never") for number in range(1, 5)]
+    for number in range(5, 12):
+        await world.says(number, "thanks")
+    loop = asyncio.create_task(world.judge.run())
+    try:
+        async with asyncio.timeout(20):
+            while len(await world.journal.unjudged(99)) > len(never):
+                await asyncio.sleep(0.01)
+    finally:
+        loop.cancel()
+    assert [turn.turn_id for turn in await world.journal.unjudged(99)] == [turn.turn_id for turn in never]
+    assert await world.journal.ready_count() == 7
+
+
 class Stuck:
     """A judge that never gets done with one turn, and counts how many it has at a time."""
 
@@ -505,9 +578,9 @@ async def test_a_slow_turn_holds_up_no_other_and_few_are_in_memory(worlds: World
     asked: list[int] = []
     read = world.journal.unjudged
 
-    async def watched(limit: int) -> list[Turn]:
+    async def watched(limit: int, **options: Any) -> list[Turn]:
         asked.append(limit)
-        return await read(limit)
+        return await read(limit, **options)
 
     world.journal.unjudged = watched  # type: ignore[method-assign]
     loop = asyncio.create_task(world.judge.run())
@@ -551,7 +624,7 @@ async def test_the_loop_goes_on_after_the_journal_failed(worlds: Worlds) -> None
     await world.says(1, "thanks")
     read = world.journal.unjudged
 
-    async def full(limit: int) -> list[Turn]:
+    async def full(limit: int, **options: Any) -> list[Turn]:
         world.journal.unjudged = read  # type: ignore[method-assign]
         raise JournalError("journal.db: the disk is full")
 

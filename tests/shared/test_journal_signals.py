@@ -148,7 +148,21 @@ def test_main_turns_that_came_later_in_the_episode_are_counted(journal: Journal)
     for turn in (third, first, second, at(25.0, kind="side"), at(26.0, status="aborted"), at(40.0, episode=1)):
         journal.record_turn(turn)
     assert [journal.later_main_turns(turn.turn_id) for turn in (first, second, third)] == [2, 1, 0]
+    assert [journal.later_main_turns(first.turn_id, until) for until in (9.0, 20.0, 29.0, 30.0)] == [0, 1, 1, 2]
     assert journal.later_main_turns("turn_lost") == 0
+
+
+def test_turns_that_wait_are_read_from_a_place_on_and_those_with_a_word_of_their_own_apart(journal: Journal) -> None:
+    plain, liked, tested = make_turn(), make_turn(), make_turn("tested")
+    for turn in (plain, liked, tested):
+        journal.record_turn(turn)
+        journal.settle(user_reply(turn))
+    journal.add_feedback(Feedback(turn_id=liked.turn_id, session_id="ses", score=1.0))
+    journal.add_outcome(Outcome(session_id="tested", reward=1.0))
+    assert [turn.turn_id for turn in journal.unjudged(9, offset=1)] == [liked.turn_id, tested.turn_id]
+    assert [turn.turn_id for turn in journal.unjudged(9, told=True)] == [liked.turn_id, tested.turn_id]
+    assert [turn.turn_id for turn in journal.unjudged(1, offset=1, told=True)] == [tested.turn_id]
+    assert journal.unjudged(9, offset=3) == []
 
 
 def test_an_ended_episode_is_left_out_when_no_judged_turn_of_it_got_a_score(journal: Journal) -> None:
