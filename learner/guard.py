@@ -44,7 +44,7 @@ LARGEST_DROP = 5.0
 NEW_PROMPTS = 2
 """Recent prompts that take the place of older ones for each candidate."""
 PROMPT_TOKENS = 32768
-"""Prompt tokens that accepted answers and sampled ones may cost each, what they share counted once."""
+"""Prompt tokens that rewarded answers, accepted ones and sampled ones may cost each, what they share counted once."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class Guard:
 
     async def rewards(self, samples: Sequence[Sample], batch: Sequence[str], live: int) -> Verdict:
         """The verdict on the rewards of samples that version `live` is to learn from; no step has been made yet.
-        `batch` names every turn that came with them.
+        `batch` names every turn that came with them. Of long ones as many are scored as can be afforded, newest first.
         """
         if not self._settings.guard or not await self._able():
             return Verdict(True)
@@ -122,8 +122,11 @@ class Guard:
             for one in samples
             if one.turn_id and one.reward and not one.hint and self._trains_reward(one) and fits(one)
         ]
+        newest = wanted[::-1]
+        scored = [newest[place] for place in affordable([one.prompt_ids for one in newest], PROMPT_TOKENS)][::-1]
+        unscored, wanted = len(wanted) - len(scored), scored
         if not wanted:
-            return Verdict(True)
+            return Verdict(True, "", {"rewards": {"unscored": unscored}} if unscored else {})
         of_batch, before = await self._journal.reactions(batch, WINDOW)
         people = {one.turn_id for one in of_batch}
         texts = [(one.prompt_ids, one.response_ids) for one in wanted]
@@ -142,6 +145,7 @@ class Guard:
         figures = {
             "rewards": {
                 "without_reason": len(rewarded),
+                "unscored": unscored,
                 "against": against,
                 "agreed": agreed,
                 "noise": len(noise),

@@ -288,6 +288,35 @@ async def test_rewards_upside_down_are_rejected_with_their_story_and_nothing_of_
     assert (await batch(world, 31, 1.0)).state == "live"
 
 
+async def test_of_rewarded_answers_to_long_prompts_only_the_newest_that_can_be_afforded_are_scored(
+    real: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = real()
+    await world.versions.start()
+    made = [await said(world, number, 1.0) for number in range(1, 5)]
+    while await world.judge.once():
+        pass
+    samples = await world.journal.ready_samples(10)
+    scored: list[list[int]] = []
+    score = world.engine.score
+
+    async def watched(prompt: Any, answer: Any, **options: Any) -> Any:
+        scored.append(list(prompt))
+        return await score(prompt, answer, **options)
+
+    world.engine.score = watched  # type: ignore[method-assign]
+    guard = guard_of(world, guard_answers=0)
+    whole = await guard.rewards(samples, [], 0)
+    assert (whole.figures["rewards"]["without_reason"], whole.figures["rewards"]["unscored"]) == (4, 0)
+    scored.clear()
+    monkeypatch.setattr("learner.guard.PROMPT_TOKENS", len(made[3].prompt_ids))
+    verdict = await guard.rewards(samples, [], 0)
+    assert scored == [list(made[3].prompt_ids)]
+    assert verdict.passed and verdict.figures["rewards"]["unscored"] == 3
+    monkeypatch.setattr("learner.guard.PROMPT_TOKENS", 1)
+    assert await guard.rewards(samples, [], 0) == Verdict(True, "", {"rewards": {"unscored": 4}})
+
+
 async def test_praised_noise_is_rejected(real: Worlds) -> None:
     world = real()
     await world.versions.start()
