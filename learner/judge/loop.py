@@ -14,6 +14,8 @@ import logging
 import time
 from collections.abc import Set as AbstractSet
 
+import msgspec
+
 from learner.judge import signals
 from learner.judge.base import Judge
 from learner.methods import method
@@ -25,6 +27,7 @@ from shared.settings import Settings
 
 log = logging.getLogger(__name__)
 
+AFTER_LEARNING = "the outcome came after a version had learned from this turn, which is not learned from again"
 POLL = 0.25
 _PAUSE_AFTER_FAILURE = 2.0
 _LEFT_OUT_SECONDS = 5.0
@@ -237,9 +240,12 @@ class JudgeLoop:
         )
         sample = signals.sample_of(turn, judgement)
         reason = reason or self._method.cannot_use(sample)
+        learned = await self._learned(turn.turn_id)
+        if learned and judgement.signal == "outcome":
+            judgement = msgspec.structs.replace(judgement, reason=f"{judgement.reason}; {AFTER_LEARNING}")
         if reason:
             await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason, time=now()))
-        elif not await self._learned(turn.turn_id):
+        elif not learned:
             await self._journal.add_sample(sample)
         await self._journal.add_judgement(judgement)
         if not reason:

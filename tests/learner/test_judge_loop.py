@@ -312,6 +312,33 @@ async def test_an_outcome_outranks_what_was_judged_of_a_tool_result_and_takes_it
     assert "outcome -1 and step +1" in (await told(world, made)).reason
 
 
+async def test_an_outcome_replaces_samples_of_tool_results_and_is_remembered_of_those_that_were_learned_from(
+    worlds: Worlds,
+) -> None:
+    world = worlds()
+    await world.versions.start()
+    learned = await world.says(1, "exit code 0", role="tool")
+    await world.judge.once()
+    sample = await only_sample(world)
+    await world.journal.commit_version(
+        PolicyVersion(number=1, parent=0, state="live", checkpoint="x", sample_ids=[sample.sample_id])
+    )
+    ready = await world.says(2, "exit code 0", role="tool")
+    await world.judge.once()
+    assert (await only_sample(world)).reward == 1.0
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=-1.0, detail="0 of 4 tests"))
+    assert await world.judge.once() == 2
+    sample = await only_sample(world)
+    assert (sample.turn_id, sample.reward, sample.explicit) == (ready.turn_id, -1.0, True)
+    assert (await told(world, ready)).reason == "0 of 4 tests"
+    late = await told(world, learned)
+    assert (late.score, late.signal) == (-1.0, "outcome")
+    assert late.reason == (
+        "0 of 4 tests; the outcome came after a version had learned from this turn, which is not learned from again"
+    )
+    assert await world.journal.unjudged(9) == []
+
+
 async def test_a_turn_that_a_person_answered_or_that_came_after_the_outcome_is_judged_by_what_followed(
     worlds: Worlds,
 ) -> None:
