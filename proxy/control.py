@@ -54,9 +54,11 @@ class Control:
         return await _done(service, "feedback", answer)
 
     async def outcome(self, request: Request) -> Response:
-        """The final reward of a session; `null` means no verdict."""
+        """The final reward of a session; `null` means no verdict. With `pending` the word that one will come."""
         service, body = await _begin(request)
         session_id = _session(request, body)
+        if body.get("pending") not in (None, False):
+            return await _outcome_to_come(service, session_id, body)
         if "reward" not in body:
             raise BadRequest("reward is missing: a number, or null for no verdict.", param="reward")
         reward = None if body["reward"] is None else _number(body["reward"], "reward")
@@ -155,6 +157,15 @@ def turn_id_of(value: Any) -> str:
     value = clean_text(value)
     digits = turn_digits(value)
     return value if digits == value else f"turn_{digits}"
+
+
+async def _outcome_to_come(service: Service, session_id: str, body: Mapping[str, Any]) -> Response:
+    if body["pending"] is not True or "reward" in body:
+        raise BadRequest("pending is true, without a reward, or left out.", param="pending")
+    episode = await service.journal.expect_outcome(session_id)
+    if episode is None:
+        raise NotFound(f"There is no open session {session_id!r}.", code="session_not_found", param="session_id")
+    return await _done(service, "outcome", {"session_id": session_id, "episode": episode, "pending": True})
 
 
 def _service(request: Request) -> Service:

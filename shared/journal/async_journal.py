@@ -146,6 +146,9 @@ class AsyncJournal:
     async def count_traffic(self, kind: str, reason: str) -> None:
         return await self._write(self.sync.count_traffic, kind, reason)
 
+    async def expect_outcome(self, session_id: str) -> int | None:
+        return await self._write(self.sync.expect_outcome, session_id)
+
     async def add_judgement(self, judgement: Judgement) -> None:
         return await self._write(self.sync.add_judgement, judgement)
 

@@ -72,7 +72,7 @@ class Sessions(Turns):
                 "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
                 (session_id, policy, source, time, time),
             )
-            session, episode = _open_episode(connection, session_id)
+            session, episode = open_episode_of(connection, session_id)
             if episode is not None:
                 return episode
             last = connection.execute("SELECT max(episode) FROM episodes WHERE session = ?", (session,)).fetchone()[0]
@@ -106,14 +106,17 @@ class Sessions(Turns):
             return None if found[0] is None else int(found[0])
 
     def end_episode(self, session_id: str, reason: str) -> int | None:
-        """End the session's open episode and give its number; `None` if there is none. Ending twice changes nothing."""
+        """End the session's open episode and give its number; `None` if there is none. Ending twice changes nothing.
+        Turns that waited for an outcome which never came wait for a judge from now on.
+        """
         with self._writing() as connection:
-            session, episode = _open_episode(connection, session_id)
+            session, episode = open_episode_of(connection, session_id)
             if episode is not None:
                 connection.execute(
                     "UPDATE episodes SET ended = ?, reason = ? WHERE session = ? AND ended IS NULL",
                     (now(), reason, session),
                 )
+                forget_expected(connection, session, queue=True)
             return episode
 
     def idle_sessions(self, before: float) -> list[str]:
@@ -250,6 +253,7 @@ def _forget_content(connection: sqlite3.Connection, session: int, turns: Sequenc
     for table in _OF_A_TURN:
         connection.executemany(f"DELETE FROM {table} WHERE turn = ?", [(turn,) for turn in turns])
     connection.execute("UPDATE turns SET base = NULL WHERE session = ?", (session,))
+    forget_expected(connection, session)
     for table in ("turns", "outcomes", "episodes"):
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
@@ -259,7 +263,42 @@ def _forget_content(connection: sqlite3.Connection, session: int, turns: Sequenc
     pictures.drop_unseen(connection, images)
 
 
-def _open_episode(connection: sqlite3.Connection, session_id: str) -> tuple[int | None, int | None]:
+_EXPECTED = "outcome-expected/"
+
+ANSWERED_BY_TOOLS = (
+    "SELECT id FROM turns WHERE session = ? AND episode = ? AND kind = 'main' AND status = 'complete' "
+    "AND untrainable = '' AND EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user') "
+    "AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)"
+)
+
+
+def expected_episode(connection: sqlite3.Connection, session: int) -> int | None:
+    """The episode of a session (its row) that an outcome is to come for, `None` where none was announced."""
+    found = connection.execute("SELECT value FROM controls WHERE key = ?", (f"{_EXPECTED}{session}",)).fetchone()
+    return int(found[0]) if found else None
+
+
+def expect(connection: sqlite3.Connection, session: int, episode: int) -> None:
+    """An outcome is to come for this episode: what tools answered in it waits for no judge."""
+    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (f"{_EXPECTED}{session}", str(episode)))
+    connection.execute(
+        f"DELETE FROM judge_queue WHERE turn IN ({ANSWERED_BY_TOOLS}) "
+        "AND NOT EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = judge_queue.turn)",
+        (session, episode),
+    )
+
+
+def forget_expected(connection: sqlite3.Connection, session: int | None, *, queue: bool = False) -> None:
+    """No outcome is to come any more; with `queue` a judge gets the turns that waited for it."""
+    episode = None if session is None else expected_episode(connection, session)
+    if episode is None:
+        return
+    connection.execute("DELETE FROM controls WHERE key = ?", (f"{_EXPECTED}{session}",))
+    if queue:
+        connection.execute(f"INSERT OR IGNORE INTO judge_queue {ANSWERED_BY_TOOLS}", (session, episode))
+
+
+def open_episode_of(connection: sqlite3.Connection, session_id: str) -> tuple[int | None, int | None]:
     found = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
     if found is None:
         return None, None

@@ -12,7 +12,7 @@ import msgspec
 
 from shared.errors import JournalError
 from shared.journal import storage
-from shared.journal.sessions import Sessions
+from shared.journal.sessions import Sessions, expect, expected_episode, forget_expected, open_episode_of
 from shared.journal.tally import tally
 from shared.records import Feedback, Judgement, NextState, Outcome, Quarantine, Turn
 
@@ -52,7 +52,7 @@ class Signals(Sessions):
                 (turn, next_state.role, _body(next_state)),
             ).rowcount
             judged = connection.execute("SELECT 1 FROM judgements WHERE turn = ?", (turn,)).fetchone()
-            if added and not judged:
+            if added and not judged and (next_state.role == "user" or not _outcome_is_to_come(connection, turn)):
                 _queue(connection, turn)
             return bool(added)
 
@@ -83,6 +83,7 @@ class Signals(Sessions):
                     f"journal {self.path} has no session {outcome.session_id}; post outcomes of sessions it has served"
                 )
             connection.execute("INSERT INTO outcomes (session, body) VALUES (?,?)", (found[0], _body(outcome)))
+            forget_expected(connection, found[0])
             turns = connection.execute(
                 "SELECT id FROM turns WHERE session = ?1 AND kind = 'main' AND episode = "
                 "(SELECT max(episode) FROM turns WHERE session = ?1 AND kind = 'main') "
@@ -92,6 +93,16 @@ class Signals(Sessions):
             ).fetchall()
             for (turn,) in turns:
                 _queue(connection, turn)
+
+    def expect_outcome(self, session_id: str) -> int | None:
+        """An outcome is to come for the session's open episode: until then turns in it that a tool or an environment
+        answers wait for no judge. The episode's number, `None` if none is open.
+        """
+        with self._writing() as connection:
+            session, episode = open_episode_of(connection, session_id)
+            if session is not None and episode is not None:
+                expect(connection, session, episode)
+            return episode
 
     def add_judgement(self, judgement: Judgement) -> None:
         """Store a judgement; its turn no longer waits, unless feedback came after the one that `feedback_id` names.
@@ -271,6 +282,11 @@ def _queue(connection: sqlite3.Connection, turn: int) -> None:
         "WHERE id = ? AND kind = 'main' AND status = 'complete' AND untrainable = ''",
         (turn,),
     )
+
+
+def _outcome_is_to_come(connection: sqlite3.Connection, turn: int) -> bool:
+    session, episode = connection.execute("SELECT session, episode FROM turns WHERE id = ?", (turn,)).fetchone()
+    return bool(expected_episode(connection, session) == episode)
 
 
 def _newer_feedback(connection: sqlite3.Connection, turn: int) -> bool:

@@ -177,6 +177,9 @@ def test_feedback_after_the_end_belongs_to_the_last_main_turn(service: Proxy) ->
         ("/rl/outcome", {"session_id": "nobody", "reward": 1}, 404, "session_id"),
         ("/rl/outcome", {"session_id": "s"}, 400, "reward"),
         ("/rl/outcome", {"session_id": "s", "reward": "good"}, 400, "reward"),
+        ("/rl/outcome", {"session_id": "nobody", "pending": True}, 404, "session_id"),
+        ("/rl/outcome", {"session_id": "s", "pending": "yes"}, 400, "pending"),
+        ("/rl/outcome", {"session_id": "s", "pending": True, "reward": 1}, 400, "pending"),
         ("/rl/session-done", {}, 400, "session_id"),
     ],
 )
@@ -205,6 +208,17 @@ def test_an_outcome_is_kept_and_null_is_no_verdict(service: Proxy) -> None:
             assert answer.json() == {"session_id": "task", "reward": reward}
             outcome = service.journal().outcome("task")
             assert outcome is not None and outcome.reward == reward
+
+
+def test_an_outcome_can_be_announced_for_the_open_episode(service: Proxy) -> None:
+    service.chat(HELLO, headers={"x-session-id": "announced"})
+    with service.client() as client:
+        announced = {"session_id": "announced", "pending": True}
+        answer = client.post("/rl/outcome", json=announced)
+        assert answer.json() == {"session_id": "announced", "episode": 0, "pending": True}
+        assert service.journal().outcome("announced") is None
+        client.post("/rl/session-done", json={"session_id": "announced"})
+        assert client.post("/rl/outcome", json=announced).status_code == 404
 
 
 def test_status_tells_classes_backlog_and_processes(service: Proxy) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from shared.errors import JournalError
 from shared.journal import Journal
-from shared.records import Feedback, NextState, Outcome, Quarantine, Timings
+from shared.records import Feedback, NextState, Outcome, Quarantine, Timings, Turn
 from tests.shared.journal_records import judged, make_turn, same_turn, sample_of, thumb, user_reply
 
 
@@ -138,6 +138,61 @@ def test_an_outcome_outranks_what_was_said_of_tool_results_and_not_of_peoples_wo
         journal.add_judgement(judged(turn))
     journal.add_outcome(Outcome(session_id="ses", reward=1.0))
     assert waiting(journal) == [by_tool.turn_id]
+
+
+def in_a_session(journal: Journal) -> list[Turn]:
+    """Turns of an open episode whose outcome was announced after the first: by a tool, by a tool, by a person, by a
+    tool with a thumb, and one that nothing has come after.
+    """
+    assert journal.open_episode("ses", "policy", "header") == 0
+    made = [make_turn() for _ in range(5)]
+    for place, role in enumerate(("tool", "environment", "user", "tool", None)):
+        journal.record_turn(made[place])
+        if role is not None:
+            journal.settle(NextState(turn_id=made[place].turn_id, role=role, text="42"))  # type: ignore[arg-type]
+        if place == 0:
+            assert waiting(journal) == [made[0].turn_id]
+            assert journal.expect_outcome("ses") == 0
+            assert waiting(journal) == []
+    journal.add_feedback(Feedback(turn_id=made[3].turn_id, session_id="ses", score=1.0))
+    return made
+
+
+def test_tool_results_of_a_session_whose_outcome_will_come_wait_for_it_alone(journal: Journal) -> None:
+    by_tool, by_environment, by_person, liked, last = in_a_session(journal)
+    assert waiting(journal) == [by_person.turn_id, liked.turn_id]
+    assert journal.expect_outcome("ses") == 0  # saying it again changes nothing
+    assert waiting(journal) == [by_person.turn_id, liked.turn_id]
+    assert journal.status()["unjudged"] == 2 and journal.outcome("ses") is None
+    journal.add_outcome(Outcome(session_id="ses", reward=1.0))
+    everything = [turn.turn_id for turn in (by_tool, by_environment, by_person, liked, last)]
+    assert waiting(journal) == everything
+    another = make_turn()
+    journal.record_turn(another)
+    journal.settle(NextState(turn_id=another.turn_id, role="tool", text="43"))
+    assert waiting(journal) == [*everything, another.turn_id]  # the outcome has come
+
+
+def test_an_episode_that_ends_without_the_outcome_that_was_to_come_goes_to_the_judge(journal: Journal) -> None:
+    by_tool, by_environment, by_person, liked, _ = in_a_session(journal)
+    assert journal.end_episode("ses", "idle") == 0
+    assert waiting(journal) == [turn.turn_id for turn in (by_tool, by_environment, by_person, liked)]
+    assert journal.expect_outcome("ses") is None and journal.expect_outcome("nobody") is None
+    assert journal.open_episode("ses", "policy", "header") == 1
+    later = make_turn(episode=1)
+    journal.record_turn(later)
+    journal.settle(NextState(turn_id=later.turn_id, role="tool", text="43"))
+    assert later.turn_id in waiting(journal)
+
+
+def test_a_forgotten_session_expects_no_outcome(journal: Journal) -> None:
+    in_a_session(journal)
+    journal.forget("ses")
+    assert journal.open_episode("other", "policy", "header") == 0  # it may get the row of the one that is gone
+    turn = make_turn("other")
+    journal.record_turn(turn)
+    journal.settle(NextState(turn_id=turn.turn_id, role="tool", text="43"))
+    assert waiting(journal) == [turn.turn_id]
 
 
 def test_main_turns_that_came_later_in_the_episode_are_counted(journal: Journal) -> None:
