@@ -209,8 +209,11 @@ class JudgeLoop:
         explicit = signals.by_feedback(turn, feedback)
         next_state = await self._journal.next_state(turn.turn_id)
         outcome = await self._journal.outcome(turn.session_id)
-        if explicit is not None and (explicit.hint or (explicit.score or 0) > 0 or next_state is None):
-            return explicit
+        if explicit is not None:
+            if explicit.hint or (explicit.score or 0) > 0 or next_state is None:
+                return explicit
+            if explicit.reason != signals.COMMENT and next_state.role != "user":  # a tool's result gives no hint
+                return explicit
         if outcome is not None and signals.outcome_counts(turn, outcome, next_state):
             return signals.with_feedback(await self._by_outcome(turn, outcome, next_state, judge), explicit)
         if next_state is None:

@@ -521,6 +521,8 @@ async def test_what_people_said_and_outcomes_are_settled_behind_any_number_of_tu
     await world.journal.add_feedback(feedback(liked, 1.0))
     alone = await world.says(12, "", session_id="alone")
     await world.journal.add_feedback(feedback(alone, -1.0))
+    by_tool = await world.says(14, "ok", role="tool", session_id="by_tool")
+    await world.journal.add_feedback(feedback(by_tool, -1.0))
     tested = await world.says(13, "ok", role="tool", session_id="tested")
     await world.journal.add_outcome(Outcome(session_id="tested", reward=0.5))
     read, asked = world.journal.unjudged, set[int]()
@@ -538,14 +540,14 @@ async def test_what_people_said_and_outcomes_are_settled_behind_any_number_of_tu
                 await asyncio.sleep(0.01)
             assert "waits for its engine" in world.progress.last_error  # what was settled does not hide it
             rewards = {one.turn_id: one.reward for one in await world.journal.ready_samples(9)}
-            assert rewards == {liked.turn_id: 1.0, alone.turn_id: -1.0, tested.turn_id: 0.5}
+            assert rewards == {liked.turn_id: 1.0, alone.turn_id: -1.0, by_tool.turn_id: -1.0, tested.turn_id: 0.5}
             assert asked == {2}  # no more are read at a time
             monkeypatch.setattr(Away, "here", True)
             while await read(1) or world.progress.last_error:
                 await asyncio.sleep(0.01)
     finally:
         loop.cancel()
-    assert await world.journal.ready_count() == 13
+    assert await world.journal.ready_count() == 14
 
 
 class AwayForSome:
