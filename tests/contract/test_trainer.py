@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from peft import PeftModel
@@ -101,8 +102,17 @@ async def test_without_an_importance_ratio_the_hint_teaches_and_the_reward_does_
     assert (report.metrics["samples/distill"], report.metrics["samples/binary"]) == (1, 0)
     await (without := make()).step([sample(1)], RECIPE)
     assert equal(await weights(with_reward, tmp_path / "a"), await weights(without, tmp_path / "b"))
-    with_ratio = await make().step([sample(1, reward=-1.0, explicit=True)], RECIPE)
+    thumbs = [sample(1, hints=0, reward=-1.0, explicit=True), sample(2, hints=0, reward=1.0, explicit=True)]
+    with_ratio = await make().step([thumbs[0], msgspec.structs.replace(thumbs[1], no_ratio="greedy")], RECIPE)
     assert with_ratio.metrics["samples/binary"] == 1
+
+
+async def test_a_hint_stands_for_the_thumb_beside_it_unless_every_reward_trains(make: Make) -> None:
+    both = sample(1, reward=-1.0, explicit=True)
+    told = await make().step([both], RECIPE)
+    assert (told.metrics["samples/distill"], told.metrics["samples/binary"]) == (1, 0)
+    every = await make().step([both], msgspec.structs.replace(RECIPE, rewards="all"))
+    assert (every.metrics["samples/distill"], every.metrics["samples/binary"]) == (1, 1)
 
 
 async def test_steps_bring_the_policy_closer_to_the_hinted_teacher(make: Make) -> None:
