@@ -51,15 +51,20 @@ def load(settings: Settings, setting: str) -> Hook | None:
 
 
 async def whole_answer(
-    engine: Engine, prompt_ids: Sequence[int], sampling: Sampling, *, version: int | None = None
+    engine: Engine,
+    prompt_ids: Sequence[int],
+    sampling: Sampling,
+    *,
+    version: int | None = None,
+    priority: Priority = Priority.REHEARSAL,
 ) -> Tokens:
-    """One whole answer of the engine, behind chat and judge; `version` `None` is the live one, 0 the base. Raises
-    `EngineError`.
+    """One whole answer of the engine, by default behind chat and judge; `version` `None` is the live one, 0 the base.
+    Raises `EngineError`.
     """
     ids: list[int] = []
     logprobs: list[float] = []
     last = Tokens(ids=(), logprobs=(), version=version or 0)
-    stream: Any = engine.generate(list(prompt_ids), sampling, version=version, priority=Priority.REHEARSAL)
+    stream: Any = engine.generate(list(prompt_ids), sampling, version=version, priority=priority)
     async with aclosing(stream):
         async for tokens in stream:
             ids.extend(tokens.ids)

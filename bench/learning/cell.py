@@ -19,8 +19,8 @@ SPLIT_SEEDS = {"search": 9_000, "grid": 0}
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run. `settings` go to the service as they are; `judge` is a judge of `bench.learning.judges` ("" for the
-    service's own); `turns_about` is the interaction after which the user wants the opposite (0: never).
+    """What is run. `settings` go to the service as they are; after `turns_about` interactions the user wants the
+    opposite (0: never).
     """
 
     arm: str

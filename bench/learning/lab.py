@@ -74,6 +74,8 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
                     inner = asyncio.current_task()
                     learner.add_done_callback(lambda done: _ended(done, stop, inner))
                     try:
+                        while await journal.live_version() is None:
+                            await asyncio.sleep(0.02)
                         yield Lab(url, KEY, chosen, client, prompter)
                     except asyncio.CancelledError:
                         if learner.done() and not learner.cancelled() and learner.exception() is not None:

@@ -19,7 +19,6 @@ RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
 SEARCHED_INTERACTIONS = 128
 SEARCH_SEEDS = 2
 TURNS_ABOUT = 40
-JUDGES = "bench.learning.judges:"
 
 DEPENDS_ON = (
     *("method", "batch_size", "grad_accumulation", "epochs", "early_stop", "learning_rate", "lr_schedule"),
@@ -53,11 +52,11 @@ def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
     if arm == "control":
         return {"train": False}
     if arm == "placebo":
-        return {"method": "binary", "judge": f"{JUDGES}Placebo", "learning_rate": rates["binary"]}
+        return {"method": "binary", "judge": "evaluation.judges:Placebo", "learning_rate": rates["binary"]}
     if arm == "irrelevant":
-        return {"method": "rehearse", "judge": f"{JUDGES}Irrelevant", "learning_rate": rates["rehearse"]}
+        return {"method": "rehearse", "judge": "evaluation.judges:Irrelevant", "learning_rate": rates["rehearse"]}
     if arm in NOISE:
-        judge = {"changes-mind": {}}.get(arm, {"judge": f"{JUDGES}Wrong{arm.rpartition('-')[2]}"})
+        judge = {"changes-mind": {}}.get(arm, {"judge": f"bench.learning.judges:Wrong{arm.rpartition('-')[2]}"})
         return {"method": "rehearse", "learning_rate": rates["rehearse"], **judge}
     return {"method": arm, "learning_rate": rates[arm]}
 

@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.learning.cell import PROBED, Point, Result
-from evaluation.curves import COLOURS
+from evaluation.curves import COLOURS, canvas
+from evaluation.evaluate import spread
 from evaluation.statistics import interval
 
 GOAL = 0.8
-
-
-def pair(values: Sequence[float]) -> list[float | None]:
-    """Mean and half-width of the 95 % interval (null for one seed)."""
-    found = interval(values)
-    return [round(found.mean, 4), None if found.half_width is None else round(found.half_width, 4)]
 
 
 def summary(results: Sequence[Result]) -> dict[str, Any]:
@@ -28,8 +23,8 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
         points = [point for point in (result.at(at) for result in results) if point is not None]
         if points:
             entry[str(at)] = {
-                "style": pair([point.style for point in points]),
-                "accuracy": pair([point.accuracy for point in points]),
+                "style": spread([point.style for point in points]),
+                "accuracy": spread([point.accuracy for point in points]),
                 "kl": _mean([point.kl for point in points]),
                 "escape": _mean([point.escape for point in points]),
             }
@@ -38,8 +33,8 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
     entry["to_0.8"] = None if math.isinf(middle) else int(middle)
     entry["to_0.8_seeds"] = reached
     entry["before"] = {
-        "style": pair([result.points[0].style for result in results]),
-        "accuracy": pair([result.points[0].accuracy for result in results]),
+        "style": spread([result.points[0].style for result in results]),
+        "accuracy": spread([result.points[0].accuracy for result in results]),
     }
     entry["versions"] = [result.versions for result in results]
     return entry
@@ -97,14 +92,10 @@ def curve(results: Sequence[Result], measure: str) -> list[tuple[int, float, flo
 
 
 def draw(path: Path, results: Sequence[Result], title: str) -> None:
-    """A PNG: a column a persona, style above accuracy, a line an arm."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """A PNG: a column a persona, style above accuracy, a line an arm. Raises `ConfigError` without matplotlib."""
     groups = grouped(results)
     personas = list(dict.fromkeys(persona for entry in groups.values() for persona in entry))
-    figure = Figure(figsize=(4.6 * len(personas) + 1.5, 6.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas((4.6 * len(personas) + 1.5, 6.4))
     axes = figure.subplots(2, len(personas), sharex=True, sharey=True, squeeze=False)
     for column, persona in enumerate(personas):
         for number, (arm, entry) in enumerate(groups.items()):
@@ -130,8 +121,8 @@ def draw(path: Path, results: Sequence[Result], title: str) -> None:
 def _line(axes: Any, points: Sequence[tuple[int, float, float]], name: str, colour: str, *, dashed: bool) -> None:
     at = [interactions for interactions, _, _ in points]
     axes.plot(at, [mean for _, mean, _ in points], color=colour, label=name, linestyle="--" if dashed else "-")
-    low = [max(0.0, mean - spread) for _, mean, spread in points]
-    high = [min(1.0, mean + spread) for _, mean, spread in points]
+    low = [max(0.0, mean - half) for _, mean, half in points]
+    high = [min(1.0, mean + half) for _, mean, half in points]
     axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
 
 

@@ -7,13 +7,17 @@ import time
 from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, Point, Result
 from bench.learning.contrary import Contrary
 from bench.learning.lab import Lab, lab
-from bench.learning.measure import first_replies, kl_from_base, scored
+from bench.learning.measure import kl_from_base, style
 from bench.learning.talk import Talk
 from evaluation.arm import Plan, digested
 from evaluation.client import ChatClient
-from evaluation.personas import create
+from evaluation.evaluate import escape
+from evaluation.personas import create, take
+from evaluation.probe import probe
 
 KL_PROMPTS = 32
+AT_ONCE = 32
+OTHER_PHRASES = 1_000_003
 PATIENCE = 300.0
 
 
@@ -28,9 +32,7 @@ async def run(cell: Cell) -> Result:
 async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: float) -> Result:
     user = create(cell.persona, cell.seed)
     tasks = user.tasks("train", cell.seed)
-    held_out = user.tasks("held-out", cell.seed)
-    asked = [next(held_out) for _ in range(cell.problems)]
-    questions = [create(cell.persona, cell.seed + 1_000_003).ask(task) for task in asked]
+    held_out = take(user, "held-out", cell.seed, cell.problems)
     talk = Talk(client, user, tasks, cell.lanes, cell.seed)
     contrary = Contrary(cell.seed)
     batch = int(service.settings.turns_a_step)
@@ -44,18 +46,19 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
         whole = done in (0, *PROBED, cell.interactions)
         count = cell.problems if whole else cell.glances
         opposite = bool(cell.turns_about) and done > cell.turns_about
-        replies = await first_replies(client, questions[:count], cell.seed)
-        style, accuracy, escape = scored(user, asked[:count], replies, opposite=opposite)
-        kl = await kl_from_base(service, questions[:KL_PROMPTS]) if whole and done else None
+        asker = create(cell.persona, cell.seed + OTHER_PHRASES)
+        found = await probe(client, held_out[:count], persona=asker, seed=cell.seed, concurrency=AT_ONCE)
+        questions = [reply.question for reply in found.replies[:KL_PROMPTS]]
+        kl = await kl_from_base(service, questions) if whole and done else None
         version = (await client.get("/rl/status"))["version"]["live"]
         points.append(
             Point(
                 interactions=done,
                 version=version,
                 count=count,
-                style=style,
-                accuracy=accuracy,
-                escape=escape,
+                style=style(found, opposite=opposite),
+                accuracy=found.accuracy,
+                escape=escape(found),
                 kl=kl,
                 wants_opposite=opposite,
             )

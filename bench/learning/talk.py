@@ -39,7 +39,7 @@ class Lane:
         self.complaints += reaction.mood == "complaint"
         self._messages.append({"role": "user", "content": reaction.text})
         await self._answer()
-        over = self._reactions >= MOST_REACTIONS or reaction.mood == "thanks" or self._random.random() > 0.6
+        over = self._reactions >= MOST_REACTIONS or reaction.mood == "thanks" or not self._user.goes_on()
         if over:
             self._messages = []
 

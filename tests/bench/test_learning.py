@@ -110,16 +110,6 @@ async def heard(judge: Any, text: str, number: int = 1) -> Any:
     return await judge.judge(one, NextState(turn_id=one.turn_id, role="user", text=text))
 
 
-async def test_the_placebo_knows_nothing_of_the_turn() -> None:
-    judge = judges.Placebo(Settings())
-    found = [await heard(judge, "thanks!" if number % 2 else "no bold please", number) for number in range(200)]
-    assert not any(one.hint for one in found)
-    praised = [one.score for number, one in enumerate(found) if number % 2]
-    blamed = [one.score for number, one in enumerate(found) if not number % 2]
-    assert abs(sum(praised) - sum(blamed)) < 50
-    assert {1.0, -1.0} == {one.score for one in found}
-
-
 async def test_wrong_judges_are_wrong_about_their_share() -> None:
     judge = judges.Wrong30(Settings())
     found = [await heard(judge, "thanks!", number) for number in range(300)]
@@ -128,13 +118,6 @@ async def test_wrong_judges_are_wrong_about_their_share() -> None:
     assert all(one.hint for one in wrong)
     right = [await heard(judges.Wrong5(Settings()), "no bold please") for _ in range(100)]
     assert sum(one.score == 1.0 and one.hint is None for one in right) < 20
-
-
-async def test_irrelevant_hints_come_where_the_rules_found_one() -> None:
-    judge = judges.Irrelevant(Settings())
-    assert (await heard(judge, "thanks!")).hint is None
-    assert (await heard(judge, "no bold please")).hint in judges.IRRELEVANT
-    assert all(read_message(text).hint is None for text in judges.IRRELEVANT)
 
 
 def test_who_changes_his_mind_is_understood_by_the_judge() -> None:
