@@ -128,10 +128,6 @@ async def _write_merged(settings: Settings, version: PolicyVersion, folder: Path
         await trainer.export(str(folder))
     finally:
         await trainer.close()
-    config = _json(folder / "config.json")
-    if config.get("use_cache") is False:  # for training alone; whoever loads this wants to generate
-        del config["use_cache"]
-        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _write_adapter(settings: Settings, version: PolicyVersion, folder: Path) -> None:

@@ -8,13 +8,11 @@ no part in her reactions: she looks with her own eyes, which are simpler.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import ClassVar
 
-from evaluation import comments, solutions, verdict
-from evaluation.personas import BASE, WANTED, Habits, Reaction
-from evaluation.problems import Split
-from evaluation.solutions import Solution
+from evaluation import comments
+from evaluation.grader import Grader
+from evaluation.personas import BASE, WANTED, Reaction
 
 SHORT = 90
 """Letters below which a comment looks short to her."""
@@ -85,30 +83,16 @@ def misses(comment: str) -> list[str]:
     return missed
 
 
-def paste(solution: Solution, request: str, labels: tuple[str, str], *, request_last: bool) -> str:
-    """A problem, a solution and what somebody wants to know about it, in one message."""
-    body = f"{labels[0]}: {solution.problem.text}\n{labels[1]}: {solution.written}"
-    return f"{body}\n\n{request}" if request_last else f"{request}\n\n{body}"
-
-
-class TeachingAssistant(Habits):
+class TeachingAssistant(Grader):
     """A TA with habits of her own, drawn from a seed. `enough_words`: see `evaluation.comments.detail_score`."""
 
     name: ClassVar[str] = "ta"
+    requests = _REQUESTS
+    labels = _LABELS
 
     def __init__(self, seed: int, *, enough_words: int = comments.ENOUGH_WORDS) -> None:
-        super().__init__(self.name, seed)
+        super().__init__(seed)
         self._enough = enough_words
-
-    def tasks(self, split: Split, seed: int) -> Iterator[Solution]:
-        """Solutions to grade."""
-        return solutions.solutions(split, seed)
-
-    def ask(self, task: Solution) -> str:
-        """The problem and the solution as she pastes them."""
-        return paste(
-            task, self._random.choice(_REQUESTS), self._random.choice(_LABELS), request_last=self._random.random() < 0.3
-        )
 
     def react(self, reply: str, *, attempt: int = 1) -> Reaction:
         """What she says to a comment; `attempt` counts the comments on one solution from 1."""
@@ -122,10 +106,6 @@ class TeachingAssistant(Habits):
     def score(self, reply: str) -> float:
         """See `evaluation.comments.detail_score`."""
         return comments.detail_score(reply, enough=self._enough)
-
-    def grade(self, task: Solution, reply: str) -> bool:
-        """Whether the verdict is right: see `evaluation.verdict`."""
-        return verdict.grade(task, reply)
 
     def form(self, reply: str) -> str:
         """Detail is wanted, friendly or not; labels are the base's own; the rest are third styles."""

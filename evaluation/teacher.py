@@ -8,14 +8,11 @@ cold or looks like a form, and thanks when a child could read it with pleasure. 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import ClassVar
 
-from evaluation import comments, solutions, verdict
-from evaluation.assistant import paste
-from evaluation.personas import BASE, WANTED, Habits, Reaction
-from evaluation.problems import Split
-from evaluation.solutions import Solution
+from evaluation import comments
+from evaluation.grader import Grader
+from evaluation.personas import BASE, WANTED, Reaction
 
 _REQUESTS = (
     "Please check what a student of mine wrote.",
@@ -82,23 +79,12 @@ def minds(comment: str) -> list[str]:
     return minded
 
 
-class Teacher(Habits):
+class Teacher(Grader):
     """A teacher with habits of his own, drawn from a seed."""
 
     name: ClassVar[str] = "teacher"
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(self.name, seed)
-
-    def tasks(self, split: Split, seed: int) -> Iterator[Solution]:
-        """Solutions to grade."""
-        return solutions.solutions(split, seed)
-
-    def ask(self, task: Solution) -> str:
-        """The problem and the solution as he pastes them."""
-        return paste(
-            task, self._random.choice(_REQUESTS), self._random.choice(_LABELS), request_last=self._random.random() < 0.3
-        )
+    requests = _REQUESTS
+    labels = _LABELS
 
     def react(self, reply: str, *, attempt: int = 1) -> Reaction:
         """What he says to a comment; `attempt` counts the comments on one solution from 1."""
@@ -113,10 +99,6 @@ class Teacher(Habits):
     def score(self, reply: str) -> float:
         """See `evaluation.comments.friendly_score`."""
         return comments.friendly_score(reply)
-
-    def grade(self, task: Solution, reply: str) -> bool:
-        """Whether the verdict is right: see `evaluation.verdict`."""
-        return verdict.grade(task, reply)
 
     def form(self, reply: str) -> str:
         """Warmth is wanted, detailed or not; labels are the base's own; the rest are third styles."""

@@ -9,10 +9,10 @@ import math
 import zlib
 from array import array
 from collections.abc import Sequence
-from contextlib import aclosing
 
 import msgspec
 
+from learner.hooks import whole_answer
 from shared.answer import Answer
 from shared.engine import Engine, Priority
 from shared.errors import BadRequest, ContextLengthExceeded
@@ -112,23 +112,15 @@ class Answers:
             stop=self._prompter.text_stops,
             stop_ids=self._prompter.own_stop_ids,
         )
-        ids: list[int] = []
-        logprobs: list[float] = []
-        finish = "stop"
         try:
-            async with (
-                self._slots,
-                aclosing(
-                    self._engine.generate(list(question.prompt_ids), sampling, version=version, priority=Priority.AUDIT)  # type: ignore[type-var]
-                ) as stream,
-            ):
-                async for tokens in stream:
-                    ids.extend(tokens.ids)
-                    logprobs.extend(tokens.logprobs)
-                    finish = tokens.finish_reason or finish
+            async with self._slots:
+                told = await whole_answer(
+                    self._engine, question.prompt_ids, sampling, version=version, priority=Priority.AUDIT
+                )
         except ContextLengthExceeded:
             return None
-        return Sampled(question, ids, logprobs, self._read(question, ids, finish))
+        answer = self._read(question, told.ids, told.finish_reason or "stop")
+        return Sampled(question, told.ids, told.logprobs, answer)
 
     def _read(self, question: Question, ids: Sequence[int], finish: str) -> Answer:
         """The answer as a client would see it; its text alone where the question cannot be rendered any more."""

@@ -117,14 +117,13 @@ class Guard:
             return Verdict(True)
         started = time.monotonic()
         fits = await self._fitting()
-        wanted = [
+        newest = [
             one
-            for one in samples
+            for one in reversed(samples)
             if one.turn_id and one.reward and not one.hint and self._trains_reward(one) and fits(one)
         ]
-        newest = wanted[::-1]
-        scored = [newest[place] for place in affordable([one.prompt_ids for one in newest], PROMPT_TOKENS)][::-1]
-        unscored, wanted = len(wanted) - len(scored), scored
+        wanted = [newest[place] for place in affordable([one.prompt_ids for one in newest], PROMPT_TOKENS)][::-1]
+        unscored = len(newest) - len(wanted)
         if not wanted:
             return Verdict(True, "", {"rewards": {"unscored": unscored}} if unscored else {})
         of_batch, before = await self._journal.reactions(batch, WINDOW)

@@ -73,7 +73,7 @@ class Learner:
         self._rollout_hook = load(settings, ROLLOUT)
         memory = HintMemory(journal, rollouts.engine, prompter, settings)
         self._batches = Batches(journal, settings, self._method, memory)
-        self._failures: dict[tuple[str, ...], int] = {}
+        self._failures: dict[str, int] = {}  # steps that failed, by the oldest sample of their batch
 
     async def run(self) -> None:
         """Learn for ever. What fails is told, and tried again after a growing pause; nothing is lost meanwhile."""
@@ -206,7 +206,7 @@ class Learner:
 
     async def _rollouts_for(self, batch: Batch, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
         # The second try of a batch goes without the user's own rollouts: the step may have failed of them.
-        hook = None if self._failures.get(tuple(one.sample_id for one in batch.samples[:1])) else self._rollout_hook
+        hook = None if _oldest(batch) in self._failures else self._rollout_hook
         if hook is None and not self._method.rollouts:
             return []
         self._progress.note(GENERATE, "")
@@ -245,8 +245,7 @@ class Learner:
 
     async def _failed(self, batch: Batch, error: TrainerError, live: PolicyVersion) -> None:
         """A batch that no step can be made from is tried twice, then rejected, so that learning goes on without it."""
-        sample_ids = tuple(sample.sample_id for sample in batch.samples)
-        oldest = sample_ids[:1]  # the first batch grows while it is tried again
+        oldest = _oldest(batch)  # the batch grows while it is tried again
         self._failures = {oldest: self._failures.get(oldest, 0) + 1}
         if self._failures[oldest] < _TRIES:
             await self._versions.undo()
@@ -261,6 +260,10 @@ class Learner:
         figures |= {"version": version.number, "step": report.step, "seconds": round(report.metrics["seconds"], 2)}
         self._progress.figures = figures
         log.info("version %d: %s", version.number, self._progress.figures)
+
+
+def _oldest(batch: Batch) -> str:
+    return batch.samples[0].sample_id if batch.samples else ""
 
 
 async def keep_engine_in_step(versions: Versions, progress: Progress) -> None:

@@ -20,6 +20,12 @@ METHODS = {"rl": "binary", "grpo": "binary", "combine": "combined", "sdft": "top
 """Other names of learning methods."""
 
 
+def method(name: object) -> str:
+    """A learning method by our own name for it, whatever case and alias it was written in."""
+    lower = str(name).lower()
+    return METHODS.get(lower, lower)
+
+
 def as_is(text: str) -> str:
     """The value unchanged."""
     return text

@@ -181,15 +181,14 @@ class LearningSettings(BaseSettings):
         """What nobody chose is the method's own."""
         if isinstance(values, dict):
             chosen = values.get("method", cls.model_fields["method"].default)
-            name = aliases.METHODS.get(str(chosen).lower(), str(chosen).lower())
-            return {**method_defaults(name), **values}
+            return {**method_defaults(aliases.method(chosen)), **values}
         return values
 
     @field_validator("method", mode="before")
     @classmethod
     def _method(cls, value: object) -> object:
         text = str(value)
-        name = aliases.METHODS.get(text.lower(), text.lower())
+        name = aliases.method(text)
         if name in METHODS:
             return name
         if is_hook(text):

@@ -91,8 +91,8 @@ def load(
     uses = aliases.resolve([*aliases.in_environment(environ), *file_uses, *flag_uses], frozenset(own))
     own.update({setting: (use.meaning, f"{use.name} (alias)") for setting, use in uses.items()})
     values = {name: field.default for name, field in Settings.model_fields.items()}
-    chosen = str(own["method"][0]).lower() if "method" in own else values["method"]
-    published = method_defaults(aliases.METHODS.get(chosen, chosen))
+    chosen = aliases.method(own["method"][0] if "method" in own else values["method"])
+    published = method_defaults(chosen)
     values.update(published)
     values.update({name: value for name, (value, _) in own.items()})
     sources = dict.fromkeys(Settings.model_fields, "default") | dict.fromkeys(published, f"default of {chosen}")

@@ -59,7 +59,6 @@ class Weights:
             raise ConfigError(
                 f"model = {settings.model!r} cannot be loaded as a causal language model: {error}"
             ) from error
-        plain.config.use_cache = False
         self.plain: Any = plain.to(device).eval()
         if settings.lora:
             self._frozen: Any = None

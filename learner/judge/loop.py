@@ -243,13 +243,12 @@ class JudgeLoop:
         )
         sample = signals.sample_of(turn, judgement)
         reason = reason or self._method.cannot_use(sample)
-        learned = await self._learned(turn.turn_id)
-        if learned and judgement.signal == "outcome":
+        if judgement.signal == "outcome" and await self._learned(turn.turn_id):
             judgement = msgspec.structs.replace(judgement, reason=f"{judgement.reason}; {AFTER_LEARNING}")
         if reason:
             await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason, time=now()))
-        elif not learned:
-            await self._journal.add_sample(sample)
+        else:
+            await self._journal.add_sample(sample)  # nothing happens where a version has learned from the turn
         await self._journal.add_judgement(judgement)
         if not reason:
             self.judged.set()

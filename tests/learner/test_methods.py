@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 
 from learner.methods import METHODS, Method, method
+from shared import aliases, method_defaults
 from shared.errors import ConfigError
 from shared.records import Sample
 from shared.settings import Settings
 from shared.trainer import Recipe
 
 from .test_methods_and_guard import sample
+
+
+def test_every_method_that_can_be_named_is_there_with_its_defaults() -> None:
+    assert set(method_defaults.METHODS) == set(METHODS) == set(method_defaults.METHOD_DEFAULTS)
+    assert set(aliases.METHODS.values()) <= set(METHODS)
+    for alias, name in aliases.METHODS.items():
+        assert (aliases.method(alias.upper()), aliases.method(name)) == (name, name)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:
     published, sources = load({"method": "combine", "batch-size": "4"}, environ={})
     assert (published.method, published.learning_rate, published.epochs) == ("combined", 1e-5, 1)
     assert (published.batch_size, sources["batch_size"]) == (4, "--batch-size")
-    assert sources["learning_rate"] == "default of combine"
+    assert sources["learning_rate"] == "default of combined"
     assert Settings(**{**to_environment_values(published)}) == published
     assert load({}, environ={})[0].learning_rate == 2e-3
 
