@@ -1,17 +1,22 @@
-"""A random policy with the shipped tokenizer, and worlds on it."""
+"""Worlds on a random policy with the shipped tokenizer, and worlds on the policy that ships."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared.journal import AsyncJournal
+from shared.registry import create_engine, create_trainer
 from shared.rendering import Prompter
-from tests.processes import write_random_policy
+from shared.settings import EMBEDDED_POLICY, Settings
+from tests.processes import Engine, run_engine, write_random_policy
 
-from .world import World
+from .guarded import BATCH
+from .world import World, Worlds
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +30,7 @@ def prompter(random_policy: Path) -> Prompter:
 
 
 @pytest.fixture
-async def worlds(random_policy: Path, prompter: Prompter, tmp_path: Path) -> AsyncIterator[Callable[..., World]]:
+async def worlds(random_policy: Path, prompter: Prompter, tmp_path: Path) -> AsyncIterator[Worlds]:
     """Opens worlds on one data folder: the second is what comes after a crash of the first."""
     opened: list[World] = []
 
@@ -36,3 +41,52 @@ async def worlds(random_policy: Path, prompter: Prompter, tmp_path: Path) -> Asy
     yield build
     for world in opened:
         await world.close()
+
+
+@pytest.fixture
+def untrained(worlds: Worlds) -> Worlds:
+    """Worlds without a trainer: they open faster."""
+    return partial(worlds, train=False)
+
+
+@pytest.fixture(scope="module")
+def shipped_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine of the policy that ships, for the tests of one file: they leave versions behind."""
+    with run_engine(EMBEDDED_POLICY, tmp_path_factory.mktemp("engine")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def shipped_prompter() -> Prompter:
+    return Prompter(EMBEDDED_POLICY)
+
+
+@pytest.fixture
+async def real(shipped_engine: Engine, shipped_prompter: Prompter, tmp_path: Path) -> AsyncIterator[Worlds]:
+    """Opens worlds around a real engine of the policy that ships, which begins at the base."""
+    opened: list[World] = []
+
+    def build(**changes: Any) -> World:
+        fields: dict[str, Any] = {
+            "data": tmp_path / "data",
+            "engine_url": shipped_engine.url,
+            "device": "cpu",
+            "method": "binary",
+            "batch_size": BATCH,
+            "learning_rate": 3e-3,
+            "epochs": 4,
+            "guard_answers": 6,
+            "guard_held_back": 0.0,
+            "rehearsal_max_tokens": 96,
+        }
+        settings = Settings(**(fields | changes))
+        journal = AsyncJournal.open(settings.journal_path)
+        world = World(settings, journal, create_engine(settings), shipped_prompter, create_trainer(settings))  # type: ignore[arg-type]
+        opened.append(world)
+        return world
+
+    yield build
+    for world in opened:
+        await world.engine.load(0, str(EMBEDDED_POLICY), live=True)
+        await world.close()
+        await world.engine.close()

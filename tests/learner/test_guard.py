@@ -1,156 +1,20 @@
-"""The guard on the shipped policy, with a real engine and a real trainer: what passes, what does not, and who is
-followed when they change their mind.
-"""
+"""The guard on the shipped policy, with a real engine and a real trainer: which candidates pass, and which do not."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from learner.guard import Guard, Verdict, examine
-from learner.methods import method
+from learner.guard import Verdict, examine
 from shared.engine import EngineInfo
 from shared.errors import ConfigError, EngineError, JournalError
-from shared.journal import AsyncJournal
-from shared.normalize import ChatInput
-from shared.records import Feedback, PolicyVersion, Sample, Turn, VersionSpan
-from shared.registry import create_engine, create_trainer
-from shared.rendering import Prompter
-from shared.settings import EMBEDDED_POLICY, Settings
-from shared.trainer import Recipe, StepReport
-from tests.processes import Engine, run_engine
+from shared.trainer import StepReport
 
-from .things import turn
-from .world import World
-
-NAMES = ("Tom", "Anna", "Ben", "Mia", "Sam", "Lily", "Jack", "Emma")
-THINGS = ("apples", "books", "pencils", "marbles", "cookies")
-BATCH = 4
-
-Worlds = Callable[..., World]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with run_engine(EMBEDDED_POLICY, tmp_path_factory.mktemp("engine")) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def shipped() -> Prompter:
-    return Prompter(EMBEDDED_POLICY)
-
-
-@pytest.fixture
-async def real(running: Engine, shipped: Prompter, tmp_path: Path) -> AsyncIterator[Worlds]:
-    """Opens worlds around the running engine, which begins at the base."""
-    opened: list[World] = []
-
-    def build(**changes: Any) -> World:
-        fields: dict[str, Any] = {
-            "data": tmp_path / "data",
-            "engine_url": running.url,
-            "device": "cpu",
-            "method": "binary",
-            "batch_size": BATCH,
-            "learning_rate": 3e-3,
-            "epochs": 4,
-            "guard_answers": 6,
-            "guard_held_back": 0.0,
-            "rehearsal_max_tokens": 96,
-        }
-        settings = Settings(**(fields | changes))
-        journal = AsyncJournal.open(settings.journal_path)
-        world = World(settings, journal, create_engine(settings), shipped, create_trainer(settings))  # type: ignore[arg-type]
-        opened.append(world)
-        return world
-
-    yield build
-    for world in opened:
-        await world.engine.load(0, str(EMBEDDED_POLICY), live=True)
-        await world.close()
-        await world.engine.close()
-
-
-async def said(world: World, number: int, score: float | None, text: str = "", *, answer: str = "") -> Turn:
-    """A recorded answer in plain prose, and what a person thought of it."""
-    name, things = NAMES[number % 8], THINGS[number % 5]
-    a, b = 2 + number % 7, 3 + number % 11
-    question = f"{name} has {a} {things} and buys {b} more. How many {things} does {name} have now?"
-    messages = [{"role": "user", "content": question}]
-    prompt = world.prompter.render(ChatInput(messages=messages, tools=[], tools_json=b"")).ids()
-    ids = world.prompter.tokenizer.encode(
-        answer or f"{name} has {a} {things} and buys {b} more. {a} plus {b} is {a + b}, so {name} has {a + b} {things}."
-    )
-    ids = [*ids, world.prompter.vocab.added["<|im_end|>"]]
-    live = await world.journal.live_version()
-    number_of = live.number if live else 0
-    scores = await world.engine.score(prompt, ids, version=number_of)
-    made = turn(
-        number,
-        messages=messages,
-        prompt_ids=prompt,
-        response_ids=ids,
-        logprobs=list(scores.logprobs),
-        versions=[VersionSpan(number_of, 0, len(ids))],
-    )
-    await world.journal.record_turn(made)
-    if score is not None:
-        await world.journal.add_feedback(
-            Feedback(turn_id=made.turn_id, session_id=made.session_id, score=score, text=text)
-        )
-    return made
-
-
-async def batch(world: World, first: int, score: float, text: str = "", *, count: int = BATCH) -> PolicyVersion:
-    """A judged batch of them, learned from; the version that came of it."""
-    for number in range(first, first + count):
-        await said(world, number, score, text)
-    while await world.judge.once():
-        pass
-    assert await world.learner.once()
-    return (await world.journal.versions())[-1]
-
-
-def guard_of(world: World, **changes: Any) -> Guard:
-    settings = world.settings.model_copy(update=changes)
-    rewards = method(settings.method, settings).trains_reward
-    return Guard(world.journal, world.engine, world.prompter, settings, rewards)
-
-
-async def candidate(world: World, *, rate: float = 0.0, number: int = 1) -> int:
-    """A candidate beside the base: the base itself, or what a step of this learning rate on noise makes of it."""
-    if rate:
-        noise = world.prompter.tokenizer.encode('orange upl image {" hat.md path 57 brushes IFty')
-        one = Sample(
-            sample_id="noise",
-            turn_id=None,
-            policy="policy",
-            origin="turn",
-            prompt_ids=world.prompter.tokenizer.encode("How much is 7 and 5?"),
-            response_ids=noise,
-            logprobs=[-1.0] * len(noise),
-            versions=[VersionSpan(0, 0, len(noise))],
-            reward=1.0,
-            explicit=True,
-        )
-        recipe = method("binary").recipe(Recipe(learning_rate=rate, epochs=6))
-        await world.trainer.step([one], recipe)
-    saved = await world.trainer.save(str(world.settings.checkpoints_path / str(number)))
-    await world.trainer.publish(saved, number, world.engine, live=False)
-    return number
-
-
-async def accepted(world: World, count: int = 6) -> None:
-    await world.versions.start()
-    for number in range(1, count + 1):
-        await said(world, number, 1.0)
-    while await world.judge.once():
-        pass
+from .guarded import BATCH, accepted, batch, candidate, guard_of, said
+from .world import Worlds
 
 
 async def test_a_candidate_like_its_parent_passes_with_figures(real: Worlds) -> None:
@@ -267,85 +131,6 @@ async def test_answers_that_no_longer_fit_the_engine_are_not_asked_about(real: W
     assert verdict.figures["accepted"]["answers"] == sum(length <= limit for length in lengths) < 6
     samples = await world.journal.ready_samples(10)
     assert (await guard_of(world).rewards(samples, [], 0)).passed
-
-
-async def test_rewards_upside_down_are_rejected_with_their_story_and_nothing_of_them_stays(real: Worlds) -> None:
-    world = real()
-    await world.versions.start()
-    first = await batch(world, 1, 1.0)
-    second = await batch(world, 11, 1.0)
-    assert [first.state, second.state] == ["live", "live"] and second.guard["rewards"]["agreed"] == BATCH
-    poisoned = await batch(world, 21, -1.0)
-    assert poisoned.state == "rejected"
-    assert f"{BATCH} of {BATCH} rewards contradict what people accepted before" in poisoned.guard["reason"]
-    live = await world.journal.live_version()
-    assert live is not None and (live.number, world.versions.current) == (2, 2)
-    assert (await world.engine.info()).live == 2
-    told = await world.journal.explain(f"turn_{21:032x}")
-    assert told is not None and "version 3 was rejected: 4 of 4 rewards" in told["quarantine"]["reason"]
-    assert await world.journal.ready_count() == 0
-    assert sorted(path.name for path in world.settings.checkpoints_path.iterdir()) == ["1", "2"]
-    assert (await batch(world, 31, 1.0)).state == "live"
-
-
-async def test_of_rewarded_answers_to_long_prompts_only_the_newest_that_can_be_afforded_are_scored(
-    real: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = real()
-    await world.versions.start()
-    made = [await said(world, number, 1.0) for number in range(1, 5)]
-    while await world.judge.once():
-        pass
-    samples = await world.journal.ready_samples(10)
-    scored: list[list[int]] = []
-    score = world.engine.score
-
-    async def watched(prompt: Any, answer: Any, **options: Any) -> Any:
-        scored.append(list(prompt))
-        return await score(prompt, answer, **options)
-
-    world.engine.score = watched  # type: ignore[method-assign]
-    guard = guard_of(world, guard_answers=0)
-    whole = await guard.rewards(samples, [], 0)
-    assert (whole.figures["rewards"]["without_reason"], whole.figures["rewards"]["unscored"]) == (4, 0)
-    scored.clear()
-    monkeypatch.setattr("learner.guard.PROMPT_TOKENS", len(made[3].prompt_ids))
-    verdict = await guard.rewards(samples, [], 0)
-    assert scored == [list(made[3].prompt_ids)]
-    assert verdict.passed and verdict.figures["rewards"]["unscored"] == 3
-    monkeypatch.setattr("learner.guard.PROMPT_TOKENS", 1)
-    assert await guard.rewards(samples, [], 0) == Verdict(True, "", {"rewards": {"unscored": 4}})
-
-
-async def test_praised_noise_is_rejected(real: Worlds) -> None:
-    world = real()
-    await world.versions.start()
-    for number in range(1, BATCH + 1):
-        await said(world, number, 1.0, answer='upl orange{" image hat.md path LIo 57 brushes pathlocation IFty')
-    while await world.judge.once():
-        pass
-    assert await world.learner.once()
-    version = await world.journal.version(1)
-    assert version is not None and version.state == "rejected"
-    assert f"{BATCH} of {BATCH} rewards praise answers that are noise" in version.guard["reason"]
-
-
-async def test_a_change_of_mind_without_a_word_is_followed_once_complaints_outnumber_praise(real: Worlds) -> None:
-    world = real(guard_answers=2)
-    await world.versions.start()
-    await batch(world, 1, 1.0)
-    await batch(world, 11, 1.0)
-    states = [(await batch(world, 20 + 10 * number, -1.0)).state for number in range(4)]
-    assert states[0] == "rejected"
-    assert "live" in states[1:]
-
-
-async def test_a_change_of_mind_with_reasons_is_followed_at_once(real: Worlds) -> None:
-    world = real(guard_answers=2)
-    await world.versions.start()
-    await batch(world, 1, 1.0)
-    await batch(world, 11, 1.0)
-    assert (await batch(world, 21, -1.0, "Use bold steps please, not plain sentences.")).state == "live"
 
 
 async def test_an_engine_that_fails_while_it_is_probed_undoes_the_step_and_loses_nothing(real: Worlds) -> None:

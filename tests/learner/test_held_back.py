@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-import pytest
-
 from learner.held_back import REASON, WINDOW, hold_back, is_held_back, set_aside, standing
 from shared.journal.rows import Reaction
 from shared.records import Feedback, Sample
 
-from .world import World
-
-Worlds = Callable[..., World]
-
-
-@pytest.fixture
-def worlds(worlds: Worlds) -> Worlds:
-    """Worlds without a trainer: they open faster."""
-    return partial(worlds, train=False)
+from .world import Worlds
 
 
 def sample(number: int, *, reward: float | None = 1.0, hint: str | None = None) -> Sample:
@@ -84,8 +71,8 @@ def test_reasons_in_the_batch_itself_count_and_bare_complaints_do_not() -> None:
     assert len(standing(before, reasoned)) == 5
 
 
-async def test_only_answers_that_people_accepted_are_kept_and_the_reason_can_be_read(worlds: Worlds) -> None:
-    world = worlds()
+async def test_only_answers_that_people_accepted_are_kept_and_the_reason_can_be_read(untrained: Worlds) -> None:
+    world = untrained()
     await world.says(1, "thanks")
     await world.says(2, "exit code 0", role="tool")
     praised = await world.says(3, "")
@@ -103,8 +90,8 @@ async def test_only_answers_that_people_accepted_are_kept_and_the_reason_can_be_
     assert (await world.journal.status())["quarantined"] == {REASON: 2}
 
 
-async def test_the_journal_tells_reactions_before_a_batch_from_those_to_it(worlds: Worlds) -> None:
-    world = worlds(judge_concurrency=1)  # judgements in the order of the turns
+async def test_the_journal_tells_reactions_before_a_batch_from_those_to_it(untrained: Worlds) -> None:
+    world = untrained(judge_concurrency=1)  # judgements in the order of the turns
     for number, text in enumerate(["thanks", "no bold please", "no", "exit code 0", "thanks", "thanks"], start=1):
         await world.says(number, text, role="tool" if number == 4 else "user")
     while await world.judge.once():

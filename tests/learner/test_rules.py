@@ -7,7 +7,6 @@ import time
 import pytest
 
 from learner.judge.rules import RuleJudge, read_message
-from learner.judge.tools import tool_failed
 from shared.records import NextState
 
 from . import typed, typed_held_out, typed_tone
@@ -339,44 +338,6 @@ async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:
     assert (judgement.turn_id, judgement.score, judgement.hint) == (asked.turn_id, -1.0, "no bold please.")
     assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v3")
     assert judgement.votes[0].score == -1.0 and judgement.reason
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Error: no such table: users",
-        'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: bad',
-        "bash: foo: command not found",
-        "cat: notes.txt: No such file or directory",
-        "Command exited with code 1",
-        '{"status": "error", "message": "unreachable"}',
-        '{"is_error": true}',
-        "HTTP 404",
-        "3 failed, 10 passed in 1.2s",
-        "the request timed out",
-        "Permission denied",
-    ],
-)
-def test_a_tool_that_failed_is_negative(text: str) -> None:
-    assert tool_failed(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "ok",
-        "12 degrees and sunny",
-        '{"status": "ok", "error": null}',
-        '{"errors": []}',
-        "exit code 0",
-        "10 passed, 0 failed in 1.2s",
-        "Handles errors by retrying; see the error handling chapter.",
-        "total 4\n-rw-r--r-- 1 kim kim 20 notes.txt",
-    ],
-)
-def test_a_tool_that_worked_is_not(text: str) -> None:
-    assert not tool_failed(text)
 
 
 async def test_a_tool_result_never_gives_a_hint() -> None:

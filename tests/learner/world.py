@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -154,3 +154,6 @@ class World:
         if self.settings.train:
             await self.trainer.close()
         await self.journal.close()
+
+
+Worlds = Callable[..., World]

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 import httpx
@@ -19,13 +19,9 @@ import pytest
 
 from proxy.dialects.process import AdapterProcess
 from proxy.incoming import Incoming
-from proxy.model_names import ModelNames
-from proxy.other_model import OtherModel, OtherModelFailed, OtherRole, check_installed, wire_request
-from proxy.parameters import read_parameters
+from proxy.other_model import OtherModel, OtherModelFailed, OtherRole
 from shared.engine import EngineInfo, Tokens
-from shared.errors import ConfigError, EngineError, Overloaded
-from shared.normalize import ChatInput
-from shared.settings import Settings
+from shared.errors import EngineError
 from tests.processes import Engine, Proxy, run_proxy
 from tests.proxy.engine_switch import Wire, run_wire
 from tests.proxy.other_server import KEY, TEXT, OtherServer, run_other_server
@@ -237,13 +233,6 @@ def test_while_the_engine_is_away_the_fallback_answers_and_nothing_of_it_is_trai
     assert ready["ready"] and ready["engine"] != "ok"
 
 
-def test_without_litellm_it_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("proxy.dialects.process.NEEDED", ("a_module_nobody_has",))
-    check_installed(Settings(data=tmp_path))
-    with pytest.raises(ConfigError, match=r"a_module_nobody_has.*pip install 'openclaw-rl\[dialects\]'"):
-        check_installed(Settings(data=tmp_path, fallback_model="openai/big"))
-
-
 class ScriptedOther(OtherModel):
     """Another model that needs no adapter process: says "Instead.", or fails."""
 
@@ -352,53 +341,3 @@ async def test_a_schema_that_no_engine_was_asked_about_goes_to_a_scripted_fallba
         assert tools.status_code == 200
         passed_on = await client.post(CHAT, json=body, headers={"x-openclaw-rl-routed": "true"})
         assert passed_on.status_code == 503
-
-
-class StuckAdapter(AdapterProcess):
-    """Never gets up; or says at once that it cannot."""
-
-    refuses = False
-
-    async def connections(self) -> Any:
-        """Nothing."""
-        if self.refuses:
-            raise Overloaded("not up")
-        await asyncio.Event().wait()
-
-
-class Asked:
-    """The least of a request."""
-
-    chat = ChatInput(messages=says("x"))
-    parameters = read_parameters({}, names=ModelNames("policy"), max_output_tokens=4)
-
-
-@pytest.mark.parametrize("refuses", [False, True])
-async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool) -> None:
-    adapter = StuckAdapter()
-    adapter.refuses = refuses
-    model = OtherModel("side_model", "m", "", "", 0.3, adapter)
-    with pytest.raises(OtherModelFailed) as failed:
-        async for _ in model.ask(cast("Incoming", Asked())):
-            pass
-    assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s (other_model_seconds)")
-    assert model.figures().failed == 1
-
-
-@pytest.mark.parametrize(
-    ("form", "sent"),
-    [
-        ({"type": "json_object"}, {"type": "json_object"}),
-        *(
-            (
-                {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "array"}} | strict},
-                {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "array"}} | sent},
-            )
-            for strict, sent in (({}, {"strict": False}), ({"strict": True}, {"strict": True}))
-        ),
-    ],
-)
-def test_a_schema_is_passed_on_no_stricter_than_it_was_asked_for(form: Any, sent: Any) -> None:
-    asked = Asked()
-    asked.parameters = read_parameters({"response_format": form}, names=ModelNames("policy"), max_output_tokens=4)
-    assert wire_request(cast("Incoming", asked))["response_format"] == sent
