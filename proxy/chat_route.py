@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.body import Disconnected, discard, disconnected, read_body, read_headers
 from proxy.chat import ChatTurn
 from proxy.choices import TURNS_HEADER, side_by_side, spread, usage_of
+from proxy.completion import completion, completion_id, fingerprint
 from proxy.dialects.route import CHAT
 from proxy.failures import VISIBLE, TooSlow, error_response, json_response, to_request_error
 from proxy.incoming import Incoming
@@ -194,7 +195,7 @@ class Exchange:
             found = {piece.index: piece.finished[1] for piece in pieces if piece.finished is not None}
             answers = [found[index] for index in range(len(turns))]
         self._credit(turns[0])
-        response = json_response(_completion(turns, answers), headers=self._told)
+        response = json_response(completion(turns, answers), headers=self._told)
         self._responded = True
         try:
             async with asyncio.timeout(self._service.settings.slow_client_seconds):
@@ -328,53 +329,6 @@ def _writer(turn: ChatTurn, first: str = "", index: int = 0) -> ChunkWriter:
         with_usage=parameters.include_usage,
         index=index,
     )
-
-
-def _choice(turn: ChatTurn, answer: Answer, index: int) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.content, "refusal": None}
-    if answer.reasoning:
-        message["reasoning_content"] = answer.reasoning
-    if answer.tool_calls:
-        message["content"] = answer.content or None
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in answer.tool_calls
-        ]
-    logprobs = turn.told_logprobs(0, len(turn.ids))
-    choice = {
-        "index": index,
-        "message": message,
-        "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
-        "finish_reason": answer.finish_reason,
-    }
-    if turn.stop_matched is not None:
-        choice["stop_reason"] = turn.stop_matched
-    return choice
-
-
-def _completion(turns: Sequence[ChatTurn], answers: Sequence[Answer]) -> dict[str, Any]:
-    turn = turns[0]
-    return {
-        "id": completion_id(turn.turn_id),
-        "object": "chat.completion",
-        "created": int(turn.incoming.arrived),
-        "model": turn.incoming.parameters.model,
-        "system_fingerprint": fingerprint(turn.version),
-        "choices": [
-            _choice(one, answer, index) for index, (one, answer) in enumerate(zip(turns, answers, strict=True))
-        ],
-        "usage": usage_of(turns),
-    }
-
-
-def completion_id(turn_id: str) -> str:
-    """The id that clients see: `chatcmpl-` and the digits of the turn's."""
-    return "chatcmpl-" + turn_id.removeprefix("turn_")
-
-
-def fingerprint(version: int) -> str:
-    """OpenAI's `system_fingerprint`: the version of the policy that answered."""
-    return f"version-{version}" if version >= 0 else ""
 
 
 def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
