@@ -41,7 +41,7 @@ demo: setup
 	$(BIN)/openclaw-rl demo $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term --cov-fail-under=90 -m 'not real' $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=term --cov-fail-under=90 -m 'not real' $(ARGS)
 
 test-real: setup rigs $(SGLANG_STAMP)
 	$(BIN)/python -m pytest -m real -rs $(ARGS)

@@ -18,11 +18,13 @@ ROOT = Path(__file__).parents[2]
 FIGURES = {"cpu_ms", "ttft_p50_ms", "ttft_p99_ms", "rps"}
 
 
+@pytest.mark.real
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_program_compares_four_ways_and_says_so_in_its_last_line() -> None:
     command = [sys.executable, "-m", "bench.overhead", "--json", "--scale", "0.001"]
     command += ["--clients", "2", "--prompts", "openclaw", "--paces", "burst"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-4000:]
     result = json.loads(done.stdout.splitlines()[-1])
     asked = [(case["prompt"], case["pace"], case["clients"]) for case in result["cases"]]
