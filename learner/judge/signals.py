@@ -109,6 +109,13 @@ def with_step(judgement: Judgement, step: Judgement, weight: float) -> Judgement
     )
 
 
+def corrects(sample: Sample, lesson: Sample) -> bool:
+    """Whether what a person says about a turn differs from what was learned from it: another reward, or a hint that the
+    lesson did not have.
+    """
+    return sample.reward != lesson.reward or (sample.hint is not None and sample.hint != lesson.hint)
+
+
 def outcome_counts(turn: Turn, outcome: Outcome | None, next_state: NextState | None) -> bool:
     """Whether the session's outcome judges this turn: unless a person answered it, or it came after the outcome."""
     return (

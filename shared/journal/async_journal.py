@@ -152,8 +152,11 @@ class AsyncJournal:
     async def add_judgement(self, judgement: Judgement) -> None:
         return await self._write(self.sync.add_judgement, judgement)
 
-    async def add_sample(self, sample: Sample) -> None:
-        return await self._write(self.sync.add_sample, sample)
+    async def add_sample(self, sample: Sample, *, correction: bool = False) -> None:
+        return await self._write(self.sync.add_sample, sample, correction=correction)
+
+    async def last_lesson(self, turn_id: str) -> Sample | None:
+        return await self._read(self.sync.last_lesson, turn_id)
 
     async def add_quarantine(self, quarantine: Quarantine) -> None:
         return await self._write(self.sync.add_quarantine, quarantine)
