@@ -23,10 +23,11 @@ from proxy.status import status_report
 from proxy.versions import available
 from shared.errors import BadRequest, NotFound
 from shared.normalize import clean_text
-from shared.records import Feedback, Outcome
+from shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
 _MOST_SESSIONS = 1000
+_OLDEST = 30 * 86400.0
 
 
 class Control:
@@ -35,7 +36,7 @@ class Control:
     async def feedback(self, request: Request) -> Response:
         """Explicit feedback on a turn, or on the last main turn answered in a session."""
         service, body = await _begin(request)
-        score, text = _score(body), _text(body, "text")
+        score, text, said = _score(body), _text(body, "text"), _said(body)
         if score is None and not text:
             raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
         if body.get("turn_id") is not None:
@@ -46,8 +47,8 @@ class Control:
             session_id = turn.session_id
         else:
             session_id = _session(request, body)
-            turn_id = (await service.sessions.last_main_turn(session_id)).turn_id
-        feedback = Feedback(turn_id=turn_id, session_id=session_id, score=score, text=text)
+            turn_id = (await service.sessions.last_main_turn(session_id, before=said)).turn_id
+        feedback = Feedback(turn_id=turn_id, session_id=session_id, score=score, text=text, time=said)
         await service.journal.add_feedback(feedback)
         service.metrics.feedback.labels(feedback.source).inc()
         answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": feedback.feedback_id, "score": score}
@@ -213,6 +214,14 @@ def _score(body: Mapping[str, Any]) -> float | None:
     if not -1.0 <= score <= 1.0:
         raise BadRequest(f"score is {score:g}; it must be between -1 and 1.", param="score")
     return score
+
+
+def _said(body: Mapping[str, Any]) -> float:
+    """When it was said, in Unix seconds: a client that could not deliver it at once says how long ago that was."""
+    age = 0.0 if body.get("age_seconds") is None else _number(body["age_seconds"], "age_seconds")
+    if not 0 <= age <= _OLDEST:
+        raise BadRequest(f"age_seconds is {age:g}; it must be between 0 and {_OLDEST:g}.", param="age_seconds")
+    return now() - age
 
 
 def _number(value: Any, name: str) -> float:

@@ -52,9 +52,11 @@ class SessionKeeper:
         last = row.episodes[-1]
         return f"Episode {last.episode} of session {session_id!r} had already ended: {last.reason}."
 
-    async def last_main_turn(self, session_id: str) -> TurnRef:
-        """The last main turn answered in the session, of the last episode that has one. Raises `NotFound`."""
-        turn = await self._journal.last_main_turn(session_id)
+    async def last_main_turn(self, session_id: str, before: float | None = None) -> TurnRef:
+        """The last main turn answered in the session (by a time, in Unix seconds), of the last episode that has one.
+        Raises `NotFound`.
+        """
+        turn = await self._journal.last_main_turn(session_id, before=before)
         if turn is None:
             raise NotFound(
                 f"Session {session_id!r} has no answered main turn that feedback could be about. "

@@ -23,6 +23,9 @@ SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_
 FROM turns JOIN sessions ON sessions.id = turns.session
 """
 
+_OVERLAPPING = 64
+"""Of so many turns that arrived last the one that was finished last is looked for."""
+
 _SESSION = """
 SELECT sessions.id, session_id, policy, source, created, last_seen,
   (SELECT count(*) FROM turns WHERE session = sessions.id AND kind = 'main'),
@@ -197,14 +200,17 @@ class Sessions(Turns):
     def last_main_turn(
         self, session_id: str, episode: int | None = None, before: float | None = None
     ) -> TurnRef | None:
-        """The latest complete main turn of an episode (default: of the latest episode that has one), if asked, that
-        arrived before a time.
+        """The complete main turn of an episode (default: of the latest episode that has one) whose answer was finished
+        last, if asked, by a time. Of answers that overlapped that need not be the one that was asked for last.
         """
         with self._reading() as connection:
             row = connection.execute(
-                f"{_REFERENCE} WHERE sessions.session_id = ?1 AND kind = 'main' AND status = 'complete' "
-                "AND (?2 IS NULL OR episode = ?2) AND (?3 IS NULL OR arrived < ?3) "
-                "ORDER BY episode DESC, arrived DESC, turns.id DESC LIMIT 1",
+                f"{_REFERENCE} WHERE turns.id = (SELECT id FROM (SELECT turns.id, episode, finished "
+                "FROM turns JOIN sessions ON sessions.id = turns.session "
+                "WHERE sessions.session_id = ?1 AND kind = 'main' AND status = 'complete' "
+                "AND (?2 IS NULL OR episode = ?2) AND (?3 IS NULL OR finished <= ?3) "
+                f"ORDER BY episode DESC, arrived DESC, turns.id DESC LIMIT {_OVERLAPPING}) "
+                "ORDER BY episode DESC, finished DESC, id DESC LIMIT 1)",
                 (session_id, episode, before),
             ).fetchone()
             return _reference(row) if row else None

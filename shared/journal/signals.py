@@ -151,8 +151,9 @@ class Signals(Sessions):
         return found[0] if found else None
 
     def feedback_for(self, turn_id: str) -> list[Feedback]:
-        """Explicit feedback on a turn, oldest first: the latest word counts."""
-        return self._bodies(Feedback, "SELECT body FROM feedback WHERE turn = ? ORDER BY id", turn_id)
+        """Explicit feedback on a turn in the order in which it was said: the latest word counts."""
+        found = self._bodies(Feedback, "SELECT body FROM feedback WHERE turn = ? ORDER BY id", turn_id)
+        return sorted(found, key=lambda one: one.time)
 
     def judgement(self, turn_id: str) -> Judgement | None:
         """The latest judgement of a turn."""

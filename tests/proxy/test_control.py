@@ -42,6 +42,23 @@ def test_feedback_takes_thumbs_turns_and_headers(service: Proxy) -> None:
     assert [one["score"] for one in (by_turn, by_answer, by_header)] == [-1.0, 0.5, None]
 
 
+def test_feedback_that_comes_late_is_about_what_had_been_answered_when_it_was_said(service: Proxy) -> None:
+    session = {"x-session-id": "fb-late"}
+    turns = []
+    for _ in range(2):
+        turns.append(service.chat(HELLO, headers=session).headers["x-openclaw-rl-turn"])
+        time.sleep(0.3)
+    arrived = [turn.timings.finished for turn in map(service.journal().turn, turns) if turn is not None]
+    age = time.time() - (arrived[0] + arrived[1]) / 2
+    with service.client() as client:
+        late = client.post("/rl/feedback", json={"session_id": "fb-late", "score": 1, "age_seconds": age}).json()
+        soon = client.post("/rl/feedback", json={"session_id": "fb-late", "score": -1, "age_seconds": 0}).json()
+        never = client.post("/rl/feedback", json={"session_id": "fb-late", "score": -1, "age_seconds": 86400})
+        wrong = client.post("/rl/feedback", json={"session_id": "fb-late", "score": -1, "age_seconds": -1})
+    assert [late["turn_id"], soon["turn_id"]] == turns
+    assert (never.status_code, wrong.status_code) == (404, 400)
+
+
 def test_words_that_end_in_half_an_emoji_are_kept(service: Proxy) -> None:
     turn = service.chat(HELLO, headers={"x-session-id": "half-emoji"}).headers["x-openclaw-rl-turn"]
     said = {"text": "no lists \ud83d", "detail": "\udc4e", "reason": "done \ud83d", "reward": 1}
