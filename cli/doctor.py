@@ -13,10 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from rich.text import Text
 
 from cli.options import print_json
 from cli.tables import console, table
-from learner.judge import litellm_asker, names
+from learner.judge import custom, litellm_asker, names
 from learner.judge.names import Spelling
 from learner.judge.prompt import JudgePrompt
 from learner.main import check_code, check_start
@@ -127,7 +128,11 @@ def _judge(settings: Settings) -> Check:
     """Whether judge and hint model can be what the settings name."""
     try:
         names.hinter(settings)
-        if not settings.custom_reward and names.scorer(settings).kind in ("policy", "engine", "litellm"):
+        if settings.custom_reward:
+            custom.create_reward(settings)
+        elif names.scorer(settings).kind == "hook":
+            custom.create(settings)
+        elif names.scorer(settings).kind in ("policy", "engine", "litellm"):
             JudgePrompt.of(settings)
     except ConfigError as error:
         return Check("judge", False, str(error))
@@ -269,24 +274,18 @@ def _show(
     rows = table("setting", "value", "from", "meaning")
     for name, field in Settings.model_fields.items():
         source = sources[name]
-        rows.add_row(name, _escaped(shown(settings, name)), source, _escaped(field.description or ""),
+        rows.add_row(name, shown(settings, name), source, field.description or "",
                      style=None if source == "default" else "bold")  # fmt: skip
     out.print(rows)
     out.print("\nFlags are these names with dashes (--batch-size), variables OPENCLAW_RL_ and the name in capitals;")
     out.print("model_name is --served-model-name. docs/settings.md has them all, with other systems' names for them.")
     for line in notes:
-        out.print(f"note: {line}", markup=False)
+        out.print(f"note: {line}")
     found: Any = table("", "check", "")
     for check in checks:
-        found.add_row(
-            {True: "ok", False: "[red]BAD[/red]", None: "note"}[check.ok], _escaped(check.name), _escaped(check.told)
-        )
+        found.add_row({True: "ok", False: Text("BAD", "red"), None: "note"}[check.ok], check.name, check.told)
     out.print()
     out.print(found)
     out.print("\nWhat leaves this machine: " + ("" if leaving else "nothing."))
     for line in leaving:
-        out.print(f"  {line}", markup=False)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+        out.print(f"  {line}")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from pydantic import ValidationError
 from rich.table import Table
 
 from cli.client import Service
 from cli.options import print_json
-from cli.tables import table
+from cli.tables import console, table
 from evaluation import bars, curves, dataset, experiment, tasks
 from evaluation.evaluate import CONVERSATION, SUITES, Work, evaluate
 from evaluation.experiment import Experiment
@@ -25,6 +25,7 @@ from evaluation.provenance import save
 from evaluation.statistics import Interval
 from evaluation.targets import Target, folder_of, own_target
 from shared.errors import ConfigError
+from shared.settings import Settings
 
 SECRETS = ("--key", "--user-api-key")
 
@@ -71,21 +72,21 @@ def run(options: Options) -> None:
     for model in options.models:
         folder_of(model)  # a path that is no policy ends the command at once
     served = _served(options.service, options) if options.service is not None else []
-    told = Console(stderr=True, highlight=False, soft_wrap=True)
-    result = asyncio.run(_run(options, work, trial, served, lambda line: told.print(line, markup=False)))
+    told = console(stderr=True, soft_wrap=True)
+    result = asyncio.run(_run(options, work, trial, served, lambda line: told.print(line)))
     pictures = _keep(options.out, result) if options.out else []
     if options.as_json:
         print_json({name: content for name, content in result.items() if name != "curves"})
         return
-    out = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=140)
-    out.print(_title(result), markup=False)
+    out = console(width=140)
+    out.print(_title(result))
     if result["targets"]:
         out.print(_table(result))
     for persona, found in _arm_tables(result).items():
-        out.print(f"{persona}, {result['interactions']} interactions", markup=False)
+        out.print(f"{persona}, {result['interactions']} interactions")
         out.print(found)
     for path in pictures:
-        out.print(f"written: {path}", markup=False)
+        out.print(f"written: {path}")
 
 
 def work_of(options: Options) -> Work:
@@ -136,6 +137,10 @@ def experiment_of(options: Options) -> Experiment | None:
         settings["model"] = str(folder)
     if options.method:
         settings["method"] = options.method
+        try:
+            Settings(**settings)  # type: ignore[arg-type]
+        except ValidationError as error:
+            raise ConfigError(f"--method {options.method}: {error.errors()[0]['msg']}") from error
     trial = Experiment(
         arms=[name.strip() for name in options.arms.split(",") if name.strip()],
         interactions=options.interactions,

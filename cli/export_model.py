@@ -77,8 +77,11 @@ def _check(folder: Path, *, force: bool) -> None:
 def _version(settings: Settings, number: int | None) -> PolicyVersion:
     path = Path(settings.journal_path)
     if "://" not in str(path) and not path.exists():
-        if number:
-            raise ConfigError(f"there is no journal at {path}; name the service's data folder with --data")
+        if number != 0:
+            raise ConfigError(
+                f"there is no journal at {path}; name the service's data folder with --data, or write the base with "
+                "--version 0"
+            )
         return PolicyVersion(number=0, parent=None, state="live", checkpoint="")
     with contextlib.closing(Journal.open(settings.journal_path)) as journal:
         if number is None:

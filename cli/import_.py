@@ -32,6 +32,7 @@ class Imported(msgspec.Struct):
     turns: int = 0
     trainable: int = 0
     already_there: int = 0
+    empty: int = 0
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
 
 
@@ -83,6 +84,9 @@ async def _import(settings: Settings, files: Sequence[Path], done: list[Imported
 
 
 async def _add(importer: Importer, session: FileSession, told: Imported) -> None:
+    if not session.turns:
+        told.empty += 1
+        return
     try:
         added = await importer.add(session)
     except (EngineError, TrajectoryError) as error:
@@ -115,6 +119,7 @@ def _builtin(told: Imported) -> dict[str, Any]:
 
 def _tell(told: Imported) -> None:
     there = f"; {told.already_there} were there already" if told.already_there else ""
+    there += f"; {told.empty} have no turns" if told.empty else ""
     typer.echo(
         f"{told.file}: {told.sessions} sessions with {told.turns} turns, {told.trainable} of which may be learned from"
         f"{there}"

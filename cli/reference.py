@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from shared import aliases
 from shared.learning_settings import LearningSettings
@@ -64,7 +65,7 @@ def _settings() -> Iterator[str]:
             yield f"\n## {sections[name]}\n\n| setting | flag | default | meaning |\n|---|---|---|---|\n"
         default = "the shipped policy" if field.default == str(EMBEDDED_POLICY) else field.default
         shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
-        meaning = (field.description or "").replace("|", "\\|")
+        meaning = (field.description or "").replace("|", "\\|") + _choices(field.annotation)
         yield f"| `{name}` | `--{flag_of(name)}` | {shown} | {meaning}{_bounds(name)} |\n"
 
 
@@ -87,6 +88,12 @@ def _sections() -> dict[str, str]:
             sections[text.split(":")[0]] = heading
             heading = ""
     return sections
+
+
+def _choices(annotation: Any) -> str:
+    """The values that a setting takes, where they are words of a fixed list."""
+    words = [f"`{word}`" for word in get_args(annotation)] if get_origin(annotation) is Literal else []
+    return f"; one of {', '.join(words)}" if words else ""
 
 
 def _bounds(name: str) -> str:

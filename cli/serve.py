@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from cli import entry
 from cli.supervisor import ROLES, Supervisor
+from cli.tables import console
 from learner.main import check_start
 from shared.errors import EngineError
 from shared.settings import Settings
@@ -32,11 +33,11 @@ def serve(settings: Settings, only: Sequence[str] = ()) -> None:
     """Run until interrupted. Raises `ConfigError` for what is wrong with the settings, `ChildFailed` when a part cannot
     start.
     """
-    out = Console(soft_wrap=True, highlight=False)
-    notices = Console(stderr=True, soft_wrap=True, highlight=False)
+    out = console(soft_wrap=True)
+    notices = console(stderr=True, soft_wrap=True)
 
     def say(line: str) -> None:
-        notices.print(line, markup=False)
+        notices.print(line)
 
     if "learner" in (only or ROLES):
         check_start(settings)
@@ -77,7 +78,7 @@ def announce(out: Console, supervisor: Supervisor) -> None:
     settings = supervisor.settings
 
     def show(text: str = "") -> None:
-        out.print(text, markup=False)
+        out.print(text)
 
     if "proxy" not in supervisor.roles:
         show(f"ready: {', '.join(supervisor.roles)} on the data folder {settings.data}")

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rich.markup import escape
-
 from cli.client import Service, ServiceError
 from cli.options import print_json
 from cli.tables import ago, console, score, table
@@ -35,7 +33,7 @@ def sessions(service: Service, session: str, *, limit: int, offset: int, as_json
         episodes = row["episodes"]
         count = episodes if isinstance(episodes, int) else len(episodes)
         numbers = (str(row[name]) for name in ("main", "side", "settled", "trained"))
-        shown.add_row(escape(row["session_id"]), row["policy"], str(count), *numbers, ago(row["last_seen"]))
+        shown.add_row(row["session_id"], row["policy"], str(count), *numbers, ago(row["last_seen"]))
     out.print(shown)
     if len(rows) == limit:
         out.print(f"More: openclaw-rl sessions --offset {offset + limit}")
@@ -44,10 +42,10 @@ def sessions(service: Service, session: str, *, limit: int, offset: int, as_json
 def _one(row: dict[str, Any]) -> None:
     out = console()
     out.print(f"{row['session_id']}: {row['main']} main and {row['side']} side turns, {row['settled']} settled, "
-              f"{row['trained']} trained; last seen {ago(row['last_seen'])}", markup=False)  # fmt: skip
+              f"{row['trained']} trained; last seen {ago(row['last_seen'])}")  # fmt: skip
     for episode in row["episodes"]:
         if episode["ended"] is not None:
-            out.print(f"episode {episode['episode']} ended {ago(episode['ended'])}: {episode['reason']}", markup=False)
+            out.print(f"episode {episode['episode']} ended {ago(episode['ended'])}: {episode['reason']}")
     turns = row.get("turns", ())
     numbers = {turn["turn_id"]: str(number) for number, turn in enumerate(turns, 1)}
     shown = table(
@@ -70,7 +68,7 @@ def _one(row: dict[str, Any]) -> None:
         )
     out.print(shown)
     for line in _parents(turns, numbers):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _parents(turns: Sequence[Mapping[str, Any]], numbers: Mapping[str, str]) -> Iterator[str]:

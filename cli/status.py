@@ -52,7 +52,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
         shown.add_row(name, text)
     out.print(shown)
     for reason, count in sorted(quarantined.items(), key=lambda item: -item[1]):
-        out.print(f"  set aside {count}×: {reason}", markup=False)
+        out.print(f"  set aside {count}×: {reason}")
 
 
 def traffic_lines(answer: dict[str, Any]) -> list[tuple[str, str]]:

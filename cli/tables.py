@@ -8,10 +8,16 @@ from rich.console import Console
 from rich.table import Table
 
 
-def console() -> Console:
-    """The terminal, or a file that gets plain text as wide as it needs."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=160)
+def console(*, width: int = 160, stderr: bool = False, soft_wrap: bool = False) -> Console:
+    """The terminal, or a file that gets plain text, `width` characters wide. Text is shown as it is: what people and
+    models wrote may look like markup or name an emoji.
+    """
+
+    def made(width: int | None) -> Console:
+        return Console(highlight=False, markup=False, emoji=False, stderr=stderr, soft_wrap=soft_wrap, width=width)
+
+    out = made(None)
+    return out if out.is_terminal or soft_wrap else made(width)
 
 
 def table(*columns: str, title: str = "") -> Table:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rich.markup import escape
-
 from cli.client import Service
 from cli.options import print_json
 from cli.tables import console, table
@@ -32,7 +30,7 @@ def versions(service: Service, *, as_json: bool) -> None:
             state(row),
             row["method"] or "–",
             str(len(row["sample_ids"])) if row["number"] else "–",
-            escape(verdict(row)),
+            verdict(row),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(row["time"])),
         )
     out.print(shown)

@@ -25,7 +25,7 @@ def why(service: Service, turn_id: str, *, as_json: bool) -> None:
         return
     out = console()
     for line in story(known):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     out.print()
     shown = table("", "")
     shown.show_header = False

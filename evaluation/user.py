@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 import importlib.util
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from evaluation.personas import NAMES, Persona, Reaction
 from shared.errors import ConfigError, OpenClawRLError
+from shared.litellm_library import litellm
 
 Said = TypeVar("Said")
 PROMPTS = Path(__file__).with_name("prompts")
@@ -94,7 +93,7 @@ class ModelUser:
                 await asyncio.sleep(PAUSE * attempt)
             try:
                 async with self._gate, asyncio.timeout(TIMEOUT):
-                    library = await asyncio.to_thread(_litellm)
+                    library = await asyncio.to_thread(litellm)
                     response = await library.acompletion(
                         model=self.model,
                         messages=[{"role": "user", "content": filled}],
@@ -140,10 +139,3 @@ def read_score(answer: str) -> float:
 @functools.cache
 def _prompt(name: str) -> str:
     return (PROMPTS / f"{name}.md").read_text(encoding="utf-8").strip()
-
-
-@functools.cache
-def _litellm() -> Any:
-    """LiteLLM takes seconds to import."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    return importlib.import_module("litellm")

@@ -29,7 +29,7 @@ from learner.sinks import sinks_of
 from learner.versions import Versions, check_resume
 from shared.engine import Engine
 from shared.errors import ConfigError, OpenClawRLError
-from shared.journal import AsyncJournal
+from shared.journal import AsyncJournal, Journal
 from shared.loss_hook import load_loss
 from shared.process import die_with_parent
 from shared.registry import create_engine, create_trainer
@@ -85,8 +85,16 @@ def check_start(settings: Settings) -> None:
         anchor_prompts(settings)
     if settings.guard:
         probes.read(settings.guard_probes)
-    if settings.resume and not Path(settings.journal_path).exists():
+    if settings.resume and not _has_versions(settings):
         check_resume(settings)  # else it may be long done, and the folder gone
+
+
+def _has_versions(settings: Settings) -> bool:
+    """Whether the journal has versions beside the base."""
+    if "://" not in settings.journal_path and not Path(settings.journal_path).exists():
+        return False
+    with contextlib.closing(Journal.open(settings.journal_path)) as journal:
+        return journal.next_version_number() > 1
 
 
 def check_code(settings: Settings) -> None:

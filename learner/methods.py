@@ -107,7 +107,12 @@ def method(name: str, settings: Settings | None = None) -> Method:
         raise ConfigError(f"method = {name!r} is unknown; choose one of: {', '.join(METHODS)}")
     found: object = resolve(name, default="method")
     if not isinstance(found, Method) and callable(found):
-        found = found(settings)
+        try:
+            found = found(settings)
+        except ConfigError:
+            raise
+        except Exception as error:  # somebody else's code
+            raise ConfigError(f"method = {name!r} raised {type(error).__name__}: {error}") from error
     if not isinstance(found, Method):
         raise ConfigError(f"method = {name!r} is a {type(found).__name__}, not a learner.methods.Method")
     return found

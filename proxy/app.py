@@ -24,6 +24,7 @@ from proxy.dialects.route import ROUTES, DialectRoute
 from proxy.failures import error_response, json_response, to_request_error
 from proxy.service import Service
 from proxy.status import readiness
+from proxy.versions import available
 from shared.errors import JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -152,7 +153,8 @@ async def _model(request: Request) -> Response:
 async def _is_there(service: Service, version: int | None) -> bool:
     if version is None or service.names.served(version) in await service.versions.names():
         return True
-    return await service.journal.version(version) is not None
+    known = await service.journal.version(version)
+    return known is not None and available(known)
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:

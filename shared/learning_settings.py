@@ -33,7 +33,7 @@ class LearningSettings(BaseSettings):
     )
     votes: int = Field(1, ge=1, le=64, description="Votes m per turn of an LLM judge")
     judge_threshold: float = Field(
-        0.5, ge=0.5, lt=1.0, description="Share of the valid votes that must agree (more than this), else 0"
+        0.5, ge=0.5, le=1.0, description="Share of the valid votes that must agree, and more than half of them, else 0"
     )
     judge_concurrency: int = Field(8, ge=1, description="Votes asked for at the same time")
     judge_timeout: float = Field(60.0, gt=0, description="Seconds one vote may take")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -25,6 +24,7 @@ import httpx
 from shared.errors import ConfigError
 from shared.litellm_call import CHAT_MODEL
 from shared.litellm_deployment import LIVE, PROVIDER, callback
+from shared.litellm_library import litellm
 from shared.litellm_request import Request
 
 _KNOWN = {
@@ -36,14 +36,11 @@ _KNOWN = {
 
 def load() -> Any:
     """Import LiteLLM (seconds of CPU) and add our provider to it. Raises `ConfigError` when it is not installed."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it fetches a price list
     try:
-        library: Any = importlib.import_module("litellm")
+        library = litellm()
         importlib.import_module("mcp")  # without it every call with tools fails
     except ModuleNotFoundError as error:
         raise ConfigError(f"the dialects need the module {error.name!r}: pip install 'openclaw-rl[judge]'") from error
-    library.suppress_debug_info = True
-    library.telemetry = False
     if all(item["provider"] != PROVIDER for item in library.custom_provider_map):
         library.custom_provider_map.append({"provider": PROVIDER, "custom_handler": provider()})
     return library

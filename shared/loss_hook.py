@@ -59,6 +59,8 @@ def load_loss(path: str) -> Loss:
     `TrainerError` naming it when the hook fails or gives something else.
     """
     hook, foreign = _find(path)
+    if not callable(hook):
+        raise ConfigError(f"{path} is a {type(hook).__name__}; a loss is a function (docs/extending.md)")
 
     def checked(tokens: LossTokens) -> Tensor:
         try:

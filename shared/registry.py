@@ -74,10 +74,15 @@ def resolve(path: str, *, extra: str = "", default: str = "") -> Callable[..., A
     attribute = attribute or default
     try:
         module = _file_module(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
-        return cast(Callable[..., Any], getattr(module, attribute))
     except ModuleNotFoundError as error:
         hint = f"; install it with: pip install 'openclaw-rl[{extra}]'" if extra else ""
         raise ConfigError(f"{path} needs the module {error.name!r}, which is not installed{hint}") from error
+    except ConfigError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    try:
+        return cast(Callable[..., Any], getattr(module, attribute))
     except AttributeError as error:
         raise ConfigError(f"{path}: the module has no {attribute!r}") from error
 

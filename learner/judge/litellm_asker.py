@@ -7,13 +7,12 @@ vote but `JudgeAway`, in the provider's words.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import importlib.util
-import os
 from typing import Any
 
 from learner.judge.votes import Said
 from shared.errors import ConfigError, JudgeAway, JudgeError
+from shared.litellm_library import litellm
 from shared.settings import Settings
 
 _AWAY = frozenset([401, 402, 403, 404, 408, 429])
@@ -72,8 +71,7 @@ class LiteLLMAsker:
         """LiteLLM itself, imported once, in a thread."""
         async with self._loading:
             if self._library is None:
-                os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-                self._library = await asyncio.to_thread(importlib.import_module, "litellm")
+                self._library = await asyncio.to_thread(litellm)
         return self._library
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from learner.judge.engine_asker import LazyPrompter
+from learner.judge.votes import carries
 from learner.rehearsal import hinted_prompt
 from shared.engine import Engine, Priority, Scores
 from shared.errors import BadRequest, ConfigError, EngineError
@@ -47,12 +48,12 @@ class Selector:
         self._prompter = prompter
 
     async def choose(self, turn: Turn, votes: Sequence[Vote]) -> Selected:
-        """A hint if more than `judge_threshold` of the valid votes proposed one. `votes` are those that could."""
+        """A hint if enough of the valid votes proposed one (`judge_threshold`). `votes` are those that could."""
         valid = [vote for vote in votes if not vote.failure]
         proposed = [vote.hint for vote in valid if vote.hint]
         if not proposed:
             return Selected()
-        if len(proposed) <= self._settings.judge_threshold * len(valid):
+        if not carries(len(proposed), len(valid), self._settings.judge_threshold):
             return Selected(reason=f"{len(proposed)} of {len(valid)} valid votes propose a hint, too few for one")
         way = self._settings.hint_selection
         if way == "shortest":

@@ -126,13 +126,18 @@ def read_hint(text: str) -> Vote:
     return Vote(text=text, hint=hint, about="hint")
 
 
+def carries(count: int, valid: int, threshold: float) -> bool:
+    """Whether `count` of the valid votes decide: more than half of them, and at least the share `threshold`."""
+    return 2 * count > valid and count >= threshold * valid - 1e-9
+
+
 def majority(votes: Sequence[Vote], threshold: float) -> float | None:
-    """The score that more than `threshold` of the valid votes share, 0 if none does, `None` without a valid vote."""
+    """The score that enough of the valid votes share (see `carries`), 0 if none does, `None` without a valid vote."""
     scores = Counter(vote.score for vote in votes if vote.score is not None)
     if not scores:
         return None
     score, count = scores.most_common(1)[0]
-    return score if count > threshold * scores.total() else 0.0
+    return score if carries(count, scores.total(), threshold) else 0.0
 
 
 def told(votes: Sequence[Vote], threshold: float) -> str:
@@ -142,8 +147,9 @@ def told(votes: Sequence[Vote], threshold: float) -> str:
     if scores:
         counts = ", ".join(f"{count} for {score:+g}" for score, count in sorted(scores.items(), reverse=True))
         parts.append(f"{scores.total()} of {len(votes)} votes valid: {counts}")
-        if scores.most_common(1)[0][1] <= threshold * scores.total():
-            parts.append(f"no score has more than {threshold:g} of them")
+        if not carries(scores.most_common(1)[0][1], scores.total(), threshold):
+            share = "more than half" if threshold <= 0.5 else f"{threshold:g}"
+            parts.append(f"no score has {share} of them")
     return "; ".join([*parts, *failures(votes)])
 
 

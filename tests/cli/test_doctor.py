@@ -84,12 +84,31 @@ def test_a_judge_that_means_nothing_is_bad() -> None:
 
 
 @pytest.mark.parametrize(
+    ("flag", "code", "said"),
+    [
+        ("--judge", "", "there is no such file"),
+        ("--judge", "class Judge:\n    def __init__(self, settings): pass\n", "has no method `judge`"),
+        ("--custom-reward", "get_reward_model = lambda config: 3\n", "neither `judge` nor `score`"),
+        ("--custom-reward", "def get_reward_model(config): raise RuntimeError('no weights')\n", "no weights"),
+    ],
+)
+def test_a_judge_of_ones_own_that_cannot_be_made_is_bad(tmp_path: Path, flag: str, code: str, said: str) -> None:
+    path = tmp_path / "mine.py"
+    if code:
+        path.write_text(code)
+    (check,) = [check for check in told(flag, str(path))["checks"] if check["name"] == "judge"]
+    assert check["ok"] is False and said in check["told"]
+
+
+@pytest.mark.parametrize(
     ("flags", "said"),
     [
         (("--custom-loss", "./nope.py"), "custom_loss = './nope.py': ./nope.py: there is no such file"),
         (("--custom-loss", "math:nope"), "has no 'nope'"),
         (("--custom-rollout", "./nope.py"), "there is no such file"),
         (("--method", "./nope.py:mine"), "there is no such file"),
+        (("--method", "tests.fixtures.breaks:mine"), "cannot be loaded: ZeroDivisionError"),
+        (("--custom-loss", "tests.fixtures.breaks:loss"), "cannot be loaded: ZeroDivisionError"),
         (("--anchor-prompts", "nope.txt"), "anchor_prompts = 'nope.txt' cannot be read"),
         (("--guard-probes", "nope.jsonl"), "guard_probes"),
         (("--resume", "nope"), "is no checkpoint"),

@@ -143,6 +143,8 @@ def test_own_tasks_are_a_suite_of_their_own(tmp_path: Path) -> None:
 def test_arms_are_checked_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no arm sham"):
         experiment_of(Options(service=None, arms="control,sham"))
+    with pytest.raises(ConfigError, match=r"--method ppo: .*no method; choose one of rehearse"):
+        experiment_of(Options(service=None, arms="control", method="ppo"))
     with pytest.raises(ConfigError, match="at most once"):
         experiment_of(Options(service=None, arms="control", models=[POLICY, POLICY]))
     with pytest.raises(ConfigError, match="no policy"):

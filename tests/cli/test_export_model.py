@@ -172,4 +172,6 @@ def test_what_cannot_be_exported_says_why(tmp_path: Path, policy: Path) -> None:
     assert (model / "model.safetensors").exists()
     with pytest.raises(ConfigError, match="no journal at"):
         export_model(Settings(data=tmp_path / "nowhere"), tmp_path / "out", number=1)
+    with pytest.raises(ConfigError, match=r"no journal at .*write the base with --version 0"):
+        export_model(Settings(data=tmp_path / "nowhere"), tmp_path / "out", number=None)
     assert not (tmp_path / "out").exists()

@@ -69,7 +69,7 @@ def test_files_are_imported_once_and_told(tmp_path: Path, import_: Callable[...,
     assert stored(tmp_path) == ["a", "b", "c"]
     again = json.loads(import_("--json", one))
     assert again["files"] == [
-        {"file": one, "sessions": 0, "turns": 0, "trainable": 0, "already_there": 2, "left_out": {}}
+        {"file": one, "sessions": 0, "turns": 0, "trainable": 0, "already_there": 2, "empty": 0, "left_out": {}}
     ]
 
 

@@ -67,6 +67,9 @@ method = Method("mine", hints="own", distillation="full", rewards="none")
 def made(settings):
     return Method(f"batch-{settings.batch_size}", rewards="all")
 
+def broken(settings):
+    return {}["depth"]
+
 wrong = 3
 """
 
@@ -79,6 +82,8 @@ def test_a_method_of_ones_own_comes_from_a_file(tmp_path: Path) -> None:
     assert method(f"{file}:made", Settings(batch_size=3)).name == "batch-3"
     with pytest.raises(ConfigError, match=r"is a int, not a learner\.methods\.Method"):
         method(f"{file}:wrong")
+    with pytest.raises(ConfigError, match="raised KeyError: 'depth'"):
+        method(f"{file}:broken")
     with pytest.raises(ConfigError, match="choose one of: rehearse, binary"):
         method("ppo")
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from learner.main import run
+from learner.main import check_start, run
 from learner.versions import check_resume
 from shared.errors import ConfigError
+from shared.records import PolicyVersion
 from shared.trainer import StepReport
 
 from .test_loop import COMPLAINTS, states, tell
@@ -131,6 +132,18 @@ async def test_what_is_no_checkpoint_is_refused_at_the_start(worlds: Worlds, tmp
         check_resume(settings)
     with pytest.raises(ConfigError, match="resume"):
         await run(settings.model_copy(update={"engine_url": "http://127.0.0.1:9"}), asyncio.Event())
+
+
+async def test_a_folder_to_go_on_from_is_looked_for_until_there_is_a_version_beside_the_base(
+    worlds: Worlds, tmp_path: Path
+) -> None:
+    world = worlds(train=False)
+    settings = world.settings.model_copy(update={"resume": str(tmp_path / "gone")})
+    await world.versions.start()
+    with pytest.raises(ConfigError, match="no checkpoint"):
+        check_start(settings)
+    await world.journal.commit_version(PolicyVersion(number=1, parent=0, state="live", checkpoint="x"))
+    check_start(settings)
 
 
 async def test_a_checkpoint_of_another_shape_is_refused_at_the_start(worlds: Worlds, tmp_path: Path) -> None:

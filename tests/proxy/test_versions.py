@@ -99,6 +99,18 @@ def test_versions_say_which_can_be_had(learned: Proxy) -> None:
     assert [row["number"] for row in rows if row["available"]] == [0, 1, 4]
 
 
+def test_models_that_would_not_answer_are_not_there(learned: Proxy) -> None:
+    with learned.client() as client:
+        found = {number: client.get(f"/v1/models/policy@{number}").status_code for number in (0, 1, 2, 3, 4, 9)}
+        asked = {
+            number: client.post(
+                "/v1/chat/completions", json={"model": f"policy@{number}", "messages": HELLO, "max_tokens": 1}
+            ).status_code
+            for number in found
+        }
+    assert found == asked == {0: 200, 1: 200, 2: 404, 3: 404, 4: 200, 9: 404}
+
+
 def test_without_a_learner_there_is_nothing_to_go_back_to(start_proxy: Callable[..., Proxy]) -> None:
     with start_proxy().client() as client:
         answer = client.post("/rl/versions/0/promote")

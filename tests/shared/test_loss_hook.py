@@ -47,8 +47,8 @@ def tokens(recipe: Recipe | None = None) -> LossTokens:
     )
 
 
-def written(folder: Path, text: str) -> str:
-    file = folder / "custom.py"
+def written(folder: Path, text: str, name: str = "custom.py") -> str:
+    file = folder / name
     file.write_text(text)
     return str(file)
 
@@ -98,5 +98,7 @@ def test_a_loss_that_goes_wrong_is_named(tmp_path: Path, body: str, message: str
 def test_a_file_without_a_loss_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no 'loss'"):
         load_loss(written(tmp_path, "x = 1\n"))
+    with pytest.raises(ConfigError, match="is a int; a loss is a function"):
+        load_loss(written(tmp_path, "loss = 5\n", "five.py"))
     with pytest.raises(ConfigError, match="no such file"):
         load_loss(str(tmp_path / "missing.py"))

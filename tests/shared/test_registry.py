@@ -26,5 +26,8 @@ def test_a_hook_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"broken\.py cannot be loaded: ZeroDivisionError"):
             resolve(str(broken), default="x")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="breaks:x cannot be loaded: ZeroDivisionError"):
+            resolve("tests.fixtures.breaks:x")
     with pytest.raises(ConfigError, match="has no 'absent'"):
         resolve("json:absent")

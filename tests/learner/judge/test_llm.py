@@ -50,7 +50,7 @@ async def test_more_than_half_of_the_scripted_votes_decide(model: ScriptedModel,
     model.script = [r"\boxed{-1}", r"\boxed{1}"]
     split = await judge(votes=2).judge(ASKED, COMPLAINT)
     assert split.score == 0.0
-    assert split.reason == "2 of 2 votes valid: 1 for +1, 1 for -1; no score has more than 0.5 of them"
+    assert split.reason == "2 of 2 votes valid: 1 for +1, 1 for -1; no score has more than half of them"
     model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
     assert (await judge(votes=3, judge_threshold=0.7).judge(ASKED, COMPLAINT)).score == 0.0
 

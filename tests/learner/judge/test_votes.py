@@ -36,6 +36,9 @@ def test_the_sign_that_more_than_the_share_of_the_valid_votes_has_wins() -> None
     assert majority([vote(-1), vote(1)], 0.5) == 0
     assert majority([vote(-1), vote(-1), vote(1)], 0.5) == -1
     assert majority([vote(-1), vote(-1), vote(1)], 0.67) == 0
+    assert majority([vote(-1), vote(-1), vote(-1), vote(1), vote(0)], 0.6) == -1  # three of five are 0.6
+    assert majority([vote(-1), vote(-1), vote(1), vote(1)], 0.5) == 0
+    assert majority([vote(-1), vote(-1)], 1.0) == -1
     assert majority([vote(-1), vote(1), vote(0)], 0.5) == 0
 
 
