@@ -36,7 +36,7 @@ export function runKind(call: CallId, run: Run | undefined, simple: boolean): Ru
   if (run?.trigger === "heartbeat") return "heartbeat";
   if (run?.trigger === "cron" || key.includes(":cron:")) return "cron";
   if (key.includes(":subagent:")) return "subagent";
-  if (run?.trigger === "manual") return "utility";
+  if (run?.trigger === "manual" || key.includes(":helper:")) return "utility";
   if (run?.trigger !== "user") return "unknown";
   if (run.input === "inter_session") return "agent";
   return run.input === "internal_system" ? "program" : "person";

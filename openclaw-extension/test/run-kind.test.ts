@@ -38,6 +38,7 @@ describe("the kind of a run", () => {
     [{ trigger: "user", sessionKey: "agent:main:internal-session-effects:1" }, "memory"],
     [{ trigger: "overflow" }, "compaction"],
     [{ trigger: "manual" }, "utility"],
+    [{ sessionKey: "agent:main:helper:incognito-slug-generator-1" }, "utility"],
     [{ trigger: "something new" }, "unknown"],
     [{}, "unknown"],
   ])("%j is %s", (run, expected) => {
