@@ -24,7 +24,8 @@ export interface ModelCall {
   messages?: ChatMessage[];
   /** The id that the service gives the turn; none: an answer without our headers. */
   turnId?: string;
-  kind?: "main" | "side";
+  /** What the service takes it for; "": it does not say. */
+  kind?: "main" | "side" | "";
   status?: number;
   answer?: Partial<AnswerMessage> | Error;
 }
@@ -125,7 +126,8 @@ export async function settled(): Promise<void> {
 
 function responseHeaders(call: ModelCall): Headers {
   if (call.turnId === undefined) return {};
-  return { "x-openclaw-rl-turn": call.turnId, "x-openclaw-rl-kind": call.kind ?? "main" };
+  const turn = { "x-openclaw-rl-turn": call.turnId };
+  return call.kind === "" ? turn : { ...turn, "x-openclaw-rl-kind": call.kind ?? "main" };
 }
 
 function answerStream(answer: ModelCall["answer"]): AnswerStream {

@@ -29,7 +29,7 @@ const api = {
   logger: { warn() {}, error() {} },
   on: (name) => seen.hooks.push(name),
   registerProvider: (provider) => { seen.providers.push(provider.id); seen.provider = provider; },
-  registerCommand: (command) => seen.commands.push(command.name),
+  registerCommand: (command) => { seen.commands.push(command.name); seen[command.name] = command; },
 };
 plugin.register(api);
 const streamFn = (model, context, options) => {
@@ -37,8 +37,8 @@ const streamFn = (model, context, options) => {
   return { result: () => Promise.resolve({ content: [], stopReason: "stop" }) };
 };
 seen.provider.wrapStreamFn({ provider: "clawrl", streamFn })({}, { messages: [] }, { sessionId: "s1" });
-delete seen.provider;
-console.log(JSON.stringify(seen));
+const { text } = await seen.good.handler({ channel: "webchat", sessionId: "s1" });
+console.log(JSON.stringify({ hooks: seen.hooks, commands: seen.commands, providers: seen.providers, headers: seen.headers, text }));
 `;
 
 let folder: string;
@@ -80,9 +80,10 @@ describe("the packed package", () => {
     for (const entry of pack.openclaw.extensions) expect(readFileSync(join(unpacked, entry), "utf8")).not.toBe("");
   });
 
-  it("loads and registers without anything else installed", () => {
+  it("loads, registers and ends without anything else installed", () => {
     const program = ["--input-type=module", "--eval", PROGRAM, join(unpacked, "dist/index.js")];
-    const seen: unknown = JSON.parse(execFileSync(process.execPath, program, { cwd: folder, encoding: "utf8" }));
+    const options = { cwd: folder, encoding: "utf8", timeout: 8_000 } as const; // what waits to be sent holds nobody up
+    const seen: unknown = JSON.parse(execFileSync(process.execPath, program, options));
     expect(seen).toEqual({
       hooks: [
         "before_model_resolve",
@@ -95,6 +96,7 @@ describe("the packed package", () => {
       commands: ["good", "bad", "rl"],
       providers: ["clawrl"],
       headers: { "X-Session-Id": "s1" },
+      text: expect.stringMatching(/^👍 kept: openclaw-rl is away/) as string,
     });
   });
 });

@@ -88,6 +88,14 @@ describe("the turn that a reaction means", () => {
     expect(await reacted(LINE)).toBe("41=turn_a");
   });
 
+  it("is left to the service where two messages could be meant", async () => {
+    host.run({ runId: "run-2", sessionId: "s1", trigger: "user" });
+    sent("41", "The capital is Oslo.");
+    sent("41", "It has 700,000 people.", "78");
+    const options = { sessionId: "s1", requestId: "run-2:model:1" };
+    expect((await host.call({ options, messages: told(LINE) }))["X-OpenClaw-Reactions"]).toBeUndefined();
+  });
+
   it("is not taken from a message that was not delivered", async () => {
     const event = { content: "The capital is Oslo.", success: false, messageId: "41" };
     host.fire("message_sent", event, { channelId: "telegram", conversationId: "77" });

@@ -32,6 +32,15 @@ describe("a request of a person's run", () => {
     });
   });
 
+  it("is known by either hook: where the model is fixed, OpenClaw leaves out the first", async () => {
+    host.fire("before_prompt_build", {}, PERSON);
+    expect((await host.call())["X-Turn-Type"]).toBe("main");
+    host.fire("before_model_resolve", {}, { ...PERSON, runId: "run-2" });
+    const headers = await host.call({ options: { requestId: "run-2:model:1" } });
+    expect(headers["X-Session-Id"]).toBe("s1");
+    expect(headers["X-Turn-Type"]).toBe("main");
+  });
+
   it("keeps the headers it had", async () => {
     host.run(PERSON);
     const headers = await host.call({
@@ -148,6 +157,15 @@ describe("the answer", () => {
     await host.call({ turnId: "turn_failed", status: 500 });
     await host.call({ turnId: "turn_cut", answer: { stopReason: "aborted" } });
     await host.call({ turnId: "turn_lost", answer: new Error("gone") });
+    expect(turns.of("s1").map((turn) => turn.turnId)).toEqual(["turn_a"]);
+  });
+
+  it("counts as OpenClaw's hooks say where the service does not", async () => {
+    const { turns } = sharedState();
+    host.run(PERSON);
+    await host.call({ turnId: "turn_a", kind: "" });
+    host.run({ ...PERSON, trigger: "heartbeat" });
+    await host.call({ turnId: "turn_b", kind: "" });
     expect(turns.of("s1").map((turn) => turn.turnId)).toEqual(["turn_a"]);
   });
 });
