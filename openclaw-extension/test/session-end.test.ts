@@ -101,7 +101,7 @@ describe("the end of the gateway", () => {
     const began = performance.now();
     await host.fire("session_end", { sessionId: "s1", reason: "shutdown" }, {});
     await host.fire("gateway_stop");
-    expect(performance.now() - began).toBeLessThan(3_500);
+    expect(performance.now() - began).toBeLessThan(6_000);
   });
 
   it("sends what still waits", async () => {
