@@ -1,0 +1,60 @@
+import { canSend } from "./headers.js";
+import type { SessionEndEvent } from "./host.js";
+import { within, type Post } from "./outbox.js";
+import type { Settings } from "./settings.js";
+import { address } from "./address.js";
+import type { State } from "./state.js";
+
+const ROUTE = "/rl/session-done";
+/** OpenClaw gives all plug-ins together two seconds when it ends. */
+const SHUTDOWN_MILLISECONDS = 1_500;
+
+export function isSessionDone(post: Post): boolean {
+  return post.url.endsWith(ROUTE);
+}
+
+/**
+ * Tell the service that a conversation is over. `new`, `reset`, `idle`, `daily`, `deleted`, `shutdown` and what OpenClaw
+ * has no name for are ends. `compaction` is none: the conversation goes on, perhaps under another id. `restart` is none
+ * either: the gateway is back in a moment, and people go on where they were.
+ *
+ * Only at `shutdown` does the returned promise wait for the post, as the program ends after it.
+ */
+export function sessionEnded(
+  event: SessionEndEvent,
+  sessionKey: string | undefined,
+  settings: Settings,
+  state: State,
+): Promise<void> | undefined {
+  const { reason = "unknown", nextSessionId } = event;
+  if (reason === "compaction") {
+    if (nextSessionId !== undefined) state.sessions.continued(event.sessionId, nextSessionId);
+    return undefined;
+  }
+  if (reason === "restart" || !settings.sessionTracking) return undefined;
+  const { url, apiKey } = address(settings, state);
+  if (url === undefined) return undefined;
+  const sessionId = state.sessions.root(event.sessionId);
+  state.sessions.ended(sessionId, reason);
+  const posted = state.outbox.post({
+    method: "POST",
+    url: url + ROUTE,
+    apiKey,
+    headers: { "X-Session-Done": "true", ...(canSend(sessionId) ? { "X-Session-Id": sessionId } : {}) },
+    body: {
+      session_id: sessionId,
+      session_key: sessionKey,
+      reason,
+      last_turn_id: state.turns.latest(sessionId)?.turnId,
+      next_session_id: nextSessionId,
+      ended_at: Date.now() / 1000,
+    },
+    sessionId,
+  });
+  if (reason !== "shutdown") return undefined;
+  return within(
+    posted.then(() => undefined),
+    SHUTDOWN_MILLISECONDS,
+    undefined,
+  );
+}
