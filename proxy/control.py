@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -18,6 +19,7 @@ from proxy.dialects.identity import turn_digits
 from proxy.failures import VISIBLE, json_response
 from proxy.identity import check_session_id
 from proxy.incoming import decode_object
+from proxy.reactions import EXTENSION
 from proxy.service import Service
 from proxy.status import status_report
 from proxy.versions import available
@@ -27,6 +29,7 @@ from shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
 _MOST_SESSIONS = 1000
+_FEEDBACK_ID = re.compile(r"fb_[A-Za-z0-9]{8,64}")
 _OLDEST = 30 * 86400.0
 
 
@@ -48,7 +51,11 @@ class Control:
         else:
             session_id = _session(request, body)
             turn_id = (await service.sessions.last_main_turn(session_id, before=said)).turn_id
-        feedback = Feedback(turn_id=turn_id, session_id=session_id, score=score, text=text, time=said)
+        own = {"feedback_id": _feedback_id(body)} if body.get("feedback_id") is not None else {}
+        source = EXTENSION if body.get("source") in ("command", "reaction") else "api"
+        feedback = Feedback(
+            turn_id=turn_id, session_id=session_id, score=score, text=text, source=source, time=said, **own
+        )
         await service.journal.add_feedback(feedback)
         service.metrics.feedback.labels(feedback.source).inc()
         answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": feedback.feedback_id, "score": score}
@@ -76,8 +83,9 @@ class Control:
         """
         service, body = await _begin(request)
         session_id = _session(request, body)
-        episode = await service.sessions.end(session_id, _text(body, "reason") or "session-done")
-        detail = "" if episode is not None else await service.sessions.why_not_open(session_id)
+        said = _said(body)
+        episode = await service.sessions.end(session_id, _text(body, "reason") or "session-done", said=said)
+        detail = "" if episode is not None else await service.sessions.why_not_ended(session_id)
         answer = {"session_id": session_id, "episode": episode, "ended": episode is not None, "detail": detail}
         return await _done(service, "session-done", answer)
 
@@ -222,6 +230,14 @@ def _said(body: Mapping[str, Any]) -> float:
     if not 0 <= age <= _OLDEST:
         raise BadRequest(f"age_seconds is {age:g}; it must be between 0 and {_OLDEST:g}.", param="age_seconds")
     return now() - age
+
+
+def _feedback_id(body: Mapping[str, Any]) -> str:
+    """The id that a client gave its feedback: sent twice, it counts once."""
+    value = body["feedback_id"]
+    if not isinstance(value, str) or not _FEEDBACK_ID.fullmatch(value):
+        raise BadRequest("feedback_id must be fb_ and 8 to 64 letters or digits.", param="feedback_id")
+    return value
 
 
 def _number(value: Any, name: str) -> float:

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 _NEVER = frozenset(("never", "no", "off", "false", "0"))
 _LARGE_BODY = 1 << 18  # bytes; images of this size take a millisecond to read
+_LONGEST_REASON = 64
 _NO_PROMPT = Prompt(None, [], forced=[])
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`. `thinking` is `None`
+    """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`; `begins_session`: why
+    the conversation that its session had before is over (`X-Session-New`), "" where it goes on. `thinking` is `None`
     for the default. `note` is what the turn says about how it was asked ("" for nothing). `written` tells how the
     prompt came to be, where the turn is recorded. `unable` is why the policy cannot answer, where another model will;
     the prompt is empty then.
@@ -54,6 +56,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     thinking: bool | None
     tracked: bool
     ends_session: bool
+    begins_session: str = ""
     note: str = ""
     dialect: str = "chat"
     written: Written | None = None
@@ -124,11 +127,12 @@ class Reader:
             parameters=parameters,
             verdict=verdict,
             placement=placement,
-            reactions=reactions(chat.messages) if tracked else [],
+            reactions=reactions(chat.messages, headers.get("x-openclaw-reactions", "")) if tracked else [],
             prompt=prompt,
             thinking=thinking,
             tracked=tracked,
             ends_session=is_true(headers.get("x-session-done", "")),
+            begins_session=headers.get("x-session-new", "").strip()[:_LONGEST_REASON],
             dialect=dialect,
             unable=unable,
         )

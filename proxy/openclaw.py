@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Literal
+from urllib.parse import unquote
 
 import msgspec
 
@@ -28,6 +29,8 @@ _RUNTIME = "Runtime: "
 _SUMMARY_END = "</summary>"
 _SYSTEM_LINE = re.compile(r"\ASystem: \[[^\]\n]*\][^\n]*(?:\n+|\Z)")
 _REACTION = re.compile(r"System: \[[^\]\n]*\] (\S+ reaction added: (\S+) by [^\n\"]*)")
+
+_MESSAGE = re.compile(r" on msg ([^\s\"\\]+)")
 
 _OPENINGS: tuple[tuple[str, Program], ...] = (
     ("Follow the heartbeat monitor scratch", "heartbeat"),
@@ -51,11 +54,12 @@ _SKIN_AND_VARIANT = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
 
 class Reaction(msgspec.Struct, frozen=True):
     """A channel reaction to an answer: the line as OpenClaw wrote it (time included, so it tells two reactions apart)
-    and its score.
+    and its score. `turn_id` is the turn it means, where our extension knows it.
     """
 
     line: str
     score: float
+    turn_id: str = ""
 
 
 def program_of(body: str) -> Program | None:
@@ -73,10 +77,12 @@ def cut_stamps(text: str) -> str:
     return text
 
 
-def reactions(messages: Sequence[Message]) -> list[Reaction]:
+def reactions(messages: Sequence[Message], turns: str = "") -> list[Reaction]:
     """The reactions told in the floating context at the end of a request; emoji that say neither yes nor no are left
-    out.
+    out. `turns` is the header `X-OpenClaw-Reactions`: `message=turn;…`, messages percent-encoded.
     """
+    pairs = (pair.partition("=") for pair in turns.split(";"))
+    meant = {unquote(message.strip()): turn.strip() for message, _, turn in pairs}
     found: list[Reaction] = []
     for message in reversed(messages):
         if message["role"] != "user":
@@ -88,7 +94,8 @@ def reactions(messages: Sequence[Message]) -> list[Reaction]:
             for line, emoji in _REACTION.findall(block):
                 score = emoji_score(emoji)
                 if score is not None:
-                    found.append(Reaction(line.strip(), score))
+                    message = _MESSAGE.search(line)
+                    found.append(Reaction(line.strip(), score, meant.get(message[1], "") if message else ""))
     return found
 
 

@@ -38,7 +38,6 @@ export async function giveFeedback(
       text: why,
       source: "command",
       feedback_id: `fb_${randomUUID().replaceAll("-", "")}`,
-      given_at: now / 1000,
     },
     sessionId,
   });

@@ -3,6 +3,7 @@ import { ask, type Reply, type Request } from "./service.js";
 export interface Post extends Request {
   /** The conversation that the post is about. */
   sessionId: string | undefined;
+  body: Record<string, unknown>;
 }
 
 interface Waiting {
@@ -87,7 +88,7 @@ export class Outbox {
 
   async #try(waiting: Waiting): Promise<Reply> {
     try {
-      return await this.send(waiting.post, TIMEOUT);
+      return await this.send(aged(waiting.post, (this.now() - waiting.since) / 1_000), TIMEOUT);
     } catch (error) {
       return { kind: "refused", status: 0, message: String(error) };
     }
@@ -104,6 +105,11 @@ export class Outbox {
     this.#timer = setTimeout(() => void this.#start(), pause);
     this.#timer.unref(); // a program that ends does not stay for this
   }
+}
+
+/** The post, with how long ago it was meant to be sent: clocks of two machines may differ. */
+function aged(post: Post, seconds: number): Post {
+  return { ...post, body: { ...post.body, age_seconds: Math.max(0, seconds) } };
 }
 
 /** What a promise gives within a time, else `otherwise`. */

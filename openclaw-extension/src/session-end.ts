@@ -45,9 +45,7 @@ export function sessionEnded(
       session_id: sessionId,
       session_key: sessionKey,
       reason,
-      last_turn_id: state.turns.latest(sessionId)?.turnId,
       next_session_id: nextSessionId,
-      ended_at: Date.now() / 1000,
     },
     sessionId,
   });

@@ -122,6 +122,23 @@ class Sessions(Turns):
                 forget_expected(connection, session, queue=True)
             return episode
 
+    def begun_after(self, session_id: str, time: float) -> bool:
+        """Whether the session's open episode has turns, all of which arrived after a time (Unix seconds)."""
+        with self._reading() as connection:
+            (first,) = connection.execute(
+                "SELECT min(arrived) FROM turns JOIN sessions ON sessions.id = turns.session "
+                "JOIN episodes ON episodes.session = turns.session AND episodes.episode = turns.episode "
+                "WHERE session_id = ? AND episodes.ended IS NULL AND kind = 'main'",
+                (session_id,),
+            ).fetchone()
+            return first is not None and first > time
+
+    def turn_ref(self, turn_id: str) -> TurnRef | None:
+        """A turn, in short."""
+        with self._reading() as connection:
+            row = connection.execute(f"{_REFERENCE} WHERE turn_id = ?", (turn_id,)).fetchone()
+            return _reference(row) if row else None
+
     def idle_sessions(self, before: float) -> list[str]:
         """Sessions with an open episode that were last seen (in a main turn or feedback) before a time (Unix seconds),
         longest idle first.
