@@ -95,6 +95,13 @@ def run_engine(policy: Path, folder: Path, **changes: Any) -> Iterator[Engine]:
         end(process)
 
 
+def _without_slipcover() -> dict[str, str]:
+    """The environment without what tells the tests' own workers where to leave their coverage: a process that ends
+    clears that folder.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLIPCOVER_")}
+
+
 def _measured() -> list[str]:
     """What has a process tell which lines it ran, when it ends by itself or by SIGTERM."""
     return ["-m", "slipcover", "--json", "--out", f"{COVERAGE}/{uuid.uuid4().hex}.json"] if COVERAGE else []
@@ -120,7 +127,7 @@ def run_proxy(engine: Engine, data: Path, *, ready: str = "/readyz", **changes: 
         process = subprocess.Popen(
             [sys.executable, *_measured(), "-m", "proxy.main"],
             cwd=ROOT,
-            env=os.environ | to_environment(settings),
+            env=_without_slipcover() | to_environment(settings),
             stdout=output,
             stderr=output,
         )
