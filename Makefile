@@ -10,6 +10,8 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 USED := import cli.demo, cli.main, cli.serve, learner.main, matplotlib.pyplot, peft, proxy.dialects.adapter, proxy.main, pytest, \
   shared.litellm_policy, trainer_local.embedded.server, trainer_local.transformers_trainer; \
   import transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; shared.litellm_policy.load()
+# Where the tests leave which lines they ran.
+COVERAGE := $(CURDIR)/.cache/coverage
 # What test-real drives beside the SGLang below has its environments in .cache/rigs too (tests/rigs/environments.py).
 # The real SGLang, for test-real only, in an environment of its own.
 SGLANG := .cache/rigs/sglang
@@ -41,7 +43,10 @@ demo: setup
 	$(BIN)/openclaw-rl demo $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=term --cov-fail-under=90 -m 'not real' $(ARGS)
+	@rm -rf $(COVERAGE) && mkdir -p $(COVERAGE)
+	PROXY_COVERAGE=$(COVERAGE) $(BIN)/python -m slipcover --json --out $(COVERAGE)/tests.json \
+	  -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not real' $(ARGS)
+	$(BIN)/python -m slipcover --merge $(COVERAGE)/*.json --out $(COVERAGE)/all.json --skip-covered --fail-under 90
 
 test-real: setup rigs $(SGLANG_STAMP)
 	$(BIN)/python -m pytest -m real -rs $(ARGS)
@@ -75,4 +80,4 @@ bench: setup
 	$(BIN)/python -m bench.serve_while_training --json $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache *.egg-info .coverage*
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache *.egg-info

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,9 +25,8 @@ from shared.settings import EMBEDDED_POLICY, Settings, to_environment
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "test-key"
 START_SECONDS = 60.0
-MEASURED = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COVERAGE_PROCESS_")}
-"""What makes a subprocess take part in the measurement of coverage. Only proxies are asked to: it multiplies the time
-that engines and learners take to import torch, and they are covered in-process."""
+COVERAGE = os.environ.get("PROXY_COVERAGE", "")
+"""Folder for the coverage of proxies, "" for none. Engines and learners are covered in-process."""
 
 
 @dataclass
@@ -95,6 +95,18 @@ def run_engine(policy: Path, folder: Path, **changes: Any) -> Iterator[Engine]:
         end(process)
 
 
+def _without_slipcover() -> dict[str, str]:
+    """The environment without what tells the tests' own workers where to leave their coverage: a process that ends
+    clears that folder.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLIPCOVER_")}
+
+
+def _measured() -> list[str]:
+    """What has a process tell which lines it ran, when it ends by itself or by SIGTERM."""
+    return ["-m", "slipcover", "--json", "--out", f"{COVERAGE}/{uuid.uuid4().hex}.json"] if COVERAGE else []
+
+
 @contextmanager
 def run_proxy(engine: Engine, data: Path, *, ready: str = "/readyz", **changes: Any) -> Iterator[Proxy]:
     """A real proxy process until the block ends; yields once the path `ready` answers 200."""
@@ -113,9 +125,9 @@ def run_proxy(engine: Engine, data: Path, *, ready: str = "/readyz", **changes: 
     started = time.monotonic()
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "proxy.main"],
+            [sys.executable, *_measured(), "-m", "proxy.main"],
             cwd=ROOT,
-            env=os.environ | MEASURED | to_environment(settings),
+            env=_without_slipcover() | to_environment(settings),
             stdout=output,
             stderr=output,
         )

@@ -27,8 +27,10 @@ SECONDS = float(os.environ.get("FUZZ_SECONDS", "4"))
 ROUND = 20
 BY_HAND = "FUZZ_SECONDS" in os.environ
 MOST_TOKENS = 24
+ANSWERS = 60.0  # seconds after which it is silence
+ADAPTER_STARTS = 180.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * SECONDS + 120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * SECONDS + 300)]
 
 ODD_TEXTS = st.sampled_from(
     [
@@ -191,7 +193,7 @@ def ended(path: str, response: httpx.Response) -> bool:
 def fuzzed(service: Proxy) -> Iterator[Fuzzed]:
     headers = {"authorization": f"Bearer {service.key}"}
     limits = httpx.Limits(max_keepalive_connections=0)  # what a server closes by itself is then never taken for a crash
-    with httpx.Client(base_url=service.url, headers=headers, timeout=60.0, limits=limits) as client:
+    with httpx.Client(base_url=service.url, headers=headers, timeout=ANSWERS, limits=limits) as client:
         found = Fuzzed(service, client)
         logged = len(service.log.read_bytes())
         yield found
@@ -227,7 +229,9 @@ def test_chat(fuzzed: Fuzzed) -> None:
 @pytest.mark.parametrize("dialect", ["responses", "messages"])
 def test_dialects(fuzzed: Fuzzed, dialect: str) -> None:
     examples = RESPONSES if dialect == "responses" else MESSAGES
-    fuzzed.send("POST", f"/v1/{dialect}", raw(brief(copy.deepcopy(examples[0]))), {})  # the adapter is up from here on
+    fuzzed.client.timeout = httpx.Timeout(ADAPTER_STARTS)
+    fuzzed.send("POST", f"/v1/{dialect}", raw(brief(copy.deepcopy(examples[0]))), {})
+    fuzzed.client.timeout = httpx.Timeout(ANSWERS)
     counting = "/input_tokens" if dialect == "responses" else "/count_tokens"
 
     def send(content: bytes, headers: dict[str, str], path: str) -> None:

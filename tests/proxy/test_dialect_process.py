@@ -53,8 +53,13 @@ def test_its_life(start_proxy: Callable[..., Proxy]) -> None:
 
 def test_a_proxy_that_ends_takes_it_along_even_while_it_loads(start_proxy: Callable[..., Proxy]) -> None:
     proxy = start_proxy()
-    with proxy.client() as client, pytest.raises(httpx.TimeoutException):
-        client.post("/v1/messages", json=HELLO, timeout=0.5)
+
+    def asked() -> bool:
+        with proxy.client() as client, pytest.raises(httpx.TimeoutException):
+            client.post("/v1/messages", json=HELLO, timeout=0.5)
+        return adapters(proxy) != []
+
+    assert until(asked)
     [adapter] = adapters(proxy)
     proxy.process.terminate()
     assert proxy.process.wait(15.0) == 0
