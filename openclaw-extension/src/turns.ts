@@ -33,11 +33,6 @@ export class Turns {
     return turns.find((turn) => turn.final) ?? turns[0];
   }
 
-  /** The last turn of all, tool calls included. */
-  latest(sessionId: string): Turn | undefined {
-    return this.of(sessionId)[0];
-  }
-
   /** The turns of a conversation, the last first. */
   of(sessionId: string): Turn[] {
     return (this.#sessions.get(sessionId) ?? []).toReversed();

@@ -7,7 +7,7 @@ const DONE: Reply = { kind: "done", body: {} };
 const AWAY: Reply = { kind: "unreachable", message: "away" };
 
 function post(name: string): Post {
-  return { method: "POST", url: `http://h/${name}`, apiKey: undefined, sessionId: name };
+  return { method: "POST", url: `http://h/${name}`, apiKey: undefined, sessionId: name, body: { name } };
 }
 
 describe("the outbox", () => {
@@ -34,6 +34,17 @@ describe("the outbox", () => {
     expect(sent).toEqual(["a", "b"]);
     expect(replies).toEqual([DONE, DONE]);
     expect(outbox.size).toBe(0);
+  });
+
+  it("says at every try how long ago it was meant", async () => {
+    const bodies: unknown[] = [];
+    const late = new Outbox((request: Request) => {
+      bodies.push(request.body);
+      return Promise.resolve(bodies.length < 3 ? AWAY : DONE);
+    });
+    await late.post(post("a"));
+    await vi.advanceTimersByTimeAsync(6_000);
+    expect(bodies).toEqual([0, 1, 6].map((age_seconds) => ({ name: "a", age_seconds })));
   });
 
   it("keeps what found nobody, tells everyone at once, and tries again later, in order", async () => {

@@ -34,12 +34,12 @@ describe("the end of a session", () => {
     expect((await service.got(1))[0]?.body).toMatchObject({ reason: "unknown", session_key: "agent:main:main" });
   });
 
-  it("names the turn it comes after, and the next session", async () => {
-    host.run(PERSON);
-    await host.call({ turnId: "turn_a" });
-    await host.call({ turnId: "turn_b", answer: { content: [], stopReason: "toolUse" } });
+  it("names the next session, and says how long ago it was", async () => {
     host.fire("session_end", { sessionId: "s1", reason: "daily", nextSessionId: "s2" }, {});
-    expect((await service.got(1))[0]?.body).toMatchObject({ last_turn_id: "turn_b", next_session_id: "s2" });
+    const [post] = await service.got(1);
+    expect(post?.body).toMatchObject({ next_session_id: "s2" });
+    expect(post?.body["age_seconds"]).toBeGreaterThanOrEqual(0);
+    expect(post?.body["age_seconds"]).toBeLessThan(60);
   });
 
   it("is told of the conversation's first id after a compaction", async () => {

@@ -58,7 +58,8 @@ class Talk:
         history = normalize_messages(list(messages))
         chain = await self.conversations.chains.of(history)
         placement = await self.conversations.place(headers or {}, body or {}, chain, kind)
-        entry = self.recorder.enter(placement, reactions(history))
+        told = (headers or {}).get("x-openclaw-reactions", "")
+        entry = self.recorder.enter(placement, reactions(history, told))
         await entry.done()
         return Asked(placement, entry, history, chain, [next(self._tokens)], arrived)
 

@@ -59,6 +59,49 @@ def test_feedback_that_comes_late_is_about_what_had_been_answered_when_it_was_sa
     assert (never.status_code, wrong.status_code) == (404, 400)
 
 
+def test_feedback_that_is_sent_twice_counts_once(service: Proxy) -> None:
+    turn = service.chat(HELLO, headers={"x-session-id": "fb-twice"}).headers["x-openclaw-rl-turn"]
+    said = {"turn_id": turn, "score": 1, "feedback_id": "fb_0123456789abcdef", "source": "command"}
+    with service.client() as client:
+        answers = [client.post("/rl/feedback", json=said).json() for _ in range(2)]
+        wrong = client.post("/rl/feedback", json=said | {"feedback_id": "mine"})
+    assert answers[0] == answers[1] and answers[0]["feedback_id"] == said["feedback_id"]
+    assert [(one.feedback_id, one.source) for one in service.journal().feedback_for(turn)] == [
+        (said["feedback_id"], "extension")
+    ]
+    assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "feedback_id"
+
+
+def test_an_end_that_comes_late_is_not_that_of_the_next_conversation(service: Proxy) -> None:
+    session = {"x-session-id": "late-end"}
+    service.chat(HELLO, headers=session)
+    with service.client() as client:
+
+        def done(age: float) -> dict[str, Any]:
+            body = {"session_id": "late-end", "age_seconds": age}
+            return dict(client.post("/rl/session-done", json=body).json())
+
+        assert (done(0.0)["episode"], done(0.0)["ended"]) == (0, False)
+        service.chat(HELLO, headers=session)
+        late = done(3600.0)
+        assert (late["ended"], late["detail"]) == (False, "Episode 1 of session 'late-end' began after that.")
+        assert done(0.0)["episode"] == 1
+
+
+def test_a_new_conversation_ends_the_one_before_whose_end_was_not_told(service: Proxy) -> None:
+    session = {"x-session-id": "unended"}
+    new = session | {"x-session-new": "reset"}
+    turns = [service.chat(HELLO, headers=one).headers["x-openclaw-rl-turn"] for one in (session, session, new)]
+    found = [service.journal().turn(turn) for turn in turns]
+    assert [turn.episode for turn in found if turn is not None] == [0, 0, 1]
+    row = service.journal().session("unended")
+    assert row is not None
+    assert [(one.ended is None, one.reason) for one in row.episodes] == [(False, "reset"), (True, "")]
+    service.chat(HELLO, headers=new | {"x-turn-type": "side"})
+    row = service.journal().session("unended")
+    assert row is not None and len(row.episodes) == 2
+
+
 def test_words_that_end_in_half_an_emoji_are_kept(service: Proxy) -> None:
     turn = service.chat(HELLO, headers={"x-session-id": "half-emoji"}).headers["x-openclaw-rl-turn"]
     said = {"text": "no lists \ud83d", "detail": "\udc4e", "reason": "done \ud83d", "reward": 1}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.journal import AsyncJournal
+from shared.records import Feedback
 from tests.fixtures.openclaw import floating, user
 from tests.proxy.talk import Talk, parent, said, says
 
@@ -229,6 +230,32 @@ async def test_a_reaction_is_feedback_on_the_last_answer_once(talk: Talk) -> Non
     await talk.ask(*history, echo, result, floating(line))
     assert [one.score for one in await talk.journal.feedback_for(first.turn_id)] == [1.0]
     assert await talk.journal.feedback_for(second.turn_id) == []
+
+
+async def test_a_reaction_is_about_the_turn_that_the_extension_names(talk: Talk) -> None:
+    lines = [f"System: [2026-11-20 10:17:4{n} UTC] Telegram reaction added: 👍 by Alice on msg {n}" for n in range(3)]
+    other = await talk.ask(user("hi", "t"), answer="hello there")
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    history = [user("hi", "s"), said("hello"), user("more")]
+    second = await talk.ask(*history, answer="more of it")
+    names = f"0={first.turn_id};1={other.turn_id};2=turn_gone"
+    headers = {"x-openclaw-reactions": names}
+    await talk.ask(*history, said("more of it"), user("and?"), floating(*lines), headers=headers)
+    given = {one.turn_id: len(await talk.journal.feedback_for(one.turn_id)) for one in (other, first, second)}
+    assert given == {other.turn_id: 0, first.turn_id: 1, second.turn_id: 2}
+
+
+async def test_a_command_that_the_extension_told_of_is_not_heard_again_from_the_history(talk: Talk) -> None:
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    history = [user("hi", "s"), said("hello"), user("more")]
+    second = await talk.ask(*history, answer="more of it")
+    told = Feedback(turn_id=first.turn_id, session_id=first.session_id, score=-1.0, text="curt", source="extension")
+    await talk.journal.add_feedback(told)
+    talk.restart()
+    commands = [user("/bad curt"), user("/good")]
+    await talk.ask(*history, said("more of it"), *commands, user("and?"))
+    assert [one.score for one in await talk.journal.feedback_for(second.turn_id)] == [1.0]
+    assert [one.score for one in await talk.journal.feedback_for(first.turn_id)] == [-1.0]
 
 
 async def test_a_reaction_that_a_heartbeat_brings_is_about_the_main_turn(talk: Talk) -> None:
