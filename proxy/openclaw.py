@@ -94,8 +94,8 @@ def reactions(messages: Sequence[Message], turns: str = "") -> list[Reaction]:
             for line, emoji in _REACTION.findall(block):
                 score = emoji_score(emoji)
                 if score is not None:
-                    message = _MESSAGE.search(line)
-                    found.append(Reaction(line.strip(), score, meant.get(message[1], "") if message else ""))
+                    names = _MESSAGE.search(line)
+                    found.append(Reaction(line.strip(), score, meant.get(names[1], "") if names else ""))
     return found
 
 
