@@ -43,10 +43,10 @@ demo: setup
 	$(BIN)/openclaw-rl demo $(ARGS)
 
 test: setup
-	@rm -rf $(COVERAGE) && mkdir -p $(COVERAGE)
-	PROXY_COVERAGE=$(COVERAGE) $(BIN)/python -m slipcover --json --out $(COVERAGE)/tests.json \
+	@rm -rf "$(COVERAGE)" && mkdir -p "$(COVERAGE)"
+	PROXY_COVERAGE="$(COVERAGE)" $(BIN)/python -m slipcover --json --out "$(COVERAGE)/tests.json" \
 	  -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not real' $(ARGS)
-	$(BIN)/python -m slipcover --merge $(COVERAGE)/*.json --out $(COVERAGE)/all.json --skip-covered --fail-under 90
+	$(BIN)/python -m slipcover --merge "$(COVERAGE)"/*.json --out "$(COVERAGE)/all.json" --skip-covered --fail-under 90
 
 test-real: setup rigs $(SGLANG_STAMP)
 	$(BIN)/python -m pytest -m real -rs $(ARGS)

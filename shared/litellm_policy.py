@@ -49,7 +49,7 @@ def load() -> Any:
 @functools.cache
 def provider() -> Any:
     """The `CustomLLM` instance; the attribute `policy_llm` of this module is the same."""
-    library: Any = importlib.import_module("litellm")
+    library = litellm()
     library.register_model({f"{PROVIDER}/{name}": _KNOWN for name in (CHAT_MODEL, LIVE, PROVIDER)})
     base = library.CustomLLM
 

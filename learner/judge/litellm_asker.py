@@ -31,8 +31,6 @@ class LiteLLMAsker:
         self._settings = settings
         self._api_base = api_base
         self._api_key = api_key
-        self._library: Any = None
-        self._loading = asyncio.Lock()
 
     async def ask(self, question: str) -> Said:
         """One completion. LiteLLM's own retries are off: a vote has its own."""
@@ -69,10 +67,7 @@ class LiteLLMAsker:
 
     async def load(self) -> Any:
         """LiteLLM itself, imported once, in a thread."""
-        async with self._loading:
-            if self._library is None:
-                self._library = await asyncio.to_thread(litellm)
-        return self._library
+        return await asyncio.to_thread(litellm)
 
 
 def cannot_be_had(error: Exception) -> bool:
