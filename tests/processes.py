@@ -25,6 +25,8 @@ from shared.settings import EMBEDDED_POLICY, Settings, to_environment
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "test-key"
 START_SECONDS = 60.0
+ANSWER_SECONDS = 240.0
+"""For an answer. The first image that SGLang sees on a busy CPU takes it two minutes."""
 COVERAGE = os.environ.get("PROXY_COVERAGE", "")
 """Folder for the coverage of proxies, "" for none. Engines and learners are covered in-process."""
 
@@ -61,12 +63,14 @@ class Proxy:
 
     def client(self, **headers: str) -> httpx.Client:
         """An HTTP client with the key."""
-        return httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {self.key}", **headers}, timeout=60.0)
+        return httpx.Client(
+            base_url=self.url, headers={"authorization": f"Bearer {self.key}", **headers}, timeout=ANSWER_SECONDS
+        )
 
     def async_client(self, **headers: str) -> httpx.AsyncClient:
         """An asynchronous HTTP client with the key."""
         return httpx.AsyncClient(
-            base_url=self.url, headers={"authorization": f"Bearer {self.key}", **headers}, timeout=60.0
+            base_url=self.url, headers={"authorization": f"Bearer {self.key}", **headers}, timeout=ANSWER_SECONDS
         )
 
     def chat(

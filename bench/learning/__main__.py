@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--quick", action="store_true", help="one seed, 64 interactions, fixed learning rates")
     options.add_argument("--ablate", action="store_true", help="the defects instead of the grid")
-    options.add_argument("--arms", default=",".join((*plan.ARMS, *plan.NOISE)), help="default: %(default)s")
+    options.add_argument("--arms", default=",".join((*plan.ARMS, *plan.BESIDE)), help="default: %(default)s")
     options.add_argument("--personas", default=",".join(plan.PERSONAS), help="default: %(default)s")
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--interactions", type=int, default=256)
@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> None:
         sizes = QUICK
         chosen = QUICK_RATES | given
     else:
-        needed = sorted({_method(arm) for arm in arms if arm != "control"} - given.keys())
+        needed = sorted({plan.method_of(arm) for arm in arms if arm != "control"} - given.keys())
         needed = ["combined"] if options.ablate and "combined" not in given else needed
         found = run_all(plan.search(needed), cache, options.workers, _told("search"))
         best, searched = rates.chosen(found)
@@ -87,11 +87,12 @@ def _run(options: argparse.Namespace) -> None:
     every = report.arms(results)
     result: dict[str, Any] = {
         "seeds": sizes["seeds"],
-        "arms": {arm: entry for arm, entry in every.items() if arm not in plan.NOISE},
+        "arms": {arm: entry for arm, entry in every.items() if arm not in plan.BESIDE},
     }
-    noise = {arm: entry for arm, entry in every.items() if arm in plan.NOISE}
-    if noise:
-        result["noise"] = noise
+    for name, beside in (("noise", plan.NOISE), ("explained", plan.EXPLAINED)):
+        told = {arm: entry for arm, entry in every.items() if arm in beside}
+        if told:
+            result[name] = told
     result["learning_rates"] = chosen
     result["search"] = searched
     title = f"{sizes['seeds']} seed(s), 95 % intervals, held-out work"
@@ -100,13 +101,6 @@ def _run(options: argparse.Namespace) -> None:
         report.draw(picture, results, title)
         result["curve"] = picture.name
     service.report(options, title, report.COLUMNS, report.rows(every), result)
-
-
-def _method(arm: str) -> str:
-    """The method whose learning rate an arm takes."""
-    if arm in plan.METHODS:
-        return arm
-    return "binary" if arm == "placebo" else "rehearse"
 
 
 def _told(what: str) -> Any:

@@ -13,6 +13,10 @@ PERSONAS = ("student", "ta", "teacher")
 METHODS = ("binary", "opd", "combined", "topk", "topk-select", "rehearse")
 ARMS = ("control", "placebo", "irrelevant", *METHODS)
 NOISE = ("wrong-5", "wrong-15", "wrong-30", "changes-mind")
+EXPLAINED = ("placebo-baseline",)
+"""What tells why an arm does what it does: here, whether a placebo drifts because the verdicts' mean is not 0."""
+BESIDE = (*NOISE, *EXPLAINED)
+"""Arms beside the comparison, with the student alone."""
 RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
 """Learning rates that the search tries for every method alike."""
 
@@ -53,6 +57,8 @@ def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
         return {"train": False}
     if arm == "placebo":
         return {"method": "binary", "judge": "evaluation.judges:Placebo", "learning_rate": rates["binary"]}
+    if arm == "placebo-baseline":
+        return _of_arm("placebo", rates) | {"baseline": "batch"}
     if arm == "irrelevant":
         return {"method": "rehearse", "judge": "evaluation.judges:Irrelevant", "learning_rate": rates["rehearse"]}
     if arm in NOISE:
@@ -63,8 +69,14 @@ def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
 
 def lanes_of(arm: str) -> int:
     """Conversations side by side: a batch's worth, so that every batch is one round."""
-    method = {"placebo": "binary", "control": "rehearse"}.get(arm, arm)
-    return batch_of(method)
+    return batch_of(method_of(arm))
+
+
+def method_of(arm: str) -> str:
+    """The method that an arm is, or takes its batch and learning rate from."""
+    if arm in METHODS:
+        return arm
+    return "binary" if arm.startswith("placebo") else "rehearse"
 
 
 def grid(
@@ -90,7 +102,7 @@ def grid(
         for seed in range(1, seeds + 1)
         for persona in personas
         for arm in arms
-        if arm not in NOISE or persona == "student"
+        if arm not in BESIDE or persona == "student"
     ]
 
 

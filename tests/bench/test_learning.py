@@ -34,8 +34,8 @@ def result(of: Cell, styles: dict[int, float], accuracy: float = 1.0) -> Result:
 
 
 def test_the_grid_has_every_arm_with_every_persona_and_seed_and_noise_with_the_student() -> None:
-    cells = plan.grid((*plan.ARMS, *plan.NOISE), plan.PERSONAS, 2, 256, RATES)
-    assert len({one.key for one in cells}) == len(cells) == 2 * (len(plan.ARMS) * 3 + len(plan.NOISE))
+    cells = plan.grid((*plan.ARMS, *plan.BESIDE), plan.PERSONAS, 2, 256, RATES)
+    assert len({one.key for one in cells}) == len(cells) == 2 * (len(plan.ARMS) * 3 + len(plan.BESIDE))
     for one in cells:
         settings = Settings(**one.settings)  # type: ignore[arg-type]
         assert one.lanes == settings.batch_size or one.arm == "control"
