@@ -20,7 +20,7 @@ import msgspec
 from proxy.claude_code import CONTINUED
 from proxy.openclaw import COMPACTED
 from proxy.speech import Speech, read_user
-from shared.canonical import call_key, message_key
+from shared.canonical import call_key, message_key, without_reasoning
 from shared.images import comparable
 from shared.normalize import text_of
 from shared.records import Message, Role
@@ -186,6 +186,7 @@ class Chain:
         if role == "system":
             return Step(self._key, b"", role, True, text)
         if role == "assistant":
+            text = without_reasoning(text)
             calls = message.get("tool_calls") or ()
             if not calls and not text.strip():
                 return Step(self._key, b"", role, True, text)
@@ -218,7 +219,7 @@ class Chain:
     def _answered(self, answer: Message) -> _Run | None:
         """The run that an answer ends, `None` for an empty answer."""
         calls = answer.get("tool_calls") or ()
-        text = text_of(answer)
+        text = without_reasoning(text_of(answer))
         if not calls and not text.strip():
             return None
         run = self._run.copy() if self._run is not None and self._run.role == "assistant" else _Run("assistant")

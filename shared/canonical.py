@@ -55,14 +55,22 @@ def message_key(message: Message) -> bytes:
     if not isinstance(content, str):
         content = [comparable(part) for part in content]
     elif message["role"] == "assistant":
-        content = _without_reasoning(content).strip()
+        content = without_reasoning(content).strip()
     calls = [[call["name"], _comparable(_read(call["arguments"]))] for call in message.get("tool_calls") or ()]
     payload = msgspec.json.encode([message["role"], _comparable(content), calls], order="sorted")
     return hashlib.blake2b(payload, digest_size=16).digest()
 
 
-def _without_reasoning(text: str) -> str:
-    """The text without what stands between reasoning tags, and without tags that nothing closes or opens."""
+def call_key(call: Mapping[str, Any]) -> bytes:
+    """16 bytes that are equal exactly for tool calls with the same name and parsed arguments."""
+    payload = msgspec.json.encode([call["name"], _comparable(_read(call["arguments"]))], order="sorted")
+    return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def without_reasoning(text: str) -> str:
+    """An assistant's text without what stands between reasoning tags, and without tags that nothing closes or opens:
+    clients take them out of what they echo, some of them or all.
+    """
     if "<" not in text:
         return text
     kept: list[str] = []
@@ -79,12 +87,6 @@ def _without_reasoning(text: str) -> str:
             if depth == 0:
                 del kept[opened:]
     return "".join((*kept, text[position:]))
-
-
-def call_key(call: Mapping[str, Any]) -> bytes:
-    """16 bytes that are equal exactly for tool calls with the same name and parsed arguments."""
-    payload = msgspec.json.encode([call["name"], _comparable(_read(call["arguments"]))], order="sorted")
-    return hashlib.blake2b(payload, digest_size=16).digest()
 
 
 def canonical_json(message: Message) -> bytes:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from shared.settings import EMBEDDED_POLICY, Settings, to_environment
 from tests.clients.engine_log import run_logged_engine
 from tests.processes import KEY, ROOT, claim_port, run_engine
 from tests.real import openclaw_day
-from tests.real.openclaw_day import ANNOUNCED, SIDE, SUMMARY, Day, Line, heard
+from tests.real.openclaw_day import ANNOUNCED, SIDE, SUMMARY, Day, heard
 from tests.rigs.openclaw import OpenClaw
 from tests.rigs.programs import output_of, running
 
@@ -44,8 +45,9 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             data=folder / "data",
             max_output_tokens=64,
             batch_size=2,
-            rehearsals=2,
-            anchors=2,
+            epochs=2,
+            rehearsals=1,
+            anchors=1,
         )
         url, service_log = f"http://127.0.0.1:{settings.port}", folder / "service.log"
         command = [sys.executable, "-m", "cli.main"]
@@ -60,7 +62,7 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
                 }
             )
             extension = request.param == "extension"
-            flags = ["--file", str(openclaw.configuration), "--data", str(settings.data), "--yes"]
+            flags = ["--config", str(openclaw.configuration), "--data", str(settings.data), "--yes"]
             flags += [] if extension else ["--no-extension"]
             output_of([*command, "connect", "openclaw", *flags], ROOT, variables, START_SECONDS)
             if extension:
@@ -88,14 +90,17 @@ def _packed(folder: Path) -> Path:
     return packed
 
 
-def _conversations(day: Day) -> dict[str, list[tuple[Line, list[Turn]]]]:
-    """By the key of the conversation: what was typed, with the turns that came of it, in order."""
-    found: dict[str, list[tuple[Line, list[Turn]]]] = {}
-    turns = [turn for turn in day.turns() if turn.tools]
-    for line in day.lines:
-        own = [turn for turn in turns if heard(turn) == line.words and turn.kind == "main"]
-        found.setdefault(line.key, []).append((line, own))
-    return found
+def _episodes(day: Day) -> list[list[Turn]]:
+    """The main turns of every stretch of conversation, in order."""
+    found: dict[tuple[str, int], list[Turn]] = {}
+    for turn in day.turns():
+        if turn.kind == "main":
+            found.setdefault((turn.session_id, turn.episode), []).append(turn)
+    return list(found.values())
+
+
+def _thumbs(day: Day) -> dict[str, float]:
+    return {line.words: line.thumb for line in day.lines if line.thumb is not None}
 
 
 def _expected_kind(day: Day, turn: Turn) -> str:
@@ -126,7 +131,9 @@ def test_what_was_forced_is_recorded_so_and_never_trained_on(day: Day) -> None:
     turns = {turn.turn_id: turn for turn in day.turns()}
     forced = {name for name, turn in turns.items() if turn.untrainable}
     assert {turns[name].untrainable for name in forced} == {FORCED}
-    assert len(forced) == 4  # read, exec, sessions_spawn, the summary
+    called = [call["name"] for name in forced for call in turns[name].answer.get("tool_calls", ())]
+    assert sorted(called) == ["exec", "read", "tool_call"]
+    assert len(forced) > len(called)  # and summaries
     trained = [
         (turn, known)
         for name, turn in turns.items()
@@ -135,3 +142,68 @@ def test_what_was_forced_is_recorded_so_and_never_trained_on(day: Day) -> None:
     assert len(trained) >= VERSIONS
     assert not forced & {turn.turn_id for turn, _ in trained}
     assert {turn.kind for turn, _ in trained} == {"main"}
+
+
+def test_every_turn_continues_the_one_before_it(day: Day) -> None:
+    for turns in _episodes(day):
+        assert turns[0].parent_turn_id is None, turns[0].parent_reason
+        for before, turn in pairwise(turns):
+            assert turn.parent_turn_id == before.turn_id, (heard(turn), turn.parent_reason)
+
+
+def test_what_came_next_is_what_was_said_next(day: Day) -> None:
+    thumbs = _thumbs(day)
+    for turns in _episodes(day):
+        for turn, after in pairwise([*turns, None]):
+            assert turn is not None
+            state = day.journal.next_state(turn.turn_id)
+            told = (state.role, state.text) if state is not None else None
+            if turn.answer.get("tool_calls"):
+                assert told is not None and told[0] == "tool"
+            elif after is None or heard(after).startswith(ANNOUNCED) or heard(after) in thumbs:
+                assert told is None, (heard(turn), told)
+            else:
+                assert told == ("user", heard(after))
+    (looked,) = [
+        turn for turn in day.turns() if any(call["name"] == "read" for call in turn.answer.get("tool_calls", ()))
+    ]
+    (ran,) = [turn for turn in day.turns() if any(call["name"] == "exec" for call in turn.answer.get("tool_calls", ()))]
+    for turn, result in ((looked, "5 apples"), (ran, "hello from exec")):
+        state = day.journal.next_state(turn.turn_id)
+        assert state is not None and state.text.strip() == result
+
+
+def test_a_thumb_is_about_the_last_answer_before_it(day: Day) -> None:
+    expected: dict[str, list[tuple[float, str]]] = {}
+    answered: dict[str, Turn] = {}
+    turns = [turn for turn in day.turns() if turn.kind == "main" and not turn.answer.get("tool_calls")]
+    for line in day.lines:
+        if line.thumb is None:
+            (answered[line.key],) = [turn for turn in turns if heard(turn) == line.words]
+        else:
+            said = expected.setdefault(answered[line.key].turn_id, [])
+            said.append((line.thumb, line.words.partition(" ")[2]))
+    found = {turn.turn_id: day.journal.feedback_for(turn.turn_id) for turn in day.turns()}
+    assert {name: [(one.score, one.text) for one in said] for name, said in found.items() if said} == expected
+    source = "extension" if day.extension else "command"
+    assert {one.source for said in found.values() for one in said} == {source}
+
+
+def test_the_last_word_of_a_thumb_counts(day: Day) -> None:
+    (turn,) = [turn for turn in day.turns() if heard(turn) == "Say it again." and turn.kind == "main"]
+    known = day.journal.explain(turn.turn_id)
+    assert known is not None
+    judgement = known["judgements"][-1]
+    assert (judgement["score"], judgement["signal"]) == (-1.0, "feedback")
+
+
+def test_conversations_end_when_openclaw_says_so(day: Day) -> None:
+    if not day.extension:
+        pytest.skip("nobody says so")
+    (anna,) = {turn.session_id for turn in day.turns() if heard(turn) == "And how many pears?"}
+    session = day.journal.session(anna)
+    assert session is not None
+    assert [episode.reason for episode in session.episodes] == ["reset", "shutdown"]
+    named = {turn.session_id for turn in day.turns() if turn.kind == "main"}
+    rows = [day.journal.session(name) for name in named]
+    assert all(row is not None and row.episodes[-1].reason == "shutdown" for row in rows)
