@@ -164,12 +164,9 @@ def test_what_came_next_is_what_was_said_next(day: Day) -> None:
                 assert told is None, (heard(turn), told)
             else:
                 assert told == ("user", heard(after))
-    (looked,) = [
-        turn for turn in day.turns() if any(call["name"] == "read" for call in turn.answer.get("tool_calls", ()))
-    ]
-    (ran,) = [turn for turn in day.turns() if any(call["name"] == "exec" for call in turn.answer.get("tool_calls", ()))]
-    for turn, result in ((looked, "5 apples"), (ran, "hello from exec")):
-        state = day.journal.next_state(turn.turn_id)
+    by_tool = {call["name"]: turn for turn in day.turns() for call in turn.answer.get("tool_calls", ())}
+    for name, result in (("read", "5 apples"), ("exec", "hello from exec")):
+        state = day.journal.next_state(by_tool[name].turn_id)
         assert state is not None and state.text.strip() == result
 
 
