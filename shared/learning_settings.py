@@ -79,7 +79,7 @@ class LearningSettings(BaseSettings):
     anchor_prompts: str = Field("", description="File of drill prompts, one a line; default: the built-in ones")
     rehearsal_max_tokens: int = Field(160, ge=1, description="Longest rehearsal answer")
     rehearsal_token_budget: int = Field(32768, ge=0, description="Prompt tokens that rehearsals of one step may cost")
-    max_sample_tokens: int = Field(16384, ge=16, description="Longer turns (prompt and answer) are quarantined")
+    max_sample_tokens: int = Field(32768, ge=16, description="Longer turns (prompt and answer) are quarantined")
     max_version_lag: int = Field(8, ge=0, description="Older samples are quarantined as stale")
     w_opd: float = Field(1.0, ge=0, description="Weight of the distillation term")
     w_rl: float = Field(1.0, ge=0, description="Weight of the reward's term")
