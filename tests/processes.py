@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KEY = "test-key"
 START_SECONDS = 60.0
 ANSWER_SECONDS = 240.0
-"""For an answer. The first image that SGLang sees on a busy CPU takes it two minutes."""
+"""For an answer: a real engine's first image takes long on a busy CPU."""
 COVERAGE = os.environ.get("PROXY_COVERAGE", "")
 """Folder for the coverage of proxies, "" for none. Engines and learners are covered in-process."""
 

@@ -26,8 +26,8 @@ seeds. The guard is off, so that methods are compared as they are.
 
 """
 _NOTES = """
-`placebo` is `binary` with every verdict taken from another turn, `placebo-baseline` the same with the mean of each batch
-taken off; `irrelevant` is `rehearse` with hints that have
+`placebo` is `binary` with every verdict taken from another turn, `placebo-baseline` the same with the mean of each
+batch taken off, `placebo-slow` with a quarter of the learning rate; `irrelevant` is `rehearse` with hints that have
 nothing to do with the answers; `wrong-N` is `rehearse` with N % of the judgements turned into their opposite, praise
 with a misleading hint; `changes-mind` wants the opposite style after {turn} interactions (its style from then on is
 that of the new wish). KL is from the base, in nats a token; escape is the share of replies in a third style.

@@ -13,8 +13,10 @@ PERSONAS = ("student", "ta", "teacher")
 METHODS = ("binary", "opd", "combined", "topk", "topk-select", "rehearse")
 ARMS = ("control", "placebo", "irrelevant", *METHODS)
 NOISE = ("wrong-5", "wrong-15", "wrong-30", "changes-mind")
-EXPLAINED = ("placebo-baseline",)
-"""What tells why an arm does what it does: here, whether a placebo drifts because the verdicts' mean is not 0."""
+EXPLAINED = ("placebo-baseline", "placebo-slow")
+"""What tells why an arm does what it does: whether a placebo drifts because the verdicts' mean is not 0, or because its
+steps are as long as those of real verdicts.
+"""
 BESIDE = (*NOISE, *EXPLAINED)
 """Arms beside the comparison, with the student alone."""
 RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
@@ -59,6 +61,8 @@ def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
         return {"method": "binary", "judge": "evaluation.judges:Placebo", "learning_rate": rates["binary"]}
     if arm == "placebo-baseline":
         return _of_arm("placebo", rates) | {"baseline": "batch"}
+    if arm == "placebo-slow":
+        return _of_arm("placebo", rates) | {"learning_rate": rates["binary"] / 4}
     if arm == "irrelevant":
         return {"method": "rehearse", "judge": "evaluation.judges:Irrelevant", "learning_rate": rates["rehearse"]}
     if arm in NOISE:

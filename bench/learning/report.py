@@ -14,6 +14,8 @@ from evaluation.evaluate import spread
 from evaluation.statistics import interval
 
 GOAL = 0.8
+STYLES = ("-", "--", ":")
+"""Of lines, once the colours are used up."""
 
 
 def summary(results: Sequence[Result]) -> dict[str, Any]:
@@ -102,7 +104,8 @@ def draw(path: Path, results: Sequence[Result], title: str) -> None:
             for row, measure in enumerate(("style", "accuracy")):
                 points = curve(entry.get(persona, []), measure)
                 if points:
-                    _line(axes[row][column], points, arm, COLOURS[number % len(COLOURS)], dashed=number >= len(COLOURS))
+                    again, colour = divmod(number, len(COLOURS))
+                    _line(axes[row][column], points, arm, COLOURS[colour], STYLES[again % len(STYLES)])
         axes[0][column].set_title(persona)
         axes[1][column].set_xlabel("interactions")
     for row, name in enumerate(("style", "accuracy")):
@@ -118,9 +121,9 @@ def draw(path: Path, results: Sequence[Result], title: str) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _line(axes: Any, points: Sequence[tuple[int, float, float]], name: str, colour: str, *, dashed: bool) -> None:
+def _line(axes: Any, points: Sequence[tuple[int, float, float]], name: str, colour: str, style: str) -> None:
     at = [interactions for interactions, _, _ in points]
-    axes.plot(at, [mean for _, mean, _ in points], color=colour, label=name, linestyle="--" if dashed else "-")
+    axes.plot(at, [mean for _, mean, _ in points], color=colour, label=name, linestyle=style)
     low = [max(0.0, mean - half) for _, mean, half in points]
     high = [min(1.0, mean + half) for _, mean, half in points]
     axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
