@@ -25,6 +25,11 @@ export class Bounded<Key, Value> {
     this.#entries.delete(key);
   }
 
+  /** What is kept, the last written last. */
+  entries(): [Key, Value][] {
+    return [...this.#entries];
+  }
+
   /** The values, the last written first. */
   latest(): Value[] {
     return [...this.#entries.values()].reverse();

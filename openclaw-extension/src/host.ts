@@ -88,6 +88,10 @@ export interface SessionEndEvent {
   nextSessionId?: string;
 }
 
+export interface GatewayStopEvent {
+  reason?: string;
+}
+
 export interface MessageContext {
   channelId: string;
   conversationId?: string;
@@ -114,7 +118,7 @@ export interface Hooks {
   message_received: (event: MessageReceivedEvent, context: MessageContext) => void;
   message_sent: (event: MessageSentEvent, context: MessageContext) => void;
   session_end: (event: SessionEndEvent, context: { sessionKey?: string }) => Promise<void> | void;
-  gateway_stop: () => Promise<void>;
+  gateway_stop: (event: GatewayStopEvent) => Promise<void>;
 }
 
 /** Overloads instead of one generic signature: OpenClaw's own, which knows more hooks, is assignable to them only. */

@@ -1,13 +1,10 @@
 import { giveFeedback } from "./feedback.js";
 import type { AgentContext, CommandContext, HostApi } from "./host.js";
-import { within } from "./outbox.js";
-import { sessionEnded } from "./session-end.js";
+import { gatewayStopped, sessionEnded } from "./session-end.js";
 import { PROVIDER, readSettings, SettingsError, type Settings } from "./settings.js";
 import { sharedState, type State } from "./state.js";
 import { statusText } from "./status.js";
 import { wrapStream } from "./stream.js";
-
-const STOP_MILLISECONDS = 1_500;
 
 /**
  * Register with OpenClaw; it does this several times in a process, so nothing is opened here. With settings that cannot
@@ -59,7 +56,7 @@ function registerHooks(api: HostApi, settings: Settings, state: State): void {
   api.on("session_end", (event, context) =>
     sessionEnded(event, event.sessionKey ?? context.sessionKey, settings, state),
   );
-  api.on("gateway_stop", () => within(state.outbox.flush(), STOP_MILLISECONDS, undefined));
+  api.on("gateway_stop", (event) => gatewayStopped(event, settings, state));
 }
 
 type Answers = Record<"good" | "bad" | "rl", (context: CommandContext) => Promise<string>>;

@@ -1,5 +1,5 @@
 import { canSend } from "./headers.js";
-import type { SessionEndEvent } from "./host.js";
+import type { GatewayStopEvent, SessionEndEvent } from "./host.js";
 import { within, type Post } from "./outbox.js";
 import type { Settings } from "./settings.js";
 import { address } from "./address.js";
@@ -8,6 +8,8 @@ import type { State } from "./state.js";
 const ROUTE = "/rl/session-done";
 /** OpenClaw gives all plug-ins together two seconds when it ends. */
 const SHUTDOWN_MILLISECONDS = 1_500;
+/** What OpenClaw calls a shutdown; it has other words for a restart and for a new copy of a plug-in. */
+const SHUTDOWN = "gateway stopping";
 
 export function isSessionDone(post: Post): boolean {
   return post.url.endsWith(ROUTE);
@@ -35,6 +37,7 @@ export function sessionEnded(
   const { url, apiKey } = address(settings, state);
   if (url === undefined) return undefined;
   const sessionId = state.sessions.root(event.sessionId);
+  if (reason === "shutdown" && state.sessions.justEnded(sessionId) === reason) return undefined;
   state.sessions.ended(sessionId, reason);
   const posted = state.outbox.post({
     method: "POST",
@@ -55,4 +58,17 @@ export function sessionEnded(
     SHUTDOWN_MILLISECONDS,
     undefined,
   );
+}
+
+/**
+ * OpenClaw tells the ends of a shutdown only for conversations that it saw begin in a channel since it started; those of
+ * its dashboard and older ones end here. Then the program waits, a moment, for what was not sent yet.
+ */
+export function gatewayStopped(event: GatewayStopEvent, settings: Settings, state: State): Promise<void> {
+  if (event.reason === SHUTDOWN) {
+    for (const [sessionId, sessionKey] of state.sessions.open()) {
+      void sessionEnded({ sessionId, reason: "shutdown" }, sessionKey, settings, state);
+    }
+  }
+  return within(state.outbox.flush(), SHUTDOWN_MILLISECONDS, undefined);
 }

@@ -10,6 +10,8 @@ export class Sessions {
   readonly #roots = new Bounded<string, string>(MOST_SESSIONS);
   readonly #byKey = new Bounded<string, string>(MOST_SESSIONS);
   readonly #ended = new Bounded<string, string>(MOST_SESSIONS);
+  /** With the session key, where one is known. */
+  readonly #open = new Bounded<string, string | undefined>(MOST_SESSIONS);
 
   /** The id that a conversation began with. */
   root(sessionId: string): string {
@@ -32,6 +34,7 @@ export class Sessions {
 
   /** A conversation ended; what comes under its id from now on is a new one. */
   ended(sessionId: string, reason: string): void {
+    this.#open.delete(this.root(sessionId));
     this.#ended.set(this.root(sessionId), reason);
   }
 
@@ -40,7 +43,14 @@ export class Sessions {
     return sessionId === undefined ? undefined : this.#ended.get(this.root(sessionId));
   }
 
-  begun(sessionId: string): void {
+  /** A conversation has an answer. */
+  begun(sessionId: string, sessionKey: string | undefined): void {
     this.#ended.delete(this.root(sessionId));
+    this.#open.set(this.root(sessionId), sessionKey);
+  }
+
+  /** Ids and keys of the conversations that have an answer and have not ended. */
+  open(): [string, string | undefined][] {
+    return this.#open.entries();
   }
 }

@@ -69,7 +69,7 @@ async function follow(answer: AnswerStream | Promise<AnswerStream>, watch: Watch
     if (watch.turnId === undefined || sessionId === undefined) return;
     if (message.stopReason === "error" || message.stopReason === "aborted") return;
     state.turns.answered(sessionId, watch.turnId, message, Date.now());
-    state.sessions.begun(sessionId);
+    state.sessions.begun(sessionId, watch.call.run?.sessionKey);
     // Sent only now, the end of the conversation before would end this one.
     state.outbox.cancel((post) => isSessionDone(post) && post.sessionId === sessionId);
   } catch {

@@ -100,7 +100,7 @@ describe("the end of the gateway", () => {
     service.answer = () => "silence";
     const began = performance.now();
     await host.fire("session_end", { sessionId: "s1", reason: "shutdown" }, {});
-    await host.fire("gateway_stop");
+    await host.fire("gateway_stop", {});
     expect(performance.now() - began).toBeLessThan(6_000);
   });
 
@@ -109,8 +109,28 @@ describe("the end of the gateway", () => {
     host.fire("session_end", { sessionId: "s1", reason: "idle" }, {});
     await service.got(1);
     service.answer = () => ({ status: 200, body: {} });
-    await host.fire("gateway_stop");
+    await host.fire("gateway_stop", {});
     expect(service.received).toHaveLength(2);
     expect(sharedState().outbox.size).toBe(0);
+  });
+
+  it("ends the conversations whose end OpenClaw does not tell, once", async () => {
+    host.run(PERSON);
+    await host.call({ turnId: "turn_a" });
+    await host.call({ turnId: "turn_b", options: { sessionId: "s2", requestId: "run-2:model:1" } });
+    await host.fire("session_end", { sessionId: "s2", reason: "idle" }, {});
+    await host.fire("gateway_stop", { reason: "gateway stopping" });
+    await host.fire("session_end", { sessionId: "s1", reason: "shutdown" }, {});
+    expect(service.received.map((post) => post.body)).toMatchObject([
+      { session_id: "s2", reason: "idle" },
+      { session_id: "s1", session_key: "agent:main:main", reason: "shutdown" },
+    ]);
+  });
+
+  it.each(["gateway restarting", "plugin replacement", undefined])("ends no conversation for %s", async (reason) => {
+    host.run(PERSON);
+    await host.call({ turnId: "turn_a" });
+    await host.fire("gateway_stop", reason === undefined ? {} : { reason });
+    expect(service.received).toHaveLength(0);
   });
 });
