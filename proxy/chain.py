@@ -19,7 +19,7 @@ import msgspec
 
 from proxy.claude_code import CONTINUED
 from proxy.openclaw import COMPACTED
-from proxy.speech import Speech, read_user
+from proxy.speech import Speech, command_score, read_user
 from shared.canonical import call_key, message_key, without_reasoning
 from shared.images import comparable
 from shared.normalize import text_of
@@ -99,6 +99,22 @@ class Chain:
         )
 
     @property
+    def answers_feedback(self) -> bool:
+        """Whether all that a person said since the last answer is feedback: what comes now is an answer to that alone.
+
+        Said in the middle of a tool loop, it interrupts work on something else.
+        """
+        steps = [step for step in self.steps if not step.skipped]
+        while steps and steps[-1].role != "user":
+            steps.pop()
+        run = 0
+        while steps and steps[-1].role == "user":
+            if not _is_feedback(steps.pop()):
+                return False
+            run += 1
+        return run > 0 and (not steps or steps[-1].role == "assistant")
+
+    @property
     def from_openclaw(self) -> bool:
         """Whether OpenClaw wrote it: it keeps every answer in its history, and what it adds there is not an answer to
         one that is missing.
@@ -160,22 +176,36 @@ class Chain:
 
     def after(self, index: int) -> NextWords:
         """What follows the step at `index`, up to the next answer: a person's words if there are any, else all tool
-        results together, else what an environment says in the user's role.
+        results together, else what an environment says in the user's role. Answers to feedback alone are passed over.
         """
         persons: list[str] = []
         tools: list[str] = []
         observations: list[str] = []
         commands: list[Speech] = []
+        aside = feedback = False  # within what answers feedback; feedback is all that was said since
+        alone = True
         for step in self.steps[index + 1 :]:
-            if step.role == "assistant" and not step.skipped:
-                break
-            if step.role == "tool":
-                tools.append(step.text)
-            elif step.speech is not None and step.speech.speaker == "person" and step.text:
+            if step.skipped:
+                continue
+            if step.role == "assistant":
+                if not (aside or (feedback and alone)):
+                    break
+                aside = True
+            elif step.role == "tool":
+                if not aside:
+                    tools.append(step.text)
+                    alone = False
+            elif _is_feedback(step):
+                feedback = True
+            else:
+                aside = alone = False
+            if step.speech is None:
+                continue
+            if step.speech.speaker == "person" and step.text:
                 persons.append(step.text)
-            elif step.speech is not None and step.speech.speaker == "environment":
+            elif step.speech.speaker == "environment":
                 observations.append(step.text)
-            elif step.speech is not None and step.speech.speaker == "command":
+            elif step.speech.speaker == "command":
                 commands.append(step.speech)
         role: Role | None = "user" if persons else "tool" if tools else "environment" if observations else None
         return NextWords(role, "\n\n".join(persons or tools or observations), tuple(commands))
@@ -283,3 +313,7 @@ def _extend(key: bytes, part: bytes) -> bytes:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _is_feedback(step: Step) -> bool:
+    return step.speech is not None and command_score(step.speech) is not None

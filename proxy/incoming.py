@@ -11,7 +11,7 @@ import msgspec
 
 from proxy import prompt_length
 from proxy.chain import Chain
-from proxy.classify import Evidence, Verdict, classify
+from proxy.classify import FEEDBACK, Evidence, Verdict, classify
 from proxy.conversation import Conversations, Placement
 from proxy.engine_watch import EngineWatch
 from proxy.identity import fresh_session, session_of
@@ -102,6 +102,7 @@ class Reader:
             dialect=dialect,
             model=parameters.model,
             max_tokens=parameters.most_tokens,
+            feedback=chain.answers_feedback,
         )
         verdict = classify(evidence, self._rules)
         thinking, prompt, unable = _thinking(body), _NO_PROMPT, None
@@ -117,7 +118,8 @@ class Reader:
             prompt, unable = _NO_PROMPT, error
         tracked = self._settings.capture and headers.get("x-rl-train", "").strip().lower() not in _NEVER
         if tracked:
-            placement = await self._conversations.place(headers, body, chain, verdict.kind)
+            kind = "main" if verdict.reason == FEEDBACK else verdict.kind  # it is about the main turn before it
+            placement = await self._conversations.place(headers, body, chain, kind)
         else:
             placement = _unplaced(headers, body, chain, verdict)
         incoming = Incoming(

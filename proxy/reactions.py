@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 
 from proxy.conversation import Placement
@@ -52,10 +53,14 @@ class Reactions:
         words = placement.words
         if words is None:
             return
+        said: Counter[str] = Counter()
         for command in words.commands:
             scored = command_score(command)
-            if scored is not None:
-                await self._feedback(parent, scored[0], scored[1], "command", parent.turn_id, command.text)
+            if scored is None:
+                continue
+            before = [str(said[command.text])] * (said[command.text] > 0)  # somebody who changes their mind twice
+            said[command.text] += 1
+            await self._feedback(parent, scored[0], scored[1], "command", parent.turn_id, command.text, *before)
         if words.role is None or parent.settled:
             return
         state = NextState(turn_id=parent.turn_id, role=words.role, text=words.text, next_turn_id=placement.turn_id)
@@ -87,7 +92,8 @@ class Reactions:
         """Whether a command in the history has been told to us by other means: the turn has that score, or our
         extension said the same words in this session, of a turn that it knew better.
         """
-        if any(one.score == score for one in await self._journal.feedback_for(about.turn_id)):
+        known = await self._journal.feedback_for(about.turn_id)
+        if any(one.score == score and one.source != "command" for one in known):
             return True
         told = await self._journal.session_feedback(about.session_id, EXTENSION)
         return any((one.score, one.text) == (score, text) for one in told)

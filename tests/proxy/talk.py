@@ -80,7 +80,7 @@ class Talk:
             episode=asked.entry.opening.number or 0,
             parent_turn_id=placement.parent.turn_id if placement.parent else None,
             parent_reason=placement.parent_reason,
-            kind=placement.kind,
+            kind="side" if asked.chain.answers_feedback else placement.kind,
             kind_reason="test",
             messages=asked.history,
             answer=message,

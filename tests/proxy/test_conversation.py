@@ -258,6 +258,28 @@ async def test_a_command_that_the_extension_told_of_is_not_heard_again_from_the_
     assert [one.score for one in await talk.journal.feedback_for(first.turn_id)] == [-1.0]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_typed_feedback_is_about_the_answer_before_it_however_often_it_is_given(
+    talk: Talk, restarts: bool
+) -> None:
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    history = [user("hi", "s"), said("hello")]
+    for words in ("/good quick", "/bad no, curt", "/good quick"):
+        history.append(user(words))
+        aside = await talk.ask(*history, answer="Noted.")
+        assert (parent(aside), aside.session_id) == (first.turn_id, first.session_id)
+        history.append(said("Noted."))
+        if restarts:
+            talk.restart()
+    after = await talk.ask(*history, user("And the ivy?"), answer="It is dry.")
+    assert parent(after) == first.turn_id
+    state = await talk.next_state(first)
+    assert state is not None and (state.role, state.text) == ("user", "And the ivy?")
+    given = await talk.journal.feedback_for(first.turn_id)
+    assert [(one.score, one.text) for one in given] == [(1.0, "quick"), (-1.0, "no, curt"), (1.0, "quick")]
+    assert not await talk.journal.feedback_for(aside.turn_id)
+
+
 async def test_a_reaction_that_a_heartbeat_brings_is_about_the_main_turn(talk: Talk) -> None:
     line = "System: [2026-11-20 10:17:41 UTC] Telegram reaction added: 👎 by Alice on msg 42"
     main = await talk.ask(user("hi", "s"), answer="hello")
