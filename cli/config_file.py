@@ -59,7 +59,7 @@ class ConfigFile:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from error
         try:
-            found = json5.loads(self._bytes.decode("utf-8")) if self._bytes.strip() else {}
+            found = _decoded(self._bytes.decode("utf-8")) if self._bytes.strip() else {}
         except ValueError as error:
             raise ConfigError(f"{self.path} is no JSON: {error}; mend it first, nothing was changed") from error
         if not isinstance(found, dict):
@@ -191,8 +191,19 @@ def _since(first: Change | None, change: Change) -> Change:
     return change if first is None else msgspec.structs.replace(first, after=change.after)
 
 
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json5.loads(text)
+
+
 def _encoded(content: Any) -> bytes:
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    try:
+        return f"{text}\n".encode()
+    except UnicodeEncodeError:  # halves of characters, as json5 reads escaped ones
+        return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _replace(path: Path, content: bytes, like: Path) -> None:

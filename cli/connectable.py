@@ -101,7 +101,7 @@ def _nanobot(config: Mapping[str, Any], offer: Offer) -> Wanted:
     active = "model_preset" if "model_preset" in defaults else "modelPreset"
     return Wanted(
         values={
-            ("providers", PROVIDER): {**provider, "apiType": "chat_completions"},
+            ("providers", PROVIDER): provider,
             (presets, PROVIDER): preset,
             ("agents", "defaults", active): PROVIDER,
         }

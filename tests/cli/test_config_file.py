@@ -157,3 +157,12 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
             changed(path)
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("comment", ["", "// mine\n"])
+def test_characters_that_the_file_escapes_stay_what_they_are(tmp_path: Path, comment: str) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(comment + json.dumps({"icon": "🐈", "agents": {"icon": "é"}}))
+    changed(path)
+    found = held(path)
+    assert (found["icon"], found["agents"]["icon"]) == ("🐈", "é")
