@@ -54,7 +54,7 @@ _SKIN_AND_VARIANT = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
 
 class Reaction(msgspec.Struct, frozen=True):
     """A channel reaction to an answer: the line as OpenClaw wrote it (time included, so it tells two reactions apart)
-    and its score. `turn_id` is the turn it means, where our extension knows it.
+    and its score. `turn_id` is the turn it means, "" where our extension is not there to know it.
     """
 
     line: str
@@ -79,10 +79,12 @@ def cut_stamps(text: str) -> str:
 
 def reactions(messages: Sequence[Message], turns: str = "") -> list[Reaction]:
     """The reactions told in the floating context at the end of a request; emoji that say neither yes nor no are left
-    out. `turns` is the header `X-OpenClaw-Reactions`: `message=turn;…`, messages percent-encoded.
+    out. `turns` is the header `X-OpenClaw-Reactions`, which our extension sends with every such request:
+    `message=turn;…` with messages percent-encoded, or `-`. Where it is there, a reaction that it does not name is left
+    out too: nobody knows which answer it is about.
     """
     pairs = (pair.partition("=") for pair in turns.split(";"))
-    meant = {unquote(message.strip()): turn.strip() for message, _, turn in pairs}
+    meant = {unquote(message.strip()): turn.strip() for message, _, turn in pairs if turn.strip()}
     found: list[Reaction] = []
     for message in reversed(messages):
         if message["role"] != "user":
@@ -93,9 +95,10 @@ def reactions(messages: Sequence[Message], turns: str = "") -> list[Reaction]:
         for block in blocks:
             for line, emoji in _REACTION.findall(block):
                 score = emoji_score(emoji)
-                if score is not None:
-                    names = _MESSAGE.search(line)
-                    found.append(Reaction(line.strip(), score, meant.get(names[1], "") if names else ""))
+                names = _MESSAGE.search(line)
+                turn_id = meant.get(names[1], "") if names else ""
+                if score is not None and (turn_id or not turns.strip()):
+                    found.append(Reaction(line.strip(), score, turn_id))
     return found
 
 

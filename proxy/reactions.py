@@ -39,14 +39,14 @@ class Reactions:
         if reactions:
             last = parent or await self._journal.last_main_turn(placement.session_id)
             for reaction in reactions:
-                about = await self._meant(reaction, placement.session_id) or last
+                about = await self._meant(reaction, placement.session_id) if reaction.turn_id else last
                 if about is not None:
                     identity = (placement.session_id, reaction.line)
                     await self._feedback(about, reaction.score, reaction.line, "reaction", *identity)
 
     async def _meant(self, reaction: Reaction, session_id: str) -> TurnRef | None:
-        """The turn that our extension says the reaction is about; `None` if it says none, or one of another session."""
-        found = await self._journal.turn_ref(reaction.turn_id) if reaction.turn_id else None
+        """The turn that our extension says the reaction is about; `None` if it is not there or of another session."""
+        found = await self._journal.turn_ref(reaction.turn_id)
         return found if found is not None and found.session_id == session_id and found.kind == "main" else None
 
     async def _settle(self, parent: TurnRef, placement: Placement) -> None:

@@ -78,6 +78,26 @@ async def test_explicit_feedback_outranks_what_the_user_typed(untrained: Worlds)
     assert (sample.reward, sample.explicit) == (-1.0, True)
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ([(1.0, "I like the tables"), (-1.0, "")], None),
+        ([(-1.0, "no tables please"), (1.0, ""), (-1.0, "")], "no tables please."),
+        ([(None, "no tables please"), (-1.0, "")], "no tables please."),
+    ],
+)
+async def test_words_of_feedback_that_was_taken_back_are_no_wish(
+    untrained: Worlds, said: list[tuple[float | None, str]], hint: str | None
+) -> None:
+    world = untrained()
+    made = await world.says(1, "thanks")
+    for score, text in said:
+        await world.journal.add_feedback(feedback(made, score, text))
+    await world.judge.once()
+    sample = await only_sample(world)
+    assert (sample.reward, sample.hint) == (-1.0, hint)
+
+
 async def test_feedback_without_words_takes_the_hint_from_the_next_message(untrained: Worlds) -> None:
     world = untrained()
     made = await world.says(1, "no lists please")

@@ -242,7 +242,12 @@ async def test_a_reaction_is_about_the_turn_that_the_extension_names(talk: Talk)
     headers = {"x-openclaw-reactions": names}
     await talk.ask(*history, said("more of it"), user("and?"), floating(*lines), headers=headers)
     given = {one.turn_id: len(await talk.journal.feedback_for(one.turn_id)) for one in (other, first, second)}
-    assert given == {other.turn_id: 0, first.turn_id: 1, second.turn_id: 2}
+    assert given == {other.turn_id: 0, first.turn_id: 1, second.turn_id: 0}
+    for told, heard in (("-", 0), ("", 2)):
+        await talk.ask(
+            *history, said("more of it"), user("so?"), floating(*lines), headers={"x-openclaw-reactions": told}
+        )
+        assert len(await talk.journal.feedback_for(second.turn_id)) == heard
 
 
 async def test_a_command_that_the_extension_told_of_is_not_heard_again_from_the_history(talk: Talk) -> None:
@@ -278,6 +283,19 @@ async def test_typed_feedback_is_about_the_answer_before_it_however_often_it_is_
     given = await talk.journal.feedback_for(first.turn_id)
     assert [(one.score, one.text) for one in given] == [(1.0, "quick"), (-1.0, "no, curt"), (1.0, "quick")]
     assert not await talk.journal.feedback_for(aside.turn_id)
+
+
+async def test_feedback_that_openclaw_puts_into_one_message_is_heard_thumb_by_thumb(talk: Talk) -> None:
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    texts = ["/Good", "/bad\ncurt", "/rl", "And the ivy?"]
+    merged = {"role": "user", "content": [{"type": "text", "text": text} for text in texts]}
+    await talk.ask(user("hi", "s"), said("hello"), merged, answer="dry")
+    assert [(one.score, one.text) for one in await talk.journal.feedback_for(first.turn_id)] == [
+        (1.0, ""),
+        (-1.0, "curt"),
+    ]
+    state = await talk.next_state(first)
+    assert state is not None and state.text == "And the ivy?"
 
 
 async def test_a_reaction_that_a_heartbeat_brings_is_about_the_main_turn(talk: Talk) -> None:

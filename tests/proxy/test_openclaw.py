@@ -79,7 +79,8 @@ def test_reactions_are_read_from_the_floating_context_at_the_end_only() -> None:
         Reaction("Telegram reaction added: 👍🏽 by Alice (@alice) on msg 42", 1.0),
         Reaction("Slack reaction added: 👎 by Bob on msg 43", -1.0),
     ]
-    assert [one.turn_id for one in reactions(messages, "42=turn_a; 4%3B3=turn_b;;")] == ["turn_a", ""]
+    assert [one.turn_id for one in reactions(messages, "42=turn_a; 4%3B3=turn_b;;")] == ["turn_a"]
+    assert reactions(messages, "-") == []
     assert reactions(normalize_messages([floating(liked), user("hi", "s")])) == []
     assert reactions(normalize_messages([user(liked)])) == []
 

@@ -10,12 +10,15 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+import httpx
 
 from shared.journal import Journal
 from shared.records import Turn
 from tests.clients.engine_log import LoggedEngine
+from tests.processes import KEY
 from tests.rigs.openclaw import OpenClaw
 
 SECONDS = 240.0
@@ -26,6 +29,7 @@ SUMMARY = "You are a context summarization assistant"
 CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 STAMP = re.compile(r"\A\[[A-Z][a-z]{2} \d{4}-\d\d-\d\d [^\]]*\] ")
 RUNTIME = re.compile(r"\n\nRuntime: agent=.*\Z", re.DOTALL)
+REQUESTS = re.compile(r'^openclaw_rl_requests_total{status="(\d+)"} (\S+)$', re.MULTILINE)
 SIDE = {
     "heartbeat": "Follow the heartbeat monitor scratch",
     "cron": "[cron:",
@@ -65,8 +69,11 @@ def _text(message: Any) -> str:
 class Day:
     """One day. `lines` is what was typed, in order; `live()` live versions, `turns()` what the journal has."""
 
-    def __init__(self, openclaw: OpenClaw, engine: LoggedEngine, journal: Journal, *, extension: bool) -> None:
+    def __init__(
+        self, openclaw: OpenClaw, service: str, engine: LoggedEngine, journal: Journal, *, extension: bool
+    ) -> None:
         self.openclaw = openclaw
+        self._service = service
         self.engine = engine
         self.journal = journal
         self.extension = extension
@@ -83,17 +90,22 @@ class Day:
         """Type something and wait for the answer, which `calls` a tool first."""
         if calls:
             self.engine.say(calls, to=f"] {words}")
-        known = {turn.turn_id for turn in self.turns()}
         self._send(key, words)
+        return self._answer(key, words)
 
+    def say_at_once(self, lines: Mapping[str, str]) -> None:
+        """Type something into several conversations before any of them answers."""
+        for key, words in lines.items():
+            self._send(key, words)
+        for key, words in lines.items():
+            self._answer(key, words)
+
+    def _answer(self, key: str, words: str) -> Turn:
         def answers() -> list[Turn]:
             return [
                 turn
                 for turn in self.turns()
-                if turn.turn_id not in known
-                and heard(turn) == words
-                and not turn.answer.get("tool_calls")
-                and turn.tools
+                if heard(turn) == words and not turn.answer.get("tool_calls") and turn.tools
             ]
 
         self.until(lambda: bool(answers()), f"an answer to {words!r}")
@@ -147,6 +159,11 @@ class Day:
         """How many versions beside the base have served."""
         return sum(version.number > 0 and version.state in ("live", "retired") for version in self.journal.versions())
 
+    def statuses(self) -> dict[str, float]:
+        """How many chat requests the service answered, by HTTP status."""
+        told = httpx.get(f"{self._service}/metrics", headers={"authorization": f"Bearer {KEY}"}).text
+        return {name: float(count) for name, count in REQUESTS.findall(told)}
+
     def until(self, true: Callable[[], bool], what: str) -> None:
         """Poll until something is so."""
         deadline = time.monotonic() + SECONDS
@@ -172,7 +189,7 @@ def live(day: Day, *, versions: int) -> None:
     day.say(bob, "Greet me with a command.", calls=called("exec", command="echo hello from exec"))
     day.thumb(bob, "/bad too long, say less", -1.0)
     day.say(bob, "Say it again.")
-    day.thumb(bob, "/good better", 1.0)
+    day.thumb(bob, "/Good", 1.0)
     day.thumb(bob, "/bad no, still too long", -1.0)
     day.openclaw.run("system", "event", "--text", "Look for urgent notes.", "--mode", "now")
     day.until(lambda: bool(day.told(SIDE["heartbeat"])), "a heartbeat")
@@ -183,7 +200,8 @@ def live(day: Day, *, versions: int) -> None:
     day.say(bob, "Let a helper count letters.", calls=helper)
     day.until(lambda: bool(day.told(ANNOUNCED)), "the helper's word")
     day.until(lambda: not day.busy(bob), "the end of the helper's word")
-    day.say(anna, "And how many pears?")
+    day.say_at_once({anna: "And how many pears?", bob: "And how many plums?"})
+    day.thumb(anna, "/bad count them", -1.0)
     day.say(anna, "Are you sure?")
     day.compact(anna)
     day.say(anna, "What did I ask first?")
@@ -199,6 +217,7 @@ def live(day: Day, *, versions: int) -> None:
         number += 1
         day.say(carla, f"No, that is too long. Answer with the number {number} alone.")
         time.sleep(PAUSE)
+    day.say(anna, "One more thing.")
 
 
 def _schedule(day: Day) -> None:
@@ -210,6 +229,7 @@ def _schedule(day: Day) -> None:
         sessionTarget="isolated",
         payload={"kind": "agentTurn", "message": "Tidy up the notes."},
         wakeMode="now",
+        delivery={"mode": "none"},
     )
     day.openclaw.call("cron.run", id=job["id"], mode="force")
     day.until(lambda: bool(day.told(SIDE["cron"])), "the job")

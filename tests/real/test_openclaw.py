@@ -5,6 +5,7 @@ journal says of it is compared with what was typed.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 EXTENSION = ROOT / "openclaw-extension"
 VERSIONS = 2
 START_SECONDS = 120.0
+FAILED = re.compile(r"run failed|failover|isError=true|HTTP [45]\d\d", re.IGNORECASE)
+"""How OpenClaw's log tells of a chat that failed, or was tried again."""
 FORCED = "the engine was told what to answer and sampled nothing"
 
 
@@ -69,7 +72,7 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
                 packed = _packed(folder)
                 openclaw.run("plugins", "install", f"npm-pack:{packed}", "--force", "--accept-capabilities")
             journal = Journal.open(settings.journal_path)
-            lived = Day(openclaw, log, journal, extension=extension)
+            lived = Day(openclaw, url, log, journal, extension=extension)
             try:
                 with openclaw.running() as gateway:
                     openclaw_day.live(lived, versions=VERSIONS)
@@ -126,7 +129,22 @@ def test_no_chat_failed_while_versions_were_published(day: Day) -> None:
     turns = day.turns()
     assert {(turn.status, turn.error) for turn in turns} == {("complete", "")}
     assert day.published() >= VERSIONS
-    assert len({span.version for turn in turns for span in turn.versions}) >= VERSIONS
+    served = max(version.number for version in day.journal.versions() if version.state in ("live", "retired"))
+    (last,) = [turn for turn in turns if heard(turn) == "One more thing." and turn.kind == "main"]
+    assert {span.version for span in last.versions} == {served}
+    assert {turn.versions[0].version for turn in turns if turn.versions} >= {0, served}
+    assert list(day.statuses()) == ["200"]
+    assert not [line for line in day.openclaw.log.read_text().splitlines() if FAILED.search(line)]
+
+
+def test_every_conversation_is_one_session_of_its_own(day: Day) -> None:
+    sessions = {
+        key: {turn.session_id for turn in day.turns() if turn.tools and heard(turn) in words}
+        for key in {line.key for line in day.lines}
+        for words in [{line.words for line in day.lines if line.key == key}]
+    }
+    assert all(len(named) == 1 for named in sessions.values()), sessions
+    assert len(set.union(*sessions.values())) == len(sessions)
 
 
 def test_what_was_forced_is_recorded_so_and_never_trained_on(day: Day) -> None:

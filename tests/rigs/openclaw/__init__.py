@@ -31,7 +31,7 @@ class OpenClaw:
         modules = environment("openclaw") / "node_modules"
         nodes = sorted(modules.glob("node-linux-*/bin/node"))
         self._command = [str(nodes[0]) if nodes else "node", str(modules / "openclaw" / "openclaw.mjs")]
-        self._log = home / "openclaw.log"
+        self.log = home / "openclaw.log"
         self.port = claim_port("127.0.0.1", 0, setting="port")
         self.url = f"http://127.0.0.1:{self.port}"
         self.workspace = home / "workspace"
@@ -64,7 +64,7 @@ class OpenClaw:
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """Its gateway, until the block ends."""
         server, ready = [*self._command, "gateway", "run"], f"{self.url}/healthz"
-        with running(server, self.workspace, self.variables, self._log, ready=ready, seconds=START_SECONDS) as process:
+        with running(server, self.workspace, self.variables, self.log, ready=ready, seconds=START_SECONDS) as process:
             yield process
 
     def ask(self, words: str, user: str, agent: str = "main") -> str:
