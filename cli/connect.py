@@ -19,7 +19,7 @@ from shared.errors import ConfigError
 from shared.settings import Settings
 
 SHOWN = 76
-_SECRET = ("apiKey", "api_key")
+_SECRET = ("apiKey", "api_key", "headers", "extraHeaders", "extra_headers")
 
 _RECIPE = """\
 {known} have a command of their own: openclaw-rl connect NAME. Any other client that lets you choose a base URL works:
@@ -111,19 +111,22 @@ def _show(target: ConfigFile, changes: list[Change], notes: Any) -> None:
         else:
             typer.echo(f"  + {place}: {after}")
     if changes and target.has_comments:
-        typer.echo("  ! its comments are lost when it is written; the backup keeps them")
+        typer.echo("  ! its comments are lost when it is written; a copy beside it keeps them")
     for note in notes:
         typer.echo(f"  i {note}")
 
 
 def _undo(target: ConfigFile, *, as_json: bool) -> None:
     left = [".".join(place) for place in target.undo()]
+    kept = [str(path) for path in target.kept]
     if as_json:
-        print_json({"file": str(target.path), "undone": True, "left": left})
+        print_json({"file": str(target.path), "undone": True, "left": left, "kept": kept})
         return
     typer.echo(f"{target.path} is as it was" + (", but for what was changed since:" if left else ""))
     for place in left:
         typer.echo(f"  {place}")
+    for path in kept:
+        typer.echo(f"  a copy from before stays: {path}")
 
 
 def _agreed() -> bool:
@@ -134,9 +137,11 @@ def _agreed() -> bool:
 
 def _masked(place: Place, value: Any) -> Any:
     """The value without the keys in it."""
+    if place and place[-1] in _SECRET and value:
+        return "…"
     if isinstance(value, dict):
-        return {name: "…" if name in _SECRET and inner else _masked((), inner) for name, inner in value.items()}
-    return "…" if place and place[-1] in _SECRET and value else value
+        return {name: _masked((name,), inner) for name, inner in value.items()}
+    return [_masked((), inner) for inner in value] if isinstance(value, list) else value
 
 
 def _short(value: Any) -> str:

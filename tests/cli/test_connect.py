@@ -10,24 +10,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.connectable import CLIENTS, Offer, file_of
 from cli.main import app
 from shared.errors import ConfigError
 from tests.processes import Proxy
-
-PROVIDER = {"baseUrl": "u/v1", "models": [{"id": "policy", "contextWindow": 4096, "maxTokens": 512}]}
-OFFER = Offer(url="u", key="k", provider=PROVIDER)
-
-
-def wanted(name: str, config: dict[str, Any], offer: Offer = OFFER) -> dict[str, Any]:
-    return {".".join(place): value for place, value in CLIENTS[name].wanted(config, offer).values.items()}
 
 
 @pytest.fixture
 def connect(service: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """The command, in a home of its own."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("OPENCLAW_CONFIG_PATH", "OPENCLAW_STATE_DIR"):
+    for name in ("OPENCLAW_CONFIG_PATH", "OPENCLAW_STATE_DIR", "OPENCLAW_HOME"):
         monkeypatch.delenv(name, raising=False)
 
     def call(*arguments: str) -> str:
@@ -79,7 +71,7 @@ def test_for_programs_it_answers_in_one_line(connect: Callable[..., str], tmp_pa
         "agents.defaults.modelPreset",
     ]
     undone = json.loads(connect("nanobot", "--undo", "--json"))
-    assert undone == {"file": str(tmp_path / ".nanobot" / "config.json"), "undone": True, "left": []}
+    assert undone == {"file": str(tmp_path / ".nanobot" / "config.json"), "undone": True, "left": [], "kept": []}
 
 
 def test_without_a_name_it_says_how(connect: Callable[..., str], service: Proxy) -> None:
@@ -90,53 +82,110 @@ def test_without_a_name_it_says_how(connect: Callable[..., str], service: Proxy)
         connect("emacs")
 
 
-def test_openclaws_file_is_where_it_looks_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = CLIENTS["openclaw"]
-    for name in ("OPENCLAW_CONFIG_PATH", "OPENCLAW_STATE_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    assert file_of(client, "") == Path("~/.openclaw/openclaw.json")
-    monkeypatch.setenv("OPENCLAW_STATE_DIR", "/state")
-    assert file_of(client, "") == Path("/state/openclaw.json")
-    monkeypatch.setenv("OPENCLAW_CONFIG_PATH", "/elsewhere.json5")
-    assert file_of(client, "") == Path("/elsewhere.json5")
-    assert file_of(client, "given.json") == Path("given.json")
+@pytest.fixture
+def openclaw_file(tmp_path: Path) -> Path:
+    path = tmp_path / ".openclaw" / "openclaw.json"
+    path.parent.mkdir()
+    return path
 
 
-def test_openclaws_own_choices_are_kept() -> None:
-    config = {
-        "models": {"mode": "replace"},
-        "agents": {
-            "defaults": {"model": "x/y", "modelPolicy": {"allow": ["x/*"]}},
-            "entries": {"main": {}, "coder": {"model": "x/coder"}},
-        },
-        "plugins": {"allow": ["other"]},
-    }
-    values = wanted("openclaw", config)
-    assert "models.mode" not in values
-    assert values["agents.defaults.model"] == "clawrl/policy" and "agents.defaults.model.primary" not in values
-    assert values["agents.defaults.modelPolicy.allow"] == ["x/*", "clawrl/policy"]
-    assert values["plugins.allow"] == ["other", "openclaw-rl"]
-    notes = CLIENTS["openclaw"].wanted(config, OFFER).notes
-    assert any("agent coder has a model of its own (x/coder)" in note for note in notes)
-    assert not any("main" in note for note in notes)
-    assert "agents.defaults.modelPolicy.allow" not in wanted(
-        "openclaw", {"agents": {"defaults": {"modelPolicy": {"allow": ["clawrl/*"]}}}}
-    )
+def test_what_was_added_between_two_connections_stays_when_they_are_undone(
+    connect: Callable[..., str], service: Proxy, openclaw_file: Path
+) -> None:
+    openclaw_file.write_text('{"gateway": {"port": 1}}')
+    connect("openclaw", "--yes")
+    content = json.loads(openclaw_file.read_text())
+    content["models"]["providers"]["clawrl"]["apiKey"] = "an older key"
+    content["channels"] = {"telegram": {"enabled": True}}
+    content["plugins"]["installs"] = {"openclaw-rl": {"source": "npm"}}
+    openclaw_file.write_text(json.dumps(content))
+    connect("openclaw", "--yes")
+    assert json.loads(openclaw_file.read_text())["models"]["providers"]["clawrl"]["apiKey"] == service.key
+    told = json.loads(connect("openclaw", "--undo", "--json"))
+    assert told["left"] == ["models.providers.clawrl"]
+    left = json.loads(openclaw_file.read_text())
+    assert left["channels"] == {"telegram": {"enabled": True}}
+    assert left["plugins"] == {"installs": {"openclaw-rl": {"source": "npm"}}}
+    assert "agents" not in left and left["gateway"] == {"port": 1}
 
 
-def test_without_the_extension_no_plugin_is_let_in() -> None:
-    offer = Offer(url="u", key="k", provider=PROVIDER, extension=False)
-    assert not [place for place in wanted("openclaw", {"plugins": {"allow": []}}, offer) if place.startswith("plugins")]
+def test_an_undo_without_the_file_says_where_its_backup_is(connect: Callable[..., str], openclaw_file: Path) -> None:
+    openclaw_file.write_text('{"gateway": {"port": 1}}')
+    connect("openclaw", "--yes")
+    openclaw_file.unlink()
+    backup = openclaw_file.with_name("openclaw.json.before-openclaw-rl")
+    with pytest.raises(ConfigError, match=f"is gone, so nothing was put back.*{backup}"):
+        connect("openclaw", "--undo")
+    backup.rename(openclaw_file)
+    assert connect("openclaw", "--undo") == f"{openclaw_file} is as it was\n"
+    assert openclaw_file.read_text() == '{"gateway": {"port": 1}}'
 
 
-def test_nanobot_is_spoken_to_in_the_spelling_of_its_file() -> None:
-    assert wanted("nanobot", {})["modelPresets.clawrl"] == {
-        "model": "policy",
-        "provider": "clawrl",
-        "maxTokens": 512,
-        "contextWindowTokens": 4096,
-        "temperature": 1.0,
-    }
-    old = {"model_presets": {}, "agents": {"defaults": {"model_preset": "mine"}}}
-    values = wanted("nanobot", old)
-    assert values["agents.defaults.model_preset"] == "clawrl" and "model_presets.clawrl" in values
+def test_an_undo_tells_of_the_copies_that_it_keeps(connect: Callable[..., str], openclaw_file: Path) -> None:
+    openclaw_file.write_text("{ gateway: { port: 1 } } // mine\n")
+    connect("openclaw", "--yes")
+    content = json.loads(openclaw_file.read_text())
+    openclaw_file.write_text(json.dumps(content | {"channels": {}}))
+    copy = openclaw_file.with_name("openclaw.json.before-openclaw-rl")
+    assert connect("openclaw", "--undo") == f"{openclaw_file} is as it was\n  a copy from before stays: {copy}\n"
+    assert copy.read_text() == "{ gateway: { port: 1 } } // mine\n"
+    assert json.loads(openclaw_file.read_text()) == {"gateway": {"port": 1}, "channels": {}}
+
+
+def test_no_secret_of_the_file_is_shown(connect: Callable[..., str], service: Proxy, openclaw_file: Path) -> None:
+    model = {"id": "policy", "name": "mine", "headers": {"Authorization": "secret-1"}}
+    provider = {"baseUrl": "http://x/v1", "apiKey": "secret-2", "models": [model]}
+    openclaw_file.write_text(json.dumps({"models": {"providers": {"clawrl": provider}}}))
+    for shown in (connect("openclaw", "--dry-run"), connect("openclaw", "--json")):
+        assert "models.providers.clawrl.models" in shown
+        assert "secret-" not in shown and service.key not in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"models": []}, r"models is no object but \[\]; mend or remove it first, nothing was changed"),
+        ({"plugins": "x"}, 'plugins is no object but "x"'),
+        ({"agents": {"defaults": {"model": None}}}, "agents.defaults.model is no object but null"),
+        ({"models": {"providers": {"clawrl": "x"}}}, 'models.providers.clawrl is no object but "x"'),
+        ({"models": {"providers": {"clawrl": {"models": {}}}}}, "models.providers.clawrl.models is no list"),
+        ({"plugins": {"allow": "x"}}, 'plugins.allow is no list but "x"; mend or remove it first'),
+        ({"agents": {"defaults": {"modelPolicy": {"allow": "x"}}}}, "agents.defaults.modelPolicy.allow is no list"),
+        ({"models": {"providers": {"clawrl": None}}, "agents": {"entries": [], "list": {}}}, ""),
+        ({"models": {"providers": {"clawrl": {}}}, "agents": {"entries": {"a": "x"}, "list": ["x"]}}, ""),
+    ],
+)
+def test_odd_values_are_named_and_nothing_is_lost(
+    connect: Callable[..., str], openclaw_file: Path, content: Any, told: str
+) -> None:
+    openclaw_file.write_text(json.dumps(content))
+    if told:
+        with pytest.raises(ConfigError, match=told):
+            connect("openclaw", "--yes")
+        assert [path.name for path in openclaw_file.parent.iterdir()] == ["openclaw.json"]
+    else:
+        connect("openclaw", "--yes")
+        connect("openclaw", "--undo")
+    assert json.loads(openclaw_file.read_text()) == content
+
+
+def test_a_folder_is_no_configuration(connect: Callable[..., str], openclaw_file: Path) -> None:
+    openclaw_file.mkdir()
+    for flag in ("--yes", "--undo"):
+        with pytest.raises(ConfigError, match=r"openclaw\.json cannot be read: Is a directory|was not changed by"):
+            connect("openclaw", flag)
+
+
+def test_nanobots_own_keys_stay(connect: Callable[..., str], service: Proxy, tmp_path: Path) -> None:
+    path = tmp_path / ".nanobot" / "config.json"
+    path.parent.mkdir()
+    provider = {"display_name": "mine", "api_key": "${RL_KEY}", "extraHeaders": {"X-RL-Train": "never"}}
+    before = json.dumps({"providers": {"clawrl": provider}, "modelPresets": {"clawrl": {"reasoningEffort": "low"}}})
+    path.write_text(before)
+    assert "providers.clawrl.api_key names a secret kept elsewhere and stays" in connect("nanobot", "--yes")
+    content = json.loads(path.read_text())
+    assert content["providers"]["clawrl"] == provider | {"apiBase": f"{service.url}/v1"}
+    preset = content["modelPresets"]["clawrl"]
+    assert (preset["reasoningEffort"], preset["temperature"]) == ("low", 1.0)
+    connect("nanobot", "--undo")
+    assert path.read_text() == before
