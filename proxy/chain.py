@@ -1,7 +1,8 @@
 """A conversation as a chain of digests, so that a history is found again however a client rewrites it.
 
 The digest after each message covers all messages up to it. Left out, because clients add, drop or change them between
-two requests of one conversation: system messages, floating context, time stamps, the `Runtime:` line, empty answers.
+two requests of one conversation: system messages, floating context, announcements, time stamps, the `Runtime:` line,
+empty answers, and reasoning that is written into an answer.
 Messages in a row by the assistant, or by the user, count as one text without its white space, since some clients merge
 them.
 
@@ -26,6 +27,8 @@ from shared.normalize import text_of
 from shared.records import Message, Role
 
 ROOT = bytes(16)
+_PASSING = ("context", "announcement")
+"""Whose messages OpenClaw does not keep in its history."""
 _SPACE = b" \t\n\r\v\f"
 _OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
 _NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
@@ -105,6 +108,8 @@ class Chain:
         Said in the middle of a tool loop, it interrupts work on something else.
         """
         steps = [step for step in self.steps if not step.skipped]
+        if not steps or steps[-1].role == "assistant":  # an announcement asks, or nobody
+            return False
         while steps and steps[-1].role != "user":
             steps.pop()
         run = 0
@@ -225,7 +230,7 @@ class Chain:
             speech = read_user(message)
             parts = () if isinstance(message["content"], str) else message["content"]
             images = [msgspec.json.encode(comparable(part), order="sorted") for part in parts if part["type"] != "text"]
-            if speech.speaker == "context" and not images:
+            if speech.speaker in _PASSING and not images:
                 return Step(self._key, b"", role, True, "", speech)
             return self._extend_run(role, speech.text, map(_digest, images), speech)
         part = message_key(message)

@@ -69,24 +69,27 @@ def call_key(call: Mapping[str, Any]) -> bytes:
 
 def without_reasoning(text: str) -> str:
     """An assistant's text without what stands between reasoning tags, and without tags that nothing closes or opens:
-    clients take them out of what they echo, some of them or all.
+    clients take them out of what they echo, some of them or all. Where a block is open at the end although something in
+    it was closed, OpenClaw keeps nothing of it.
     """
     if "<" not in text:
         return text
     kept: list[str] = []
     position = depth = 0
     opened = 0  # how much was kept when the block began
+    closed = False  # whether something was closed in it
     for tag in _REASONING_TAG.finditer(text):
         kept.append(text[position : tag.start()])
         position = tag.end()
         if not tag[1]:
-            opened = len(kept) if depth == 0 else opened
+            opened, closed = (len(kept), False) if depth == 0 else (opened, closed)
             depth += 1
         elif depth:
             depth -= 1
+            closed = True
             if depth == 0:
                 del kept[opened:]
-    return "".join((*kept, text[position:]))
+    return "".join(kept[:opened] if depth and closed else (*kept, text[position:]))
 
 
 def canonical_json(message: Message) -> bytes:

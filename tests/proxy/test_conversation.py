@@ -298,6 +298,18 @@ async def test_feedback_that_openclaw_puts_into_one_message_is_heard_thumb_by_th
     assert state is not None and state.text == "And the ivy?"
 
 
+async def test_an_announcement_that_openclaw_does_not_keep_leaves_one_line(talk: Talk) -> None:
+    first = await talk.ask(user("Count the plums", "s"), answer="A helper <think>does.")
+    news = user("A background task completed. It counted 7.")
+    told = await talk.ask(user("Count the plums", "s"), said("A helper <think>does."), news, answer="There are 7.")
+    merged = said("A helper <think>does.\nThere are 7.")
+    after = await talk.ask(user("Count the plums", "s"), merged, user("And pears?"))
+    assert (parent(told), parent(after)) == (first.turn_id, told.turn_id)
+    state = await talk.next_state(told)
+    assert state is not None and state.text == "And pears?"
+    assert await talk.next_state(first) is None
+
+
 async def test_a_reaction_that_a_heartbeat_brings_is_about_the_main_turn(talk: Talk) -> None:
     line = "System: [2026-11-20 10:17:41 UTC] Telegram reaction added: 👎 by Alice on msg 42"
     main = await talk.ask(user("hi", "s"), answer="hello")

@@ -46,10 +46,13 @@ def test_it_is_connected_talks_and_is_put_back(captured: Captured, tmp_path: Pat
     with captured.watch() as turns:
         assert "Five apples are in nanobot's file." in nanobot.ask("How many apples has nanobot?")
         assert "Five." in nanobot.ask("In one word please, nanobot.")
+        nanobot.ask("/new")  # has what was said condensed
+    assert [turn.kind_reason for turn in turns if turn.kind == "side"] == ["compaction"]
     looked, told, short = [turn for turn in turns if turn.kind == "main"]
     assert {turn.sampling.temperature for turn in (looked, told, short)} == {1.0}
     assert [turn.parent_turn_id for turn in (looked, told, short)] == [None, looked.turn_id, told.turn_id]
     assert len({turn.session_id for turn in (looked, told, short)}) == 1
     captured.followed(told, "user", "In one word please, nanobot.")
+    captured.unanswered(short)
     _connect(captured, nanobot, "--undo")
     assert json.loads(nanobot.configuration.read_text()) == before
