@@ -21,6 +21,7 @@ export interface ModelContext {
 }
 
 export interface Model {
+  provider?: string;
   baseUrl?: string;
   headers?: Headers;
 }
@@ -78,6 +79,7 @@ export interface AgentContext {
   trigger?: string;
   inputProvenance?: { kind: string };
   messageProvider?: string;
+  accountId?: string;
   chatId?: string;
 }
 
@@ -94,8 +96,10 @@ export interface GatewayStopEvent {
 
 export interface MessageContext {
   channelId: string;
+  accountId?: string;
   conversationId?: string;
   sessionKey?: string;
+  runId?: string;
 }
 
 export interface MessageReceivedEvent {
@@ -109,6 +113,7 @@ export interface MessageSentEvent {
   success: boolean;
   messageId?: string;
   sessionKey?: string;
+  runId?: string;
 }
 
 /** The hooks that are registered, each with its handler. All of them only look on. */

@@ -16,11 +16,14 @@ interface Waiting {
 const MOST_WAITING = 100;
 const LONGEST_WAIT = 3_600_000;
 const TIMEOUT = 3_000;
+/** The service is there, but this post is too much for it. */
+const STUMBLED = 500;
 const PAUSES = [1_000, 5_000, 15_000, 60_000];
 
 /**
  * Posts to the service, in the order they came, one at a time. While the service is away they wait here, at most
- * `MOST_WAITING` of them for at most an hour; nobody waits for them, and nothing of it is ever thrown.
+ * `MOST_WAITING` of them for at most an hour; nobody waits for them, and nothing of it is ever thrown. One that the
+ * service stumbles over holds up those of its own session only, and an address where nobody is only those to it.
  */
 export class Outbox {
   #waiting: Waiting[] = [];
@@ -72,17 +75,22 @@ export class Outbox {
   async #drain(): Promise<void> {
     await Promise.resolve(); // so that `#sending` is set before it is taken back
     clearTimeout(this.#timer);
-    for (let first = this.#waiting[0]; first !== undefined; first = this.#waiting[0]) {
+    const held = new Set<string>();
+    const isHeld = ({ post }: Waiting): boolean => held.has(address(post)) || held.has(conversation(post));
+    let away: Reply | undefined;
+    for (let first = this.#waiting[0]; first !== undefined; first = this.#waiting.find((one) => !isHeld(one))) {
       const reply = await this.#try(first);
       first.told?.(reply);
       first.told = undefined;
       if (reply.kind === "unreachable" && this.now() - first.since < LONGEST_WAIT) {
-        this.#later(reply);
-        break;
+        held.add(reply.status === STUMBLED ? conversation(first.post) : address(first.post));
+        away = reply;
+        continue;
       }
       this.#failures = 0;
       this.#waiting = this.#waiting.filter((waiting) => waiting !== first);
     }
+    if (away !== undefined && this.#waiting.length > 0) this.#later(away);
     this.#sending = undefined; // in the same breath as the last look: a post that comes now starts anew
   }
 
@@ -105,6 +113,14 @@ export class Outbox {
     this.#timer = setTimeout(() => void this.#start(), pause);
     this.#timer.unref(); // a program that ends does not stay for this
   }
+}
+
+function address(post: Post): string {
+  return post.url.split("/", 3).join("/");
+}
+
+function conversation(post: Post): string {
+  return `${address(post)} ${post.sessionId ?? ""}`;
 }
 
 /** The post, with how long ago it was meant to be sent: clocks of two machines may differ. */

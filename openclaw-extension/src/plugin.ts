@@ -48,7 +48,7 @@ function registerHooks(api: HostApi, settings: Settings, state: State): void {
   api.on("before_model_resolve", noteRun);
   api.on("before_prompt_build", noteRun);
   api.on("message_received", (event, context) => {
-    state.messages.received(event, context, Date.now());
+    state.quotes.received(event, context, Date.now());
   });
   api.on("message_sent", (event, context) => {
     state.messages.sent(event, context, Date.now());

@@ -13,22 +13,26 @@ export const MAIN_RUN_KINDS = ["person", "agent", "program", "subagent", "heartb
 
 export type TurnType = "main" | "side";
 
-/** What OpenClaw's id of a model call tells: `<run>:model:<n>`, or `<session>:compaction:<id>`. */
+/**
+ * What OpenClaw's id of a model call tells: `<run>:model:<n>`, or `<what>:compaction:<id>:model:<n>` for a compaction,
+ * within a run or outside of any.
+ */
 export interface CallId {
   runId?: string;
-  compactedSession?: string;
+  /** What is compacted: a run, a session, or a name that OpenClaw made up for it. */
+  compacted?: string;
 }
 
 export function readCallId(requestId: string | undefined): CallId {
-  const model = requestId?.match(/^(.+):model:\d+$/s)?.[1];
-  if (model !== undefined) return { runId: model };
-  const session = requestId?.match(/^(.+?):compaction:/s)?.[1];
-  return session === undefined ? {} : { compactedSession: session };
+  const compacted = requestId?.match(/^(.+?):compaction:/s)?.[1];
+  if (compacted !== undefined) return { compacted };
+  const model = requestId?.match(/^(.+):(?:model|[^:]+:worker-model):\d+$/s)?.[1];
+  return model === undefined ? {} : { runId: model };
 }
 
 /** `simple`: the call is a direct completion, outside of an agent run. */
 export function runKind(call: CallId, run: Run | undefined, simple: boolean): RunKind {
-  if (call.compactedSession !== undefined) return "compaction";
+  if (call.compacted !== undefined) return "compaction";
   if (simple) return "utility";
   const key = run?.sessionKey ?? "";
   if (run?.trigger === "memory" || key.includes("internal-session-effects")) return "memory";

@@ -11,6 +11,7 @@ export interface Run {
   /** Where the run's input came from, as OpenClaw classifies it. */
   input?: string;
   channel?: string;
+  accountId?: string;
   chatId?: string;
 }
 
@@ -31,6 +32,7 @@ export class Runs {
       trigger: context.trigger,
       input: context.inputProvenance?.kind,
       channel: context.messageProvider,
+      accountId: context.accountId,
       chatId: context.chatId,
     };
     const present = Object.entries(told).filter(([, value]) => value !== undefined);

@@ -11,7 +11,7 @@ export interface Request {
 export type Reply =
   | { kind: "done"; body: unknown }
   | { kind: "refused"; status: number; message: string }
-  | { kind: "unreachable"; message: string };
+  | { kind: "unreachable"; message: string; status?: number };
 
 const TRY_AGAIN = new Set([408, 425, 429]);
 const LONGEST_MESSAGE = 300;
@@ -33,9 +33,10 @@ export async function ask(request: Request, timeout: number): Promise<Reply> {
     });
     const body = parse(await response.text());
     if (response.ok) return { kind: "done", body };
-    const message = errorMessage(body) ?? `HTTP ${response.status}`;
-    if (response.status >= 500 || TRY_AGAIN.has(response.status)) return { kind: "unreachable", message };
-    return { kind: "refused", status: response.status, message };
+    const { status } = response;
+    const message = errorMessage(body) ?? `HTTP ${status}`;
+    if (status >= 500 || TRY_AGAIN.has(status)) return { kind: "unreachable", message, status };
+    return { kind: "refused", status, message };
   } catch (error) {
     return { kind: "unreachable", message: reason(error) };
   }

@@ -1,8 +1,8 @@
+import { address } from "./address.js";
 import { canSend } from "./headers.js";
 import type { GatewayStopEvent, SessionEndEvent } from "./host.js";
 import { within, type Post } from "./outbox.js";
 import type { Settings } from "./settings.js";
-import { address } from "./address.js";
 import type { State } from "./state.js";
 
 const ROUTE = "/rl/session-done";
@@ -28,17 +28,18 @@ export function sessionEnded(
   settings: Settings,
   state: State,
 ): Promise<void> | undefined {
-  const { reason = "unknown", nextSessionId } = event;
+  const { nextSessionId } = event;
+  const reason = canSend(event.reason) ? event.reason : "unknown";
   if (reason === "compaction") {
     if (nextSessionId !== undefined) state.sessions.continued(event.sessionId, nextSessionId);
     return undefined;
   }
   if (reason === "restart" || !settings.sessionTracking) return undefined;
-  const { url, apiKey } = address(settings, state);
-  if (url === undefined) return undefined;
   const sessionId = state.sessions.root(event.sessionId);
   if (reason === "shutdown" && state.sessions.justEnded(sessionId) === reason) return undefined;
-  state.sessions.ended(sessionId, reason);
+  state.sessions.ended(sessionId, reason, nextSessionId);
+  const { url, apiKey } = address(settings, state);
+  if (url === undefined) return undefined; // the next request, which shows the address, tells of it
   const posted = state.outbox.post({
     method: "POST",
     url: url + ROUTE,

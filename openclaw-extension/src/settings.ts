@@ -99,8 +99,10 @@ function text(value: unknown, name: string): string {
   throw new SettingsError(`${name} is ${JSON.stringify(value)}; it must be a text.`);
 }
 
-function key(value: unknown): string | undefined {
-  return typeof value === "string" && value.trim() !== "" ? value.trim() : undefined;
+/** A key as it can be sent. OpenClaw shows plug-ins stand-ins for keys that it keeps to itself. */
+export function key(value: unknown): string | undefined {
+  if (typeof value !== "string" || value.trim() === "" || /^\s*(?:oc-sent-|secretref-)/.test(value)) return undefined;
+  return value.trim();
 }
 
 function mainRuns(value: unknown): ReadonlySet<RunKind> {

@@ -1,5 +1,6 @@
 import { Messages } from "./messages.js";
 import { Outbox } from "./outbox.js";
+import { Quotes } from "./quotes.js";
 import { Runs } from "./runs.js";
 import { Sessions } from "./sessions.js";
 import { Turns } from "./turns.js";
@@ -13,6 +14,7 @@ export interface State {
   sessions: Sessions;
   turns: Turns;
   messages: Messages;
+  quotes: Quotes;
   outbox: Outbox;
   /** Address and key as the last request showed them, for a provider whose entry does not tell. */
   shown: { url?: string; apiKey?: string };
@@ -34,6 +36,7 @@ export function freshState(outbox = new Outbox()): State {
     sessions: new Sessions(),
     turns: new Turns(),
     messages: new Messages(),
+    quotes: new Quotes(),
     outbox,
     shown: {},
     untold: 0,

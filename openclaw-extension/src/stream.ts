@@ -1,7 +1,7 @@
 import { callHeaders, describeCall, type Call } from "./headers.js";
-import type { AnswerStream, Logger, Model, ModelResponse, StreamFn, WrapContext } from "./host.js";
+import type { AnswerMessage, AnswerStream, Logger, Model, ModelResponse, StreamFn, WrapContext } from "./host.js";
 import { isSessionDone } from "./session-end.js";
-import { PROVIDER, type Settings } from "./settings.js";
+import { key, PROVIDER, type Settings } from "./settings.js";
 import type { State } from "./state.js";
 
 /**
@@ -18,61 +18,116 @@ export function wrapStream<Stream extends AnswerStream>(
   const inner = context.streamFn;
   if (inner === undefined || context.provider !== PROVIDER) return undefined;
   return (model, modelContext, options) => {
+    if (model.provider !== undefined && model.provider !== PROVIDER) return inner(model, modelContext, options);
     let watch: Watch;
+    let headers: Record<string, string>;
     try {
       const call = describeCall(options, simple, settings, state);
       remember(call, simple, model, options?.apiKey, state);
-      const headers = callHeaders(call, model, modelContext, options, settings, state);
-      watch = { call, headers, turnId: undefined };
+      headers = callHeaders(call, model, modelContext, options, settings, state);
+      watch = new Watch(call, state);
     } catch (error) {
       logger.warn(`openclaw-rl: a request goes without its headers: ${String(error)}`);
       return inner(model, modelContext, options);
     }
-    const answer = inner(model, modelContext, {
-      ...options,
-      headers: watch.headers,
-      onResponse: (response, own) => {
-        watch.turnId = mainTurn(response, watch.call);
-        return options?.onResponse?.(response, own);
-      },
-    });
-    void follow(answer, watch, state);
+    let answer: Stream | Promise<Stream>;
+    try {
+      answer = inner(model, modelContext, {
+        ...options,
+        headers,
+        onResponse: (response, own) => {
+          watch.responded(response);
+          return options?.onResponse?.(response, own);
+        },
+      });
+    } catch (error) {
+      watch.failed();
+      throw error;
+    }
+    void follow(answer, watch);
     return answer;
   };
 }
 
-interface Watch {
-  call: Call;
-  headers: Record<string, string>;
-  /** The id that the service gave this call, where it is a main turn. */
-  turnId: string | undefined;
-}
-
 function remember(call: Call, simple: boolean, model: Model, apiKey: string | undefined, state: State): void {
   if (model.baseUrl !== undefined) state.shown.url = model.baseUrl;
-  if (apiKey !== undefined) state.shown.apiKey = apiKey;
+  const shown = key(apiKey);
+  if (shown !== undefined) state.shown.apiKey = shown;
   if (call.run !== undefined) state.untold = 0;
   else if (!simple && call.turnType === undefined) state.untold += 1;
 }
 
-function mainTurn(response: ModelResponse, call: Call): string | undefined {
-  if (response.status < 200 || response.status >= 300) return undefined;
-  const kind = response.headers["x-openclaw-rl-kind"] ?? call.turnType;
-  return kind === "main" ? response.headers["x-openclaw-rl-turn"] : undefined;
+/** What becomes of one model call. */
+class Watch {
+  /** Whether the service took the request; `undefined` before it is known. */
+  #taken: boolean | undefined;
+  #kind: string | undefined;
+  #turnId: string | undefined;
+  #respondedAt = Date.now();
+
+  constructor(
+    private readonly call: Call,
+    private readonly state: State,
+  ) {
+    this.#kind = call.turnType;
+  }
+
+  /** The head of a response. More than one comes where OpenClaw tries again. */
+  responded({ status, headers = {} }: Partial<ModelResponse>): void {
+    this.#respondedAt = Date.now();
+    this.#kind = headers["x-openclaw-rl-kind"] ?? this.call.turnType;
+    this.#turnId = headers["x-openclaw-rl-turn"];
+    if (status !== undefined && status >= 200 && status < 300) this.#tookIt();
+    else this.failed();
+  }
+
+  /** No answer came of it. */
+  failed(): void {
+    this.#taken = false;
+    this.#unheard();
+  }
+
+  /** The answer is complete. */
+  answered(answer: AnswerMessage): void {
+    if (answer.stopReason === "error" || answer.stopReason === "aborted") {
+      if (this.#taken === undefined) this.failed();
+      return;
+    }
+    if (this.#taken === undefined) this.#tookIt();
+    const { sessionId, episode, runId, run } = this.call;
+    if (this.#taken !== true || this.#kind !== "main" || sessionId === undefined) return;
+    if (this.#isPresent(sessionId)) this.state.sessions.begun(sessionId, run?.sessionKey);
+    if (this.#turnId === undefined) return;
+    const turn = { turnId: this.#turnId, sessionId, episode, runId, respondedAt: this.#respondedAt };
+    this.state.turns.answered(turn, answer);
+  }
+
+  #tookIt(): void {
+    this.#taken = true;
+    const { sessionId } = this.call;
+    if (sessionId === undefined || !this.#isPresent(sessionId)) return;
+    if (this.#kind === "side") {
+      this.#unheard(); // the service hears of an end from main requests only
+    } else if (this.state.sessions.heard(sessionId, this.call)) {
+      this.state.outbox.cancel((post) => isSessionDone(post) && post.sessionId === sessionId);
+    }
+  }
+
+  #unheard(): void {
+    const { sessionId } = this.call;
+    if (sessionId !== undefined) this.state.sessions.unheard(sessionId, this.call);
+  }
+
+  /** Whether the conversation of the call goes on: a request that overlaps its end says nothing of the next one. */
+  #isPresent(sessionId: string): boolean {
+    return this.state.sessions.episode(sessionId) === this.call.episode;
+  }
 }
 
-/** Note a main turn once its answer is complete. */
-async function follow(answer: AnswerStream | Promise<AnswerStream>, watch: Watch, state: State): Promise<void> {
+async function follow(answer: AnswerStream | Promise<AnswerStream>, watch: Watch): Promise<void> {
   try {
-    const message = await (await answer).result();
-    const { sessionId } = watch.call;
-    if (watch.turnId === undefined || sessionId === undefined) return;
-    if (message.stopReason === "error" || message.stopReason === "aborted") return;
-    state.turns.answered(sessionId, watch.turnId, message, Date.now());
-    state.sessions.begun(sessionId, watch.call.run?.sessionKey);
-    // Sent only now, the end of the conversation before would end this one.
-    state.outbox.cancel((post) => isSessionDone(post) && post.sessionId === sessionId);
+    watch.answered(await (await answer).result());
   } catch {
-    // OpenClaw has the same failure from the same promise, and tells of it.
+    watch.failed(); // OpenClaw has the same failure from the same promise, and tells of it.
   }
 }

@@ -21,6 +21,8 @@ export interface ModelCall {
   options?: StreamOptions;
   simple?: boolean;
   modelHeaders?: Headers;
+  /** Of the model that is asked; ours, if nothing else is said. */
+  provider?: string;
   messages?: ChatMessage[];
   /** The id that the service gives the turn; none: an answer without our headers. */
   turnId?: string;
@@ -28,6 +30,39 @@ export interface ModelCall {
   kind?: "main" | "side" | "";
   status?: number;
   answer?: Partial<AnswerMessage> | Error;
+}
+
+/** A model call under way, and what the service does about it. */
+export class OpenCall {
+  readonly stream: AnswerStream;
+  #settle: ((answer: AnswerMessage | Error) => void) | undefined;
+
+  constructor(
+    readonly sent: Headers,
+    private readonly options: StreamOptions | undefined,
+    private readonly given: ModelCall,
+  ) {
+    const result = new Promise<AnswerMessage>((resolve, reject) => {
+      this.#settle = (answer) => {
+        if (answer instanceof Error) reject(answer);
+        else resolve(answer);
+      };
+    });
+    this.stream = { result: () => result };
+  }
+
+  /** The head of the response comes. */
+  async respond(): Promise<void> {
+    const response: ModelResponse = { status: this.given.status ?? 200, headers: responseHeaders(this.given) };
+    await this.options?.onResponse?.(response, undefined as never);
+  }
+
+  /** The answer is complete, or fails. */
+  async finish(answer = this.given.answer): Promise<void> {
+    const fine = { content: [{ type: "text", text: "Fine." }], stopReason: "stop" };
+    this.#settle?.(answer instanceof Error ? answer : { ...fine, ...answer });
+    await settled();
+  }
 }
 
 /** OpenClaw as far as the plug-in sees it: it registers, calls hooks, makes model calls and runs commands. */
@@ -77,26 +112,34 @@ export class FakeHost {
 
   /** A model call of a person's run `run-1` in session `s1`, if nothing else is said; gives the headers it sent. */
   async call(given: ModelCall = {}): Promise<Headers> {
-    let sent: Headers = {};
-    const inner: StreamFn = async (model, _context, options) => {
-      sent = { ...model.headers, ...options?.headers };
-      const response: ModelResponse = { status: given.status ?? 200, headers: responseHeaders(given) };
-      await options?.onResponse?.(response, undefined as never);
-      return answerStream(given.answer);
+    const call = await this.begin(given);
+    await call.respond();
+    await call.finish();
+    return call.sent;
+  }
+
+  /** A model call that waits for its response and its answer, so that something can happen meanwhile. */
+  async begin(given: ModelCall = {}): Promise<OpenCall> {
+    let call: OpenCall | undefined;
+    const inner: StreamFn = (model, _context, options) => {
+      call = new OpenCall({ ...model.headers, ...options?.headers }, options, given);
+      return Promise.resolve(call.stream);
     };
     const context = { provider: "clawrl", streamFn: inner };
     const wrapped = given.simple
       ? this.provider?.wrapSimpleCompletionStreamFn(context)
       : this.provider?.wrapStreamFn(context);
-    const options = given.options ?? { sessionId: "s1", requestId: "run-1:model:1" };
-    const stream = await (wrapped ?? inner)(
-      { baseUrl: "http://127.0.0.1:1/v1", ...(given.modelHeaders ? { headers: given.modelHeaders } : {}) },
+    await (wrapped ?? inner)(
+      {
+        provider: given.provider ?? "clawrl",
+        baseUrl: "http://127.0.0.1:1/v1",
+        ...(given.modelHeaders ? { headers: given.modelHeaders } : {}),
+      },
       { messages: given.messages ?? [{ role: "user", content: "hello" }] },
-      options,
+      given.options ?? { sessionId: "s1", requestId: "run-1:model:1" },
     );
-    await stream.result().catch(() => undefined);
-    await settled();
-    return sent;
+    if (call === undefined) throw new Error("the call was not made");
+    return call;
   }
 
   async command(name: string, context: Partial<CommandContext> = {}): Promise<string> {
@@ -128,13 +171,4 @@ function responseHeaders(call: ModelCall): Headers {
   if (call.turnId === undefined) return {};
   const turn = { "x-openclaw-rl-turn": call.turnId };
   return call.kind === "" ? turn : { ...turn, "x-openclaw-rl-kind": call.kind ?? "main" };
-}
-
-function answerStream(answer: ModelCall["answer"]): AnswerStream {
-  return {
-    result: () =>
-      answer instanceof Error
-        ? Promise.reject(answer)
-        : Promise.resolve({ content: [{ type: "text", text: "Fine." }], stopReason: "stop", ...answer }),
-  };
 }

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { sharedState } from "../src/state.js";
 import { FakeHost, forgetState } from "./fake-host.js";
@@ -18,6 +18,8 @@ beforeEach(async () => {
 });
 
 afterEach(() => service.stop());
+
+const TOOL_CALL = { content: [{ type: "toolCall" }], stopReason: "toolUse" };
 
 describe("/good and /bad", () => {
   it("go to the session's last main turn, with the words", async () => {
@@ -39,24 +41,25 @@ describe("/good and /bad", () => {
     expect(good?.body["feedback_id"]).not.toBe(bad?.body["feedback_id"]);
   });
 
-  it("mean the last answer that was read, not a tool call that is still at work", async () => {
+  it("mean the last main turn that was answered, be it a tool call", async () => {
     await host.call({ turnId: "turn_answer" });
-    await host.call({ turnId: "turn_tool", answer: { content: [{ type: "toolCall" }], stopReason: "toolUse" } });
+    await host.call({ turnId: "turn_tool", answer: TOOL_CALL });
     await host.command("good");
-    expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_answer");
+    expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_tool");
+  });
+
+  it("mean the one whose answer was complete last, where turns overlap", async () => {
+    const first = await host.begin({ turnId: "turn_first" });
+    await first.respond();
+    await host.call({ turnId: "turn_second" });
+    await first.finish();
+    await host.command("good");
+    expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_first");
   });
 
   it("mean an answer that was complete, not one that is being written", async () => {
     await host.call({ turnId: "turn_a" });
-    const unfinished = host.provider?.wrapStreamFn({
-      provider: "clawrl",
-      streamFn: async (_model, _context, options) => {
-        const headers = { "x-openclaw-rl-turn": "turn_b", "x-openclaw-rl-kind": "main" };
-        await options?.onResponse?.({ status: 200, headers }, undefined as never);
-        return { result: () => new Promise(() => undefined) };
-      },
-    });
-    await unfinished?.({}, { messages: [] }, { sessionId: "s1", requestId: "run-1:model:2" });
+    await (await host.begin({ turnId: "turn_b" })).respond();
     await host.command("bad");
     expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_a");
   });
@@ -66,6 +69,37 @@ describe("/good and /bad", () => {
     host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
     await host.command("good");
     expect((await service.got(2))[1]?.body["turn_id"]).toBe("turn_a");
+  });
+
+  it("after a reset mean a turn of the present episode, be it a tool call", async () => {
+    await host.call({ turnId: "turn_a" });
+    host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
+    await host.call({ turnId: "turn_tool", answer: TOOL_CALL });
+    await host.command("bad");
+    expect((await service.got(2))[1]?.body["turn_id"]).toBe("turn_tool");
+  });
+
+  it("are not about a turn of the episode before that was complete only after the reset", async () => {
+    const old = await host.begin({ turnId: "turn_old" });
+    await old.respond();
+    host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
+    await host.call({ turnId: "turn_new" });
+    await old.finish();
+    await host.command("bad");
+    expect((await service.got(2))[1]?.body["turn_id"]).toBe("turn_new");
+  });
+
+  it("after the end of a session that goes on under another id mean its last turn", async () => {
+    await host.call({ turnId: "turn_a" });
+    host.fire("session_end", { sessionId: "s1", reason: "daily", nextSessionId: "s2" }, {});
+    await host.command("good", { sessionId: "s2", sessionKey: undefined as never });
+    expect((await service.got(2))[1]?.body).toMatchObject({ session_id: "s1", turn_id: "turn_a" });
+  });
+
+  it("go to the last conversation of the chat where OpenClaw makes up an id for the command", async () => {
+    await host.call({ turnId: "turn_a" });
+    await host.command("good", { sessionId: "never-used" });
+    expect((await service.got(1))[0]?.body).toMatchObject({ session_id: "s1", turn_id: "turn_a" });
   });
 
   it("leave the turn to the service where it is not known here", async () => {
@@ -154,9 +188,48 @@ describe("a command that quotes a message", () => {
     expect((await service.got(2)).map((post) => post.body["turn_id"])).toEqual(["turn_a", "turn_b"]);
   });
 
-  it("means the last answer where the quoted message is not known", async () => {
-    host.fire("message_received", { content: "/good", replyToId: "7" }, telegram);
-    expect(await host.command("good")).toBe("👍 noted for my last answer.");
+  it("is about no other message where the quoted one is not known, and says so", async () => {
+    host.fire("message_received", { content: "/bad", replyToId: "7" }, telegram);
+    expect(await host.command("bad")).toBe(
+      "👎 not taken: which answer you quote is not known here. Without a quote /bad is about my last.",
+    );
+    await host.command("good");
+    expect((await service.got(1)).map((post) => post.body["score"])).toEqual([1]);
+  });
+
+  it("is told apart from another of the same moment", async () => {
+    host.fire("message_received", { content: "/good", replyToId: "41" }, telegram);
+    host.fire("message_received", { content: "/good@claw_bot nice number" }, telegram);
+    host.fire("message_received", { content: "<@77> /bad", replyToId: "42" }, telegram);
+    await host.command("good");
+    await host.command("good", { args: "nice number" });
+    await host.command("bad");
+    expect((await service.got(3)).map((post) => post.body["turn_id"])).toEqual(["turn_a", "turn_b", "turn_b"]);
+    await host.call({ turnId: "turn_c" });
+    await host.command("bad");
+    expect((await service.got(4))[3]?.body["turn_id"]).toBe("turn_c");
+  });
+
+  it("means that message also where OpenClaw takes its time, not where the command was never run", async () => {
+    vi.useFakeTimers({ toFake: ["Date"] });
+    host.fire("message_received", { content: "/bad", replyToId: "41" }, telegram);
+    vi.setSystemTime(Date.now() + 20_000);
+    await host.command("bad");
+    expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_a");
+    host.fire("message_received", { content: "/bad", replyToId: "41" }, telegram);
+    vi.setSystemTime(Date.now() + 3_600_000);
+    await host.command("bad"); // of the menu, where no message comes in
+    expect((await service.got(2))[1]?.body["turn_id"]).toBe("turn_b");
+    vi.useRealTimers();
+  });
+
+  it("means a message of the conversation before", async () => {
+    host.fire("session_end", { sessionId: "s1", reason: "daily", nextSessionId: "s2" }, {});
+    host.run({ ...PERSON, runId: "run-2", sessionId: "s2" });
+    await host.call({ turnId: "turn_c", options: { sessionId: "s2", requestId: "run-2:model:1" } });
+    host.fire("message_received", { content: "/good", replyToId: "41" }, telegram);
+    await host.command("good", { sessionId: "s2" });
+    expect((await service.got(2))[1]?.body).toMatchObject({ session_id: "s1", turn_id: "turn_a" });
   });
 
   it("is not mistaken for a quote in other words", async () => {

@@ -88,6 +88,27 @@ describe("the outbox", () => {
     expect(sent.at(-1)).toBe("129");
   });
 
+  it("is held up by a post that the service stumbles over only in that post's session", async () => {
+    const stumbling = new Outbox((request: Request) => {
+      sent.push(request.url.slice("http://h/".length));
+      const stumbles: Reply = { kind: "unreachable", message: "bug", status: 500 };
+      return Promise.resolve(request.url.endsWith("a") ? stumbles : DONE);
+    });
+    const replies = [post("a"), { ...post("a2"), sessionId: "a" }, post("b")].map((one) => stumbling.post(one));
+    expect((await Promise.all(replies)).map((one) => one.kind)).toEqual(["unreachable", "unreachable", "done"]);
+    expect(sent).toEqual(["a", "b"]);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(sent).toEqual(["a", "b", "a"]);
+    expect(stumbling.size).toBe(2);
+  });
+
+  it("is held up by an address where nobody is only for posts to that address", async () => {
+    const moved = new Outbox((request: Request) => Promise.resolve(request.url.startsWith("http://h/") ? AWAY : DONE));
+    const replies = [post("a"), { ...post("a"), url: "http://new/a" }].map((one) => moved.post(one));
+    expect((await Promise.all(replies)).map((one) => one.kind)).toEqual(["unreachable", "done"]);
+    expect(moved.size).toBe(1);
+  });
+
   it("takes posts back", async () => {
     reply = AWAY;
     await Promise.all([outbox.post(post("a")), outbox.post(post("b"))]);

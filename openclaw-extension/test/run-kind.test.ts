@@ -14,8 +14,13 @@ describe("the id of a model call", () => {
     expect(readCallId("a:b:model:x:model:12")).toEqual({ runId: "a:b:model:x" });
   });
 
-  it("names the session that is compacted", () => {
-    expect(readCallId("s-1:compaction:cmp-2")).toEqual({ compactedSession: "s-1" });
+  it("names the run also where a worker of OpenClaw makes the call", () => {
+    expect(readCallId("run-1:turn-2:worker-model:3")).toEqual({ runId: "run-1" });
+  });
+
+  it("names the session, or the run, that is compacted", () => {
+    expect(readCallId("s-1:compaction:cmp-2:model:1")).toEqual({ compacted: "s-1" });
+    expect(readCallId("s-1:compaction:cmp-2")).toEqual({ compacted: "s-1" });
   });
 
   it("may be missing, or say nothing", () => {

@@ -33,7 +33,7 @@ describe("a request to the service", () => {
 
   it.each([408, 429, 500, 503])("may be tried again after %d", async (status) => {
     service.answer = () => ({ status, body: {} });
-    expect(await post()).toEqual({ kind: "unreachable", message: `HTTP ${status}` });
+    expect(await post()).toEqual({ kind: "unreachable", status, message: `HTTP ${status}` });
   });
 
   it("gives up in time", async () => {

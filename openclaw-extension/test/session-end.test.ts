@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
 import { sharedState } from "../src/state.js";
-import { FakeHost, forgetState } from "./fake-host.js";
+import { FakeHost, forgetState, type ModelCall } from "./fake-host.js";
 import { FakeService } from "./fake-service.js";
 
 const PERSON = { runId: "run-1", sessionId: "s1", sessionKey: "agent:main:main", trigger: "user" };
@@ -69,13 +69,105 @@ describe("the end of a session", () => {
 });
 
 describe("a new conversation under the same id", () => {
-  it("says so on its requests until it has an answer", async () => {
+  const isNew = async (given: ModelCall = {}): Promise<string | undefined> => (await host.call(given))["X-Session-New"];
+
+  async function reset(): Promise<void> {
     host.run(PERSON);
     await host.call({ turnId: "turn_a" });
     host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
-    expect((await host.call({ status: 503 }))["X-Session-New"]).toBe("reset");
-    expect((await host.call({ turnId: "turn_b" }))["X-Session-New"]).toBe("reset");
-    expect((await host.call({ turnId: "turn_c" }))["X-Session-New"]).toBeUndefined();
+  }
+
+  it("says so until a request was taken", async () => {
+    await reset();
+    expect(await isNew({ status: 503 })).toBe("reset");
+    expect(await isNew({ turnId: "turn_b" })).toBe("reset");
+    expect(await isNew({ turnId: "turn_c" })).toBeUndefined();
+  });
+
+  it("says so once, also through a proxy that keeps our headers to itself", async () => {
+    await reset();
+    expect(await isNew()).toBe("reset");
+    expect(await isNew()).toBeUndefined();
+  });
+
+  it("says so once, also where the answer breaks off, or its response is not shown", async () => {
+    await reset();
+    expect(await isNew({ turnId: "turn_b", answer: new Error("cut off") })).toBe("reset");
+    expect(await isNew()).toBeUndefined();
+    host.fire("session_end", { sessionId: "s1", reason: "new" }, {});
+    const unseen = await host.begin();
+    await unseen.finish();
+    expect(unseen.sent["X-Session-New"]).toBe("new");
+    expect(await isNew()).toBeUndefined();
+  });
+
+  it("says so on one request at a time, and on the next where that one found nobody", async () => {
+    await reset();
+    const [first, second] = [await host.begin(), await host.begin()];
+    expect([first.sent["X-Session-New"], second.sent["X-Session-New"]]).toEqual(["reset", undefined]);
+    await second.finish(new Error("connection refused"));
+    expect(await isNew({ status: 503 })).toBeUndefined();
+    await first.finish(new Error("connection refused"));
+    expect(await isNew()).toBe("reset");
+  });
+
+  it("does not say so after another of its requests was taken: that would end it too", async () => {
+    await reset();
+    const first = await host.begin();
+    await host.call({ turnId: "turn_b" });
+    await first.finish(new Error("connection refused"));
+    expect(await isNew()).toBeUndefined();
+    expect((await service.got(1))[0]?.body).toMatchObject({ session_id: "s1", reason: "reset" });
+  });
+
+  it("says so again where the service took the request for no part of it", async () => {
+    await reset();
+    expect(await isNew({ turnId: "turn_side", kind: "side" })).toBe("reset");
+    expect(await isNew()).toBe("reset");
+  });
+
+  it("says so where the request could not be sent at all", async () => {
+    await reset();
+    const wrapped = host.provider?.wrapStreamFn({
+      provider: "clawrl",
+      streamFn: () => {
+        throw new Error("no such model");
+      },
+    });
+    const options = { sessionId: "s1", requestId: "run-1:model:1" };
+    expect(() => wrapped?.({}, { messages: [] }, options)).toThrow("no such model");
+    expect(await isNew()).toBe("reset");
+  });
+
+  it("says so where nobody told what the request is for, not on a side request", async () => {
+    await reset();
+    expect(await isNew({ simple: true, options: { sessionId: "s1" } })).toBeUndefined();
+    expect(await isNew({ options: { sessionId: "s1", requestId: "untold:model:1" } })).toBe("reset");
+  });
+
+  it("is not begun by an answer to the one before", async () => {
+    service.answer = () => ({ status: 503, body: {} });
+    host.run(PERSON);
+    const old = await host.begin({ turnId: "turn_old" });
+    host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
+    await old.respond();
+    await old.finish();
+    expect(sharedState().outbox.size).toBe(1);
+    expect(await isNew()).toBe("reset");
+  });
+
+  it("says so where no address was known when the one before ended", async () => {
+    forgetState();
+    host = new FakeHost();
+    host.run(PERSON);
+    host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
+    expect(await isNew()).toBe("reset");
+  });
+
+  it("says so in a word that a header can carry", async () => {
+    host.run(PERSON);
+    host.fire("session_end", { sessionId: "s1", reason: "" }, {});
+    expect(await isNew()).toBe("unknown");
   });
 
   it("takes back the end of the one before, if that could not be told in time", async () => {

@@ -26,10 +26,13 @@ describe("settings", () => {
     expect(readSettings({}, { models: { providers: { clawrl: { baseUrl: "${NOT_SET}" } } } }).url).toBeUndefined();
   });
 
-  it("leave a key alone that is no text", () => {
-    const config = { models: { providers: { clawrl: { apiKey: { source: "env", id: "K" } } } } };
-    expect(readSettings({}, config).apiKey).toBeUndefined();
-  });
+  it.each([{ source: "env", id: "K" }, "oc-sent-v2.AAAA.end", "secretref-managed", " "])(
+    "leave a key alone that cannot be sent: %j",
+    (apiKey) => {
+      expect(readSettings({}, { models: { providers: { clawrl: { apiKey } } } }).apiKey).toBeUndefined();
+      expect(readSettings({ apiKey }, CONFIG).apiKey).toBe("KEY");
+    },
+  );
 
   it("understand the names of the reference", () => {
     const settings = readSettings(

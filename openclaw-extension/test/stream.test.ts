@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from "vitest";
 
-import type { AnswerStream, StreamFn } from "../src/host.js";
+import type { AnswerStream, ModelResponse, StreamFn } from "../src/host.js";
 import { sharedState } from "../src/state.js";
 import { FakeHost, forgetState } from "./fake-host.js";
 
@@ -84,8 +84,20 @@ describe("other requests", () => {
   });
 
   it("of a compaction are side and name the session that is compacted", async () => {
-    const headers = await host.call({ options: { requestId: "s1:compaction:cmp-1" } });
+    host.run(PERSON);
+    const headers = await host.call({ options: { requestId: "s1:compaction:cmp-1:model:1" } });
     expect(headers).toEqual({ "X-Turn-Type": "side", "X-Session-Id": "s1" });
+  });
+
+  it("of a compaction that OpenClaw made up a name for are side, of no session", async () => {
+    const headers = await host.call({ options: { requestId: "made-up:compaction:cmp-1:model:1" } });
+    expect(headers).toEqual({ "X-Turn-Type": "side" });
+  });
+
+  it("of a compaction within a run are side and name the session of the run", async () => {
+    host.run(PERSON);
+    const headers = await host.call({ options: { requestId: "run-1:compaction:cmp-1:model:1" } });
+    expect(headers).toMatchObject({ "X-Turn-Type": "side", "X-Session-Id": "s1", "X-Run-Id": "run-1" });
   });
 
   it("of a run that nobody told of say no turn type", async () => {
@@ -96,6 +108,14 @@ describe("other requests", () => {
     const inner: StreamFn = () => ({}) as AnswerStream;
     expect(host.provider?.wrapStreamFn({ provider: "openai", streamFn: inner })).toBeUndefined();
     expect(host.provider?.wrapSimpleCompletionStreamFn({ provider: "openai", streamFn: inner })).toBeUndefined();
+  });
+
+  it("of a model of another provider are not touched, whoever was asked first", async () => {
+    host.run(PERSON);
+    const options = { sessionId: "s1", requestId: "run-1:model:2", apiKey: "THEIRS" };
+    expect(await host.call({ provider: "openai", options, turnId: "turn_a" })).toEqual({});
+    expect(sharedState().shown).toEqual({});
+    expect(sharedState().turns.of("s1")).toEqual([]);
   });
 
   it("without session tracking say the turn type only", async () => {
@@ -138,6 +158,15 @@ describe("the answer", () => {
     await host.call({ answer: new Error("cut off") }); // an unhandled rejection would fail the test run
   });
 
+  it("comes also where the response is told without headers", async () => {
+    const inner: StreamFn = async (_model, _context, options) => {
+      await options?.onResponse?.({ status: 200 } as ModelResponse, undefined as never);
+      return { result: () => Promise.resolve({ content: [], stopReason: "stop" }) };
+    };
+    const wrapped = host.provider?.wrapStreamFn({ provider: "clawrl", streamFn: inner });
+    expect((await (await wrapped?.({}, { messages: [] }))?.result())?.stopReason).toBe("stop");
+  });
+
   it("comes also where the headers cannot be made", async () => {
     const broken = { messages: undefined as never };
     const inner: StreamFn = (_model, context) => ({
@@ -167,6 +196,15 @@ describe("the answer", () => {
     host.run({ ...PERSON, trigger: "heartbeat" });
     await host.call({ turnId: "turn_b", kind: "" });
     expect(turns.of("s1").map((turn) => turn.turnId)).toEqual(["turn_a"]);
+  });
+});
+
+describe("the key of a request", () => {
+  it("is remembered for posts, a stand-in for one is not", async () => {
+    const options = { sessionId: "s1", requestId: "run-1:model:1" };
+    await host.call({ options: { ...options, apiKey: "KEY" } });
+    await host.call({ options: { ...options, apiKey: "oc-sent-v2.AAAA.end" } });
+    expect(sharedState().shown.apiKey).toBe("KEY");
   });
 });
 
