@@ -28,9 +28,12 @@ _STAMP = re.compile(
 _RUNTIME = "Runtime: "
 _SUMMARY_END = "</summary>"
 _SYSTEM_LINE = re.compile(r"\ASystem: \[[^\]\n]*\][^\n]*(?:\n+|\Z)")
-_REACTION = re.compile(r"System: \[[^\]\n]*\] (\S+ reaction added: (\S+) by [^\n\"]*)")
-
-_MESSAGE = re.compile(r" on msg ([^\s\"\\]+)")
+_LINE_END = re.compile(r"\\n|\n")
+"""Between two events, which OpenClaw writes as one JSON string."""
+_REACTION = re.compile(r"System: \[[^\][]{0,80}\] (\S{1,60} reaction added: (\S{1,60}) by (.{1,600}))")
+_MESSAGE = re.compile(r"\A.* msg ([^\s\"\\]{1,200})")
+"""The last that a channel names; before it stand names that people chose."""
+_MOST_REACTIONS = 50
 
 _OPENINGS: tuple[tuple[str, Program], ...] = (
     ("Follow the heartbeat monitor scratch", "heartbeat"),
@@ -47,8 +50,10 @@ _OPENINGS: tuple[tuple[str, Program], ...] = (
 )
 _ANY_OPENING = tuple(opening for opening, _ in _OPENINGS)
 
-_LIKED = frozenset(["👍", "❤", "🔥", "👏", "🎉", "💯", "😍", "🥰", "🙏", "🤩", "✅", "🏆", "👌", "😁"])
-_DISLIKED = frozenset(["👎", "💩", "😡", "🤬", "🤮", "😠", "❌", "😢", "😭", "🖕", "🥱"])
+_LIKED = frozenset(
+    ["👍", "❤", "🔥", "👏", "🎉", "💯", "😍", "🥰", "🙏", "🤩", "✅", "🏆", "👌", "😁", "+1", "thumbsup"]
+)
+_DISLIKED = frozenset(["👎", "💩", "😡", "🤬", "🤮", "😠", "❌", "😢", "😭", "🖕", "🥱", "-1", "thumbsdown"])
 _SKIN_AND_VARIANT = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
 
 
@@ -92,19 +97,21 @@ def reactions(messages: Sequence[Message], turns: str = "") -> list[Reaction]:
         _, blocks = cut_context(text_of(message))
         if not blocks:
             break
-        for block in blocks:
-            for line, emoji in _REACTION.findall(block):
-                score = emoji_score(emoji)
-                names = _MESSAGE.search(line)
-                turn_id = meant.get(names[1], "") if names else ""
-                if score is not None and (turn_id or not turns.strip()):
-                    found.append(Reaction(line.strip(), score, turn_id))
+        for line in (line for block in blocks for line in _LINE_END.split(block) if " reaction added: " in line):
+            told = _REACTION.search(line)
+            score = emoji_score(told[2]) if told else None
+            if told is None or score is None or len(found) == _MOST_REACTIONS:
+                continue
+            names = _MESSAGE.match(told[3])
+            turn_id = meant.get(names[1], "") if names else ""
+            if turn_id or not turns.strip():
+                found.append(Reaction(told[1].strip().rstrip('"'), score, turn_id))
     return found
 
 
 def emoji_score(emoji: str) -> float | None:
     """+1 or −1 for an emoji that clearly says so."""
-    plain = _SKIN_AND_VARIANT.sub("", emoji)
+    plain = _SKIN_AND_VARIANT.sub("", emoji).strip(":")
     if plain in _LIKED:
         return 1.0
     return -1.0 if plain in _DISLIKED else None

@@ -39,15 +39,17 @@ class Reactions:
         if reactions:
             last = parent or await self._journal.last_main_turn(placement.session_id)
             for reaction in reactions:
-                about = await self._meant(reaction, placement.session_id) if reaction.turn_id else last
+                about = await self._meant(reaction.turn_id) if reaction.turn_id else last
                 if about is not None:
                     identity = (placement.session_id, reaction.line)
                     await self._feedback(about, reaction.score, reaction.line, "reaction", *identity)
 
-    async def _meant(self, reaction: Reaction, session_id: str) -> TurnRef | None:
-        """The turn that our extension says the reaction is about; `None` if it is not there or of another session."""
-        found = await self._journal.turn_ref(reaction.turn_id)
-        return found if found is not None and found.session_id == session_id and found.kind == "main" else None
+    async def _meant(self, turn_id: str) -> TurnRef | None:
+        """The turn that our extension says a reaction is about, of this session or one before it; `None` if there is
+        none.
+        """
+        found = await self._journal.turn_ref(turn_id)
+        return found if found is not None and found.kind == "main" else None
 
     async def _settle(self, parent: TurnRef, placement: Placement) -> None:
         words = placement.words

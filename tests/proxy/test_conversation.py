@@ -242,8 +242,8 @@ async def test_a_reaction_is_about_the_turn_that_the_extension_names(talk: Talk)
     headers = {"x-openclaw-reactions": names}
     await talk.ask(*history, said("more of it"), user("and?"), floating(*lines), headers=headers)
     given = {one.turn_id: len(await talk.journal.feedback_for(one.turn_id)) for one in (other, first, second)}
-    assert given == {other.turn_id: 0, first.turn_id: 1, second.turn_id: 0}
-    for told, heard in (("-", 0), ("", 2)):
+    assert given == {other.turn_id: 1, first.turn_id: 1, second.turn_id: 0}
+    for told, heard in (("-", 0), ("", 1)):
         await talk.ask(
             *history, said("more of it"), user("so?"), floating(*lines), headers={"x-openclaw-reactions": told}
         )
