@@ -18,7 +18,17 @@ SGLANG := .cache/rigs/sglang
 SGLANG_RIG := tests/rigs/sglang_cpu
 SGLANG_STAMP := $(SGLANG)/.installed-$(shell cksum < $(SGLANG_RIG)/requirements.txt | tr ' ' '-')
 
-.PHONY: setup run test demo lint format docs bench test-real rigs clean
+# The OpenClaw extension, where there is an npm (Node 20.19 or newer): a machine without one can do all the rest.
+EXTENSION := openclaw-extension
+EXTENSION_STAMP := $(EXTENSION)/node_modules/.installed-$(shell cat $(EXTENSION)/package.json $(EXTENSION)/package-lock.json | cksum | tr ' ' '-')
+NPM := $(shell command -v npm)
+ifeq ($(NPM),)
+in_extension = @echo "npm is not installed: the OpenClaw extension is left out" >&2
+else
+in_extension = cd $(EXTENSION) && $(NPM) run --silent $(1)
+endif
+
+.PHONY: setup run test demo lint format docs bench test-real rigs extension clean
 
 setup: $(STAMP)
 
@@ -36,19 +46,27 @@ $(STAMP):
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
+extension: $(if $(NPM),$(EXTENSION_STAMP))
+
+$(EXTENSION_STAMP):
+	cd $(EXTENSION) && $(NPM) ci --no-audit --no-fund --loglevel=error
+	@rm -f $(EXTENSION)/node_modules/.installed-*
+	@touch $@
+
 run: setup
 	$(BIN)/openclaw-rl serve $(ARGS)
 
 demo: setup
 	$(BIN)/openclaw-rl demo $(ARGS)
 
-test: setup
+test: setup extension
 	@rm -rf "$(COVERAGE)" && mkdir -p "$(COVERAGE)"
 	PROXY_COVERAGE="$(COVERAGE)" $(BIN)/python -m slipcover --json --out "$(COVERAGE)/tests.json" \
 	  -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not real' $(ARGS)
 	$(BIN)/python -m slipcover --merge "$(COVERAGE)"/*.json --out "$(COVERAGE)/all.json" --skip-covered --fail-under 90
+	$(call in_extension,test)
 
-test-real: setup rigs $(SGLANG_STAMP)
+test-real: setup extension rigs $(SGLANG_STAMP)
 	$(BIN)/python -m pytest -m real -rs $(ARGS)
 
 # One that cannot be made is named here with the reason, and its tests are skipped with it.
@@ -62,15 +80,18 @@ $(SGLANG_STAMP): | setup
 	@rm -f $(SGLANG)/.installed-*
 	@touch $@
 
-lint: setup
+lint: setup extension
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(call in_extension,lint)
+	$(call in_extension,typecheck)
 
-format: setup
+format: setup extension
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(call in_extension,format)
 
 docs: setup
 	$(BIN)/python -m cli.reference
@@ -80,4 +101,4 @@ bench: setup
 	$(BIN)/python -m bench.serve_while_training --json $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache *.egg-info
+	rm -rf $(VENV) $(EXTENSION)/node_modules $(EXTENSION)/dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache *.egg-info

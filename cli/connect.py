@@ -1,72 +1,149 @@
-"""What a client needs to reach this service: the provider entry of OpenClaw and a first request by hand."""
+"""`openclaw-rl connect`: point a client at the service, and away from it again."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import sys
 from typing import Any
 
-import httpx
+import typer
 
-from shared.errors import EngineError
+from cli import config_file
+from cli.client import Service
+from cli.config_file import Change, ConfigFile, Place
+from cli.connectable import CLIENTS, PROVIDER, Offer, file_of
+from cli.entry import provider_entry, served_model
+from cli.options import print_json
+from cli.running import as_served
+from shared.errors import ConfigError
 from shared.settings import Settings
 
-PROVIDER = "clawrl"
+SHOWN = 76
+_SECRET = ("apiKey", "api_key", "headers", "extraHeaders", "extra_headers")
+
+_RECIPE = """\
+{known} have a command of their own: openclaw-rl connect NAME. Any other client that lets you choose a base URL works:
+
+  OpenAI-style (chat completions, responses)
+    base URL   {url}/v1
+    API key    {key}
+    model      {model}
+    variables  OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}
+
+  Anthropic-style (messages)
+    base URL   {url}
+    variables  ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={model}
+
+Leave the temperature at 1: answers sampled otherwise are learned from with a correction, greedy ones hardly at all.
+Optional headers: X-Session-Id (else conversations are told apart by what they say), X-Turn-Type: main or side,
+X-Session-Done: true with the last request. What each client sends, and what is made of it: docs/clients.md
+"""
 
 
-def served_model(settings: Settings, url: str) -> dict[str, Any]:
-    """The service's own word on its policy, whichever engine is behind it: `context_length` in tokens,
-    `input_modalities`. Raises `EngineError` when it does not answer.
+def connect(
+    settings: Settings,
+    service: Service,
+    name: str,
+    *,
+    file: str,
+    undo: bool,
+    yes: bool,
+    dry_run: bool,
+    extension: bool,
+    as_json: bool,
+) -> None:
+    """Change the file of the client `name` so that it talks to the service, or put it back (`undo`); without a name,
+    say how to connect any other. Raises `ConfigError` for an unknown client and a file that cannot be changed,
+    `ServiceError` and `EngineError` where nothing runs.
     """
-    path = f"{url}/v1/models/{settings.model_name}"
-    try:
-        answer = httpx.get(path, headers={"authorization": f"Bearer {settings.api_key}"}, timeout=10.0, trust_env=False)
-        answer.raise_for_status()
-        card: dict[str, Any] = answer.json()
-    except (httpx.HTTPError, json.JSONDecodeError) as error:
-        raise EngineError(f"{path} does not say what is served: {error}") from error
-    return card
+    if not name:
+        typer.echo(_recipe(settings, service), nl=False)
+        return
+    if name not in CLIENTS:
+        raise ConfigError(
+            f"{name} is none of {', '.join(CLIENTS)}; openclaw-rl connect without a name says how to connect any client"
+        )
+    client = CLIENTS[name]
+    target = ConfigFile(file_of(client, file))
+    if undo:
+        _undo(target, as_json=as_json)
+        return
+    content = target.read()
+    offer = _offer(settings, service, extension=extension)
+    wanted = client.wanted(content, offer)
+    changes = config_file.changes(content, wanted.values)
+    if as_json:
+        written = bool(changes) and yes and not dry_run
+        if written:
+            target.write(content, changes)
+        told = [{"place": ".".join(one.place), "before": _masked(one.place, one.before)} for one in changes]
+        print_json({"file": str(target.path), "changes": told, "notes": list(wanted.notes), "written": written})
+        return
+    _show(target, changes, wanted.notes)
+    if not changes or dry_run or not (yes or _agreed()):
+        return
+    target.write(content, changes)
+    kept = f", the file as it was is {target.backup.name} beside it" if target.backup.exists() else ""
+    typer.echo(f"written{kept}. {client.afterwards}\nBack to how it was: openclaw-rl connect {client.name} --undo")
 
 
-def provider_entry(settings: Settings, url: str, key: str, model: dict[str, Any]) -> dict[str, Any]:
-    """What goes into `openclaw.json` (docs.openclaw.ai, custom providers), with the limits of the served model.
-
-    The policy is let think only when `thinking` is on and its template can.
-    """
-    context = int(model.get("context_length") or settings.context_length)
-    entry = {
-        "id": settings.model_name,
-        "name": "RL policy",
-        "reasoning": settings.thinking and _can_think(settings.tokenizer_path),
-        "input": model.get("input_modalities", ["text"]),
-        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
-        "contextWindow": context,
-        "maxTokens": min(settings.max_output_tokens, context),
-    }
-    provider = {"baseUrl": f"{url}/v1", "apiKey": key, "api": "openai-completions", "models": [entry]}
-    return {
-        "models": {"mode": "merge", "providers": {PROVIDER: provider}},
-        "agents": {"defaults": {"model": {"primary": f"{PROVIDER}/{settings.model_name}"}}},
-    }
+def _offer(settings: Settings, service: Service, *, extension: bool) -> Offer:
+    settings = as_served(settings).model_copy(update={"api_key": service.key})
+    entry = provider_entry(settings, service.url, service.key, served_model(settings, service.url))
+    return Offer(url=service.url, key=service.key, provider=entry["models"]["providers"][PROVIDER], extension=extension)
 
 
-def curl_line(settings: Settings, url: str, key: str) -> str:
-    """A first request, to paste into a shell."""
-    body = {
-        "model": settings.model_name,
-        "stream": True,
-        "messages": [{"role": "user", "content": "Tom has 3 apples and buys 4 more. How many apples does he have?"}],
-    }
-    return (
-        f"curl -N {url}/v1/chat/completions -H 'Authorization: Bearer {key}' "
-        f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
-    )
+def _recipe(settings: Settings, service: Service) -> str:
+    model = as_served(settings).model_name
+    known = " and ".join(CLIENTS)
+    return _RECIPE.format(known=known, url=service.url, key=service.key or "any", model=model)
 
 
-def _can_think(tokenizer: str) -> bool:
-    """Whether the model's template has a place for thoughts; a hub name is taken at the user's word."""
-    folder = Path(tokenizer)
-    if not folder.is_dir():
-        return True
-    files = (folder / "chat_template.jinja", folder / "tokenizer_config.json")
-    return any("<think>" in file.read_text("utf-8") for file in files if file.is_file())
+def _show(target: ConfigFile, changes: list[Change], notes: Any) -> None:
+    typer.echo(str(target.path) + ("" if target.path.exists() else " (a new file)"))
+    if not changes:
+        typer.echo("  is as it should be: nothing to change")
+    for change in changes:
+        place = ".".join(change.place)
+        after = _short(_masked(change.place, change.after))
+        if change.was_there:
+            typer.echo(f"  ~ {place}: {_short(_masked(change.place, change.before))} → {after}")
+        else:
+            typer.echo(f"  + {place}: {after}")
+    if changes and target.has_comments:
+        typer.echo("  ! its comments are lost when it is written; a copy beside it keeps them")
+    for note in notes:
+        typer.echo(f"  i {note}")
+
+
+def _undo(target: ConfigFile, *, as_json: bool) -> None:
+    left = [".".join(place) for place in target.undo()]
+    kept = [str(path) for path in target.kept]
+    if as_json:
+        print_json({"file": str(target.path), "undone": True, "left": left, "kept": kept})
+        return
+    typer.echo(f"{target.path} is as it was" + (", but for what was changed since:" if left else ""))
+    for place in left:
+        typer.echo(f"  {place}")
+    for path in kept:
+        typer.echo(f"  a copy from before stays: {path}")
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError("nothing was written: add --yes to write it without being asked, or --dry-run to only look")
+    return typer.confirm("Write it?", default=True)
+
+
+def _masked(place: Place, value: Any) -> Any:
+    """The value without the keys in it."""
+    if place and place[-1] in _SECRET and value:
+        return "…"
+    if isinstance(value, dict):
+        return {name: _masked((name,), inner) for name, inner in value.items()}
+    return [_masked((), inner) for inner in value] if isinstance(value, list) else value
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

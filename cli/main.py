@@ -282,6 +282,36 @@ def export_model(
     run(settings, folder, number=version, adapter=adapter, force=force, as_json=as_json)
 
 
+@app.command()
+def connect(
+    client: Annotated[str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; none: how by hand")] = "",
+    config: Annotated[str, typer.Option(help="The client's configuration file; default: where it looks itself")] = "",
+    undo: Annotated[bool, typer.Option("--undo", help="Put the file back as it was")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Write without asking")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed")] = False,
+    extension: Annotated[bool, typer.Option(help="OpenClaw: let our extension in as well")] = True,
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: Json = False,
+) -> None:
+    """Point an agent at the service: shows the change to its configuration, writes it with a backup, takes it back."""
+    from cli.connect import connect as run
+
+    settings, _ = load({"data": data} if data else {})
+    run(
+        settings,
+        service(data, url, key),
+        client,
+        file=config,
+        undo=undo,
+        yes=yes,
+        dry_run=dry_run,
+        extension=extension,
+        as_json=as_json,
+    )
+
+
 @app.command(context_settings=_SETTINGS, epilog=_EPILOG)
 def doctor(context: typer.Context, as_json: Json = False) -> None:
     """Every setting with its value, source and meaning, and whether this machine has what it takes."""

@@ -8,7 +8,16 @@ from typing import Any
 from shared.process import alive, read_json
 from shared.settings import Settings
 
-_TOLD = ("model", "tokenizer", "family", "thinking", "model_name", "context_length", "engine_url")
+_TOLD = (
+    "model",
+    "tokenizer",
+    "family",
+    "thinking",
+    "model_name",
+    "context_length",
+    "max_output_tokens",
+    "engine_url",
+)
 
 
 def told(settings: Settings) -> dict[str, Any]:

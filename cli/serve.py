@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from cli import connect
+from cli import entry
 from cli.supervisor import ROLES, Supervisor
 from cli.tables import console
 from learner.main import check_start
@@ -88,16 +88,16 @@ def announce(out: Console, supervisor: Supervisor) -> None:
     show(f"URL  {supervisor.url}/v1")
     show(f"key  {settings.api_key}")
     try:
-        entry = connect.provider_entry(
-            settings, supervisor.url, settings.api_key, connect.served_model(settings, supervisor.url)
+        provider = entry.provider_entry(
+            settings, supervisor.url, settings.api_key, entry.served_model(settings, supervisor.url)
         )
     except EngineError as error:
         show(f"The provider entry for openclaw.json is not known yet: {error}")
     else:
-        show("\nFor ~/.openclaw/openclaw.json:")
-        show(json.dumps(entry, indent=2))
+        show("\nFor ~/.openclaw/openclaw.json (openclaw-rl connect openclaw writes it):")
+        show(json.dumps(provider, indent=2))
     show("\nTry it:")
-    show(connect.curl_line(settings, supervisor.url, settings.api_key))
+    show(entry.curl_line(settings, supervisor.url, settings.api_key))
     elsewhere = "" if settings.data == Path("data").resolve() else f" --data {settings.data}"
     show(f"\nLogs are in {settings.data / 'logs'}. Ctrl-C stops the service.")
     show(f"In another shell: {_program()} status{elsewhere}\n")

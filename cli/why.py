@@ -12,6 +12,7 @@ from cli.client import Service
 from cli.options import print_json
 from cli.tables import ago, console, score, table
 from proxy.classify import describe
+from shared.normalize import is_internal_context
 from shared.records import Sampling
 
 _VOTE_CHARACTERS = 1000
@@ -168,7 +169,11 @@ def _details(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _asked(turn: Mapping[str, Any]) -> str:
-    spoken = [message for message in turn["messages"] if message["role"] in {"user", "tool"}]
+    spoken = [
+        message
+        for message in turn["messages"]
+        if message["role"] in {"user", "tool"} and not is_internal_context(message)
+    ]
     return _text(spoken[-1]) if spoken else "(nothing)"
 
 

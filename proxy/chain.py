@@ -1,7 +1,8 @@
 """A conversation as a chain of digests, so that a history is found again however a client rewrites it.
 
 The digest after each message covers all messages up to it. Left out, because clients add, drop or change them between
-two requests of one conversation: system messages, floating context, time stamps, the `Runtime:` line, empty answers.
+two requests of one conversation: system messages, floating context, announcements, time stamps, the `Runtime:` line,
+empty answers, and reasoning that is written into an answer.
 Messages in a row by the assistant, or by the user, count as one text without its white space, since some clients merge
 them.
 
@@ -19,13 +20,15 @@ import msgspec
 
 from proxy.claude_code import CONTINUED
 from proxy.openclaw import COMPACTED
-from proxy.speech import Speech, read_user
-from shared.canonical import call_key, message_key
+from proxy.speech import Speech, command_score, read_user
+from shared.canonical import call_key, message_key, without_reasoning
 from shared.images import comparable
 from shared.normalize import text_of
 from shared.records import Message, Role
 
 ROOT = bytes(16)
+_PASSING = ("context", "announcement")
+"""Whose messages OpenClaw does not keep in its history."""
 _SPACE = b" \t\n\r\v\f"
 _OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
 _NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
@@ -99,6 +102,24 @@ class Chain:
         )
 
     @property
+    def answers_feedback(self) -> bool:
+        """Whether all that a person said since the last answer is feedback: what comes now is an answer to that alone.
+
+        Said in the middle of a tool loop, it interrupts work on something else.
+        """
+        steps = [step for step in self.steps if not step.skipped]
+        if not steps or steps[-1].role == "assistant":  # an announcement asks, or nobody
+            return False
+        while steps and steps[-1].role != "user":
+            steps.pop()
+        run = 0
+        while steps and steps[-1].role == "user":
+            if not _is_feedback(steps.pop()):
+                return False
+            run += 1
+        return run > 0 and (not steps or steps[-1].role == "assistant")
+
+    @property
     def from_openclaw(self) -> bool:
         """Whether OpenClaw wrote it: it keeps every answer in its history, and what it adds there is not an answer to
         one that is missing.
@@ -160,22 +181,36 @@ class Chain:
 
     def after(self, index: int) -> NextWords:
         """What follows the step at `index`, up to the next answer: a person's words if there are any, else all tool
-        results together, else what an environment says in the user's role.
+        results together, else what an environment says in the user's role. Answers to feedback alone are passed over.
         """
         persons: list[str] = []
         tools: list[str] = []
         observations: list[str] = []
         commands: list[Speech] = []
+        aside = feedback = False  # within what answers feedback; feedback is all that was said since
+        alone = True
         for step in self.steps[index + 1 :]:
-            if step.role == "assistant" and not step.skipped:
-                break
-            if step.role == "tool":
-                tools.append(step.text)
-            elif step.speech is not None and step.speech.speaker == "person" and step.text:
+            if step.skipped:
+                continue
+            if step.role == "assistant":
+                if not (aside or (feedback and alone)):
+                    break
+                aside = True
+            elif step.role == "tool":
+                if not aside:
+                    tools.append(step.text)
+                    alone = False
+            elif _is_feedback(step):
+                feedback = True
+            else:
+                aside = alone = False
+            if step.speech is None:
+                continue
+            if step.speech.speaker == "person" and step.text:
                 persons.append(step.text)
-            elif step.speech is not None and step.speech.speaker == "environment":
+            elif step.speech.speaker == "environment":
                 observations.append(step.text)
-            elif step.speech is not None and step.speech.speaker == "command":
+            elif step.speech.speaker == "command":
                 commands.append(step.speech)
         role: Role | None = "user" if persons else "tool" if tools else "environment" if observations else None
         return NextWords(role, "\n\n".join(persons or tools or observations), tuple(commands))
@@ -186,6 +221,7 @@ class Chain:
         if role == "system":
             return Step(self._key, b"", role, True, text)
         if role == "assistant":
+            text = without_reasoning(text)
             calls = message.get("tool_calls") or ()
             if not calls and not text.strip():
                 return Step(self._key, b"", role, True, text)
@@ -194,7 +230,7 @@ class Chain:
             speech = read_user(message)
             parts = () if isinstance(message["content"], str) else message["content"]
             images = [msgspec.json.encode(comparable(part), order="sorted") for part in parts if part["type"] != "text"]
-            if speech.speaker == "context" and not images:
+            if speech.speaker in _PASSING and not images:
                 return Step(self._key, b"", role, True, "", speech)
             return self._extend_run(role, speech.text, map(_digest, images), speech)
         part = message_key(message)
@@ -218,7 +254,7 @@ class Chain:
     def _answered(self, answer: Message) -> _Run | None:
         """The run that an answer ends, `None` for an empty answer."""
         calls = answer.get("tool_calls") or ()
-        text = text_of(answer)
+        text = without_reasoning(text_of(answer))
         if not calls and not text.strip():
             return None
         run = self._run.copy() if self._run is not None and self._run.role == "assistant" else _Run("assistant")
@@ -282,3 +318,7 @@ def _extend(key: bytes, part: bytes) -> bytes:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _is_feedback(step: Step) -> bool:
+    return step.speech is not None and command_score(step.speech) is not None

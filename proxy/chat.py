@@ -59,6 +59,7 @@ class ChatTurn:
         self._versions: list[VersionSpan] = []  # complete once the engine has told them
         self._from: list[tuple[int, int]] = []  # until then: versions, and the position that each began at
         self._engine_reason: str | None = None
+        self._forced = False
         self._first_token: float | None = None
         self._entry: Entry | None = None
         self._answer: Answer | None = None
@@ -178,6 +179,7 @@ class ChatTurn:
         if end > start and (not self._from or self._from[-1][0] != tokens.version):
             self._from.append((tokens.version, start))
         self.version = tokens.version
+        self._forced |= tokens.forced
         if tokens.prompt_tokens:
             self._prompt_tokens = tokens.prompt_tokens
         if tokens.cached_tokens:
@@ -211,6 +213,8 @@ class ChatTurn:
             return f"{len(self.logprobs)} logprobs for {len(self.ids)} sampled tokens"
         if not all(map(math.isfinite, self.logprobs)):
             return "a logprob is not a finite number"
+        if self._forced:
+            return "the engine was told what to answer and sampled nothing"
         if self.incoming.prompt.forced:
             return "tool_choice forced the beginning of the answer"
         if self.incoming.parameters.sampling.ignore_eos:

@@ -125,6 +125,8 @@ class Exchange:
         if incoming.parameters.version is not None:
             await service.versions.require(incoming.parameters.version)
         if incoming.tracked and incoming.verdict.kind == "main":
+            if incoming.begins_session:  # its end may not have been told, or not have reached us
+                await service.sessions.end(incoming.placement.session_id, incoming.begins_session)
             await service.session_limit.admit(incoming.placement.session_id)
         incoming, order = await self._settled(incoming)
         turns = [service.turn(one, order) for one in spread(incoming)]

@@ -19,6 +19,7 @@ from proxy.speech import Speech, runtime_fields
 from shared.normalize import is_internal_context, text_of
 from shared.records import Kind, Message
 
+FEEDBACK = "feedback-command"
 OWN = "rule:"
 """Stands before the names of rules of the settings where they are given as a reason."""
 
@@ -30,7 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     `system` is all system text without what Claude Code puts before it, `closing` that of a system message that stands
     last; `speeches` has one entry per user message, in order; `session_key` is OpenClaw's, from header or `Runtime:`
     line ("" if neither), `floating` says that its context is there; `subagent`: Claude Code says that a sub-agent asks.
-    `max_tokens` is what the client asked for, `None` where it named none.
+    `max_tokens` is what the client asked for, `None` where it named none; `feedback`: it answers feedback alone.
     """
 
     headers: Mapping[str, str]
@@ -44,6 +45,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     dialect: str = "chat"
     model: str = ""
     max_tokens: int | None = None
+    feedback: bool = False
 
     @classmethod
     def of(
@@ -56,6 +58,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         dialect: str = "chat",
         model: str = "",
         max_tokens: int | None = None,
+        feedback: bool = False,
     ) -> Evidence:
         """The evidence in a chat request with these canonical messages."""
         system = "\n".join(text_of(message) for message in messages if message["role"] == "system").lstrip()
@@ -72,6 +75,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             dialect=dialect,
             model=model,
             max_tokens=max_tokens,
+            feedback=feedback,
         )
 
     @cached_property
@@ -153,6 +157,12 @@ def _from_openclaw(evidence: Evidence) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule("header-side", "side", "X-Turn-Type says side", _header("x-turn-type", "side")),
+    Rule(
+        FEEDBACK,
+        "side",
+        "all that the person says is /good or /bad: feedback on the answer before",
+        lambda evidence: evidence.feedback,
+    ),
     Rule("header-main", "main", "X-Turn-Type says main", _header("x-turn-type", "main")),
     Rule(
         "trigger",

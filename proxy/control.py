@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -18,15 +19,18 @@ from proxy.dialects.identity import turn_digits
 from proxy.failures import VISIBLE, json_response
 from proxy.identity import check_session_id
 from proxy.incoming import decode_object
+from proxy.reactions import EXTENSION
 from proxy.service import Service
 from proxy.status import status_report
 from proxy.versions import available
 from shared.errors import BadRequest, NotFound
 from shared.normalize import clean_text
-from shared.records import Feedback, Outcome
+from shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
 _MOST_SESSIONS = 1000
+_FEEDBACK_ID = re.compile(r"fb_[A-Za-z0-9]{8,64}")
+_OLDEST = 30 * 86400.0
 
 
 class Control:
@@ -35,7 +39,7 @@ class Control:
     async def feedback(self, request: Request) -> Response:
         """Explicit feedback on a turn, or on the last main turn answered in a session."""
         service, body = await _begin(request)
-        score, text = _score(body), _text(body, "text")
+        score, text, said = _score(body), _text(body, "text"), _said(body)
         if score is None and not text:
             raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
         if body.get("turn_id") is not None:
@@ -46,8 +50,12 @@ class Control:
             session_id = turn.session_id
         else:
             session_id = _session(request, body)
-            turn_id = (await service.sessions.last_main_turn(session_id)).turn_id
-        feedback = Feedback(turn_id=turn_id, session_id=session_id, score=score, text=text)
+            turn_id = (await service.sessions.last_main_turn(session_id, before=said)).turn_id
+        own = {"feedback_id": _feedback_id(body)} if body.get("feedback_id") is not None else {}
+        source = EXTENSION if body.get("source") in ("command", "reaction") else "api"
+        feedback = Feedback(
+            turn_id=turn_id, session_id=session_id, score=score, text=text, source=source, time=said, **own
+        )
         await service.journal.add_feedback(feedback)
         service.metrics.feedback.labels(feedback.source).inc()
         answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": feedback.feedback_id, "score": score}
@@ -75,8 +83,9 @@ class Control:
         """
         service, body = await _begin(request)
         session_id = _session(request, body)
-        episode = await service.sessions.end(session_id, _text(body, "reason") or "session-done")
-        detail = "" if episode is not None else await service.sessions.why_not_open(session_id)
+        said = _said(body)
+        episode = await service.sessions.end(session_id, _text(body, "reason") or "session-done", said=said)
+        detail = "" if episode is not None else await service.sessions.why_not_ended(session_id)
         answer = {"session_id": session_id, "episode": episode, "ended": episode is not None, "detail": detail}
         return await _done(service, "session-done", answer)
 
@@ -213,6 +222,22 @@ def _score(body: Mapping[str, Any]) -> float | None:
     if not -1.0 <= score <= 1.0:
         raise BadRequest(f"score is {score:g}; it must be between -1 and 1.", param="score")
     return score
+
+
+def _said(body: Mapping[str, Any]) -> float:
+    """When it was said, in Unix seconds: a client that could not deliver it at once says how long ago that was."""
+    age = 0.0 if body.get("age_seconds") is None else _number(body["age_seconds"], "age_seconds")
+    if not 0 <= age <= _OLDEST:
+        raise BadRequest(f"age_seconds is {age:g}; it must be between 0 and {_OLDEST:g}.", param="age_seconds")
+    return now() - age
+
+
+def _feedback_id(body: Mapping[str, Any]) -> str:
+    """The id that a client gave its feedback: sent twice, it counts once."""
+    value = body["feedback_id"]
+    if not isinstance(value, str) or not _FEEDBACK_ID.fullmatch(value):
+        raise BadRequest("feedback_id must be fb_ and 8 to 64 letters or digits.", param="feedback_id")
+    return value
 
 
 def _number(value: Any, name: str) -> float:

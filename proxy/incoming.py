@@ -11,7 +11,7 @@ import msgspec
 
 from proxy import prompt_length
 from proxy.chain import Chain
-from proxy.classify import Evidence, Verdict, classify
+from proxy.classify import FEEDBACK, Evidence, Verdict, classify
 from proxy.conversation import Conversations, Placement
 from proxy.engine_watch import EngineWatch
 from proxy.identity import fresh_session, session_of
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 _NEVER = frozenset(("never", "no", "off", "false", "0"))
 _LARGE_BODY = 1 << 18  # bytes; images of this size take a millisecond to read
+_LONGEST_REASON = 64
 _NO_PROMPT = Prompt(None, [], forced=[])
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`. `thinking` is `None`
+    """One request. `tracked`: its content is kept; `ends_session`: it carries `X-Session-Done`; `begins_session`: why
+    the conversation that its session had before is over (`X-Session-New`), "" where it goes on. `thinking` is `None`
     for the default. `note` is what the turn says about how it was asked ("" for nothing). `written` tells how the
     prompt came to be, where the turn is recorded. `unable` is why the policy cannot answer, where another model will;
     the prompt is empty then.
@@ -54,6 +56,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     thinking: bool | None
     tracked: bool
     ends_session: bool
+    begins_session: str = ""
     note: str = ""
     dialect: str = "chat"
     written: Written | None = None
@@ -99,6 +102,7 @@ class Reader:
             dialect=dialect,
             model=parameters.model,
             max_tokens=parameters.most_tokens,
+            feedback=chain.answers_feedback,
         )
         verdict = classify(evidence, self._rules)
         thinking, prompt, unable = _thinking(body), _NO_PROMPT, None
@@ -114,7 +118,8 @@ class Reader:
             prompt, unable = _NO_PROMPT, error
         tracked = self._settings.capture and headers.get("x-rl-train", "").strip().lower() not in _NEVER
         if tracked:
-            placement = await self._conversations.place(headers, body, chain, verdict.kind)
+            kind = "main" if verdict.reason == FEEDBACK else verdict.kind  # it is about the main turn before it
+            placement = await self._conversations.place(headers, body, chain, kind)
         else:
             placement = _unplaced(headers, body, chain, verdict)
         incoming = Incoming(
@@ -124,11 +129,12 @@ class Reader:
             parameters=parameters,
             verdict=verdict,
             placement=placement,
-            reactions=reactions(chat.messages) if tracked else [],
+            reactions=reactions(chat.messages, headers.get("x-openclaw-reactions", "")) if tracked else [],
             prompt=prompt,
             thinking=thinking,
             tracked=tracked,
             ends_session=is_true(headers.get("x-session-done", "")),
+            begins_session=headers.get("x-session-new", "").strip()[:_LONGEST_REASON],
             dialect=dialect,
             unable=unable,
         )

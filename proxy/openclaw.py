@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Literal
+from urllib.parse import unquote
 
 import msgspec
 
@@ -27,7 +28,12 @@ _STAMP = re.compile(
 _RUNTIME = "Runtime: "
 _SUMMARY_END = "</summary>"
 _SYSTEM_LINE = re.compile(r"\ASystem: \[[^\]\n]*\][^\n]*(?:\n+|\Z)")
-_REACTION = re.compile(r"System: \[[^\]\n]*\] (\S+ reaction added: (\S+) by [^\n\"]*)")
+_LINE_END = re.compile(r"\\n|\n")
+"""Between two events, which OpenClaw writes as one JSON string."""
+_REACTION = re.compile(r"System: \[[^\][]{0,80}\] (\S{1,60} reaction added: (\S{1,60}) by (.{1,600}))")
+_MESSAGE = re.compile(r"\A.* msg ([^\s\"\\]{1,200})")
+"""The last that a channel names; before it stand names that people chose."""
+_MOST_REACTIONS = 50
 
 _OPENINGS: tuple[tuple[str, Program], ...] = (
     ("Follow the heartbeat monitor scratch", "heartbeat"),
@@ -44,18 +50,21 @@ _OPENINGS: tuple[tuple[str, Program], ...] = (
 )
 _ANY_OPENING = tuple(opening for opening, _ in _OPENINGS)
 
-_LIKED = frozenset(["👍", "❤", "🔥", "👏", "🎉", "💯", "😍", "🥰", "🙏", "🤩", "✅", "🏆", "👌", "😁"])
-_DISLIKED = frozenset(["👎", "💩", "😡", "🤬", "🤮", "😠", "❌", "😢", "😭", "🖕", "🥱"])
+_LIKED = frozenset(
+    ["👍", "❤", "🔥", "👏", "🎉", "💯", "😍", "🥰", "🙏", "🤩", "✅", "🏆", "👌", "😁", "+1", "thumbsup"]
+)
+_DISLIKED = frozenset(["👎", "💩", "😡", "🤬", "🤮", "😠", "❌", "😢", "😭", "🖕", "🥱", "-1", "thumbsdown"])
 _SKIN_AND_VARIANT = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
 
 
 class Reaction(msgspec.Struct, frozen=True):
     """A channel reaction to an answer: the line as OpenClaw wrote it (time included, so it tells two reactions apart)
-    and its score.
+    and its score. `turn_id` is the turn it means, "" where our extension is not there to know it.
     """
 
     line: str
     score: float
+    turn_id: str = ""
 
 
 def program_of(body: str) -> Program | None:
@@ -73,10 +82,14 @@ def cut_stamps(text: str) -> str:
     return text
 
 
-def reactions(messages: Sequence[Message]) -> list[Reaction]:
+def reactions(messages: Sequence[Message], turns: str = "") -> list[Reaction]:
     """The reactions told in the floating context at the end of a request; emoji that say neither yes nor no are left
-    out.
+    out. `turns` is the header `X-OpenClaw-Reactions`, which our extension sends with every such request:
+    `message=turn;…` with messages percent-encoded, or `-`. Where it is there, a reaction that it does not name is left
+    out too: nobody knows which answer it is about.
     """
+    pairs = (pair.partition("=") for pair in turns.split(";"))
+    meant = {unquote(message.strip()): turn.strip() for message, _, turn in pairs if turn.strip()}
     found: list[Reaction] = []
     for message in reversed(messages):
         if message["role"] != "user":
@@ -84,17 +97,21 @@ def reactions(messages: Sequence[Message]) -> list[Reaction]:
         _, blocks = cut_context(text_of(message))
         if not blocks:
             break
-        for block in blocks:
-            for line, emoji in _REACTION.findall(block):
-                score = emoji_score(emoji)
-                if score is not None:
-                    found.append(Reaction(line.strip(), score))
+        for line in (line for block in blocks for line in _LINE_END.split(block) if " reaction added: " in line):
+            told = _REACTION.search(line)
+            score = emoji_score(told[2]) if told else None
+            if told is None or score is None or len(found) == _MOST_REACTIONS:
+                continue
+            names = _MESSAGE.match(told[3])
+            turn_id = meant.get(names[1], "") if names else ""
+            if turn_id or not turns.strip():
+                found.append(Reaction(told[1].strip().rstrip('"'), score, turn_id))
     return found
 
 
 def emoji_score(emoji: str) -> float | None:
     """+1 or −1 for an emoji that clearly says so."""
-    plain = _SKIN_AND_VARIANT.sub("", emoji)
+    plain = _SKIN_AND_VARIANT.sub("", emoji).strip(":")
     if plain in _LIKED:
         return 1.0
     return -1.0 if plain in _DISLIKED else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 
 from proxy.conversation import Placement
@@ -15,6 +16,8 @@ from shared.journal import AsyncJournal, TurnRef
 from shared.records import Feedback, NextState
 
 _REMEMBERED = 10_000
+EXTENSION = "extension"
+"""The source of feedback that our OpenClaw extension posts."""
 
 
 class Reactions:
@@ -34,20 +37,32 @@ class Reactions:
         if parent is not None:
             await self._settle(parent, placement)
         if reactions:
-            about = parent or await self._journal.last_main_turn(placement.session_id)
-            for reaction in reactions if about is not None else ():
-                assert about is not None
-                identity = (placement.session_id, reaction.line)
-                await self._feedback(about, reaction.score, reaction.line, "reaction", *identity)
+            last = parent or await self._journal.last_main_turn(placement.session_id)
+            for reaction in reactions:
+                about = await self._meant(reaction.turn_id) if reaction.turn_id else last
+                if about is not None:
+                    identity = (placement.session_id, reaction.line)
+                    await self._feedback(about, reaction.score, reaction.line, "reaction", *identity)
+
+    async def _meant(self, turn_id: str) -> TurnRef | None:
+        """The turn that our extension says a reaction is about, of this session or one before it; `None` if there is
+        none.
+        """
+        found = await self._journal.turn_ref(turn_id)
+        return found if found is not None and found.kind == "main" else None
 
     async def _settle(self, parent: TurnRef, placement: Placement) -> None:
         words = placement.words
         if words is None:
             return
+        said: Counter[str] = Counter()
         for command in words.commands:
             scored = command_score(command)
-            if scored is not None:
-                await self._feedback(parent, scored[0], scored[1], "command", parent.turn_id, command.text)
+            if scored is None:
+                continue
+            before = [str(said[command.text])] * (said[command.text] > 0)  # somebody who changes their mind twice
+            said[command.text] += 1
+            await self._feedback(parent, scored[0], scored[1], "command", parent.turn_id, command.text, *before)
         if words.role is None or parent.settled:
             return
         state = NextState(turn_id=parent.turn_id, role=words.role, text=words.text, next_turn_id=placement.turn_id)
@@ -69,12 +84,21 @@ class Reactions:
         digest = hashlib.blake2b("\n".join(identity).encode(), digest_size=16).hexdigest()
         if digest in self._given:
             return
-        known = await self._journal.feedback_for(about.turn_id)
-        if source != "command" or all(one.score != score for one in known):
+        if source != "command" or not await self._said_otherwise(about, score, text):
             await self._add(about, score, text, source, digest)
         self._given[digest] = None
         while len(self._given) > _REMEMBERED:
             del self._given[next(iter(self._given))]
+
+    async def _said_otherwise(self, about: TurnRef, score: float, text: str) -> bool:
+        """Whether a command in the history has been told to us by other means: the turn has that score, or our
+        extension said the same words in this session, of a turn that it knew better.
+        """
+        known = await self._journal.feedback_for(about.turn_id)
+        if any(one.score == score and one.source != "command" for one in known):
+            return True
+        told = await self._journal.session_feedback(about.session_id, EXTENSION)
+        return any((one.score, one.text) == (score, text) for one in told)
 
     async def _add(self, about: TurnRef, score: float, text: str, source: str, digest: str) -> None:
         await self._journal.add_feedback(

@@ -34,14 +34,18 @@ class SessionKeeper:
         self._limit = limit
         self._idle_seconds = idle_seconds
 
-    async def end(self, session_id: str, reason: str) -> int | None:
-        """End the session's open episode; its number, or `None` if none was open. Ending twice changes nothing."""
+    async def end(self, session_id: str, reason: str, *, said: float | None = None) -> int | None:
+        """End the session's open episode; its number, or `None` if none was open. Ending twice changes nothing; what
+        was `said` (Unix seconds) before the first turn of the open episode is about the one before.
+        """
+        if said is not None and await self._journal.begun_after(session_id, said):
+            return None
         episode = await self._journal.end_episode(session_id, reason)
         self._limit.left(session_id)
         return episode
 
-    async def why_not_open(self, session_id: str) -> str:
-        """Why a session has no open episode, in words."""
+    async def why_not_ended(self, session_id: str) -> str:
+        """Why nothing was ended in a session, in words."""
         row = await self._journal.session(session_id)
         if row is None:
             return (
@@ -50,11 +54,15 @@ class SessionKeeper:
         if not row.episodes:
             return f"Session {session_id!r} has no episode to end."
         last = row.episodes[-1]
+        if last.ended is None:
+            return f"Episode {last.episode} of session {session_id!r} began after that."
         return f"Episode {last.episode} of session {session_id!r} had already ended: {last.reason}."
 
-    async def last_main_turn(self, session_id: str) -> TurnRef:
-        """The last main turn answered in the session, of the last episode that has one. Raises `NotFound`."""
-        turn = await self._journal.last_main_turn(session_id)
+    async def last_main_turn(self, session_id: str, before: float | None = None) -> TurnRef:
+        """The last main turn answered in the session (by a time, in Unix seconds), of the last episode that has one.
+        Raises `NotFound`.
+        """
+        turn = await self._journal.last_main_turn(session_id, before=before)
         if turn is None:
             raise NotFound(
                 f"Session {session_id!r} has no answered main turn that feedback could be about. "

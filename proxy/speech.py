@@ -20,7 +20,9 @@ from shared.records import Message
 
 Speaker = Literal["person", "environment", "context", "command", Program]
 
-_COMMAND = re.compile(r"\A/([a-z][a-z0-9_-]{0,31})(?:@\w+)?(?:[ \t]+(.*))?\Z", re.DOTALL)
+_COMMAND = re.compile(r"\A/[a-z][a-z0-9_-]{0,31}(?:@\w+)?(?:[ \t].*)?\Z", re.DOTALL | re.IGNORECASE)
+_FEEDBACK = re.compile(r"\A/\s*(good|bad)(?:@\w+)?(?:\s+(.*))?\Z", re.DOTALL | re.IGNORECASE)
+"""Read as OpenClaw reads a command: in any case, with any space."""
 
 
 class Speech(msgspec.Struct, frozen=True):
@@ -50,7 +52,7 @@ def read_user(message: Message) -> Speech:
         return Speech(program, body, runtime)
     if is_observation(body):
         return Speech("environment", body, runtime)
-    if _COMMAND.match(body):
+    if _COMMAND.match(body) or _FEEDBACK.match(body):
         return Speech("command", body, runtime)
     if not body and whole.strip():
         return Speech("context", "", runtime)
@@ -67,6 +69,5 @@ def runtime_fields(speeches: Iterable[Speech], system: str = "") -> dict[str, st
 
 def command_score(speech: Speech) -> tuple[float, str] | None:
     """Score and words of a typed `/good [words]` or `/bad [words]`, else `None`."""
-    found = _COMMAND.match(speech.text) if speech.speaker == "command" else None
-    score = {"good": 1.0, "bad": -1.0}.get(found[1]) if found else None
-    return None if found is None or score is None else (score, (found[2] or "").strip())
+    found = _FEEDBACK.match(speech.text) if speech.speaker == "command" else None
+    return None if found is None else ({"good": 1.0, "bad": -1.0}[found[1].lower()], (found[2] or "").strip())

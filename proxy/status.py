@@ -44,6 +44,7 @@ async def status_report(service: Service) -> dict[str, Any]:
         "turns": counts["turns"],
         "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
         "interactions": counts["interactions"],
+        "last_change": counts["last_change"],
         "next_states": counts["next_states"],
         "feedback": counts["feedback"],
         "sessions": counts["sessions"],

@@ -74,11 +74,13 @@ _COMPACTION = _pattern(
     r"\bhand(?:ing)? off your work to another (?:AI )?(?:agent|LLM|model)\b[\s\S]{0,200}\bsummary\b",
     r"\bhandoff summary for another (?:AI |LLM )?(?:agent|LLM|model)?\b",
     r"\bgenerate the <state_snapshot>",
+    r"\A\W*create a compact (?:replacement )?checkpoint for this session\b",
 )
 _BY_PROGRAM = _pattern(
     r"<(?:analysis|summary|state_snapshot)>",
     r"\b(?:do not|don't|never|without) (?:call|use|invoke|calling|using)\b[^\n]{0,20}\btools?\b",
     r"\btext only\b",
+    r"\[archived context summary\]",
     r"\banother (?:AI |LLM )?(?:agent|LLM|model)\b",
 )
 _HANDOFF = _pattern(
@@ -104,7 +106,7 @@ _COMMIT = _pattern(
 )
 _LABELS = ("title", "headline", "subject line", "slug", "name", "topic label", "tag")
 _SUMMARIES = ("summar", "recap", "distil", "condense", "compress", "compaction", "snapshot")
-_PROGRAM_WORDS = ("<analysis>", "<summary>", "<state_snapshot>", "tool", "text only", "another")
+_PROGRAM_WORDS = ("<analysis>", "<summary>", "<state_snapshot>", "tool", "text only", "another", "[archived")
 _TASKS = ("tag", "follow", "search", "autocomplet", "emoji", "your task is")
 _AWAY = _pattern(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b[^\n]{0,40}\bin under \d+ words\b")
 
@@ -143,7 +145,7 @@ def asks_compaction(last: str) -> bool:
     asks for a summary does not tell how its markup has to look, or that no tools may be called.
     """
     text = last if len(last) <= 12_000 else last[:6000] + "\n" + last[-6000:]
-    if not (_mentions(text, "summary", "compaction", "snapshot") and _mentions(text, *_PROGRAM_WORDS)):
+    if not (_mentions(text, "summary", "compaction", "snapshot", "checkpoint") and _mentions(text, *_PROGRAM_WORDS)):
         return False
     return bool(_BY_PROGRAM.search(text) and _COMPACTION.search(text))
 

@@ -8,6 +8,7 @@ either: most clients drop it.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ _MAX_DEPTH = 64
 _MAX_EXACT = 2**53  # beyond it JavaScript clients cannot tell two integers apart
 _FIELDS = ("role", "content", "reasoning", "tool_calls", "tool_call_id", "name")
 _CALL_FIELDS = ("id", "name", "arguments")
+_REASONING_TAG = re.compile(r"<(/?)(?:[a-z]+:)?(?:think(?:ing)?|thought|reasoning)\b[^<>]*>", re.IGNORECASE)
 
 
 def calls_json(messages: Sequence[Message]) -> bytes:
@@ -46,13 +48,14 @@ def too_deep(value: Any, levels: int = _MAX_DEPTH) -> bool:
 def message_key(message: Message) -> bytes:
     """16 bytes that are equal exactly for messages with the same role, text and tool calls (name and parsed arguments).
 
-    An assistant's text is compared without the white space around it, which clients trim. Takes a canonical message.
+    An assistant's text is compared without reasoning that is written in it, closed or not, and without the white space
+    around it: clients take both away. Takes a canonical message.
     """
     content = message.get("content") or ""
     if not isinstance(content, str):
         content = [comparable(part) for part in content]
     elif message["role"] == "assistant":
-        content = content.strip()
+        content = without_reasoning(content).strip()
     calls = [[call["name"], _comparable(_read(call["arguments"]))] for call in message.get("tool_calls") or ()]
     payload = msgspec.json.encode([message["role"], _comparable(content), calls], order="sorted")
     return hashlib.blake2b(payload, digest_size=16).digest()
@@ -62,6 +65,31 @@ def call_key(call: Mapping[str, Any]) -> bytes:
     """16 bytes that are equal exactly for tool calls with the same name and parsed arguments."""
     payload = msgspec.json.encode([call["name"], _comparable(_read(call["arguments"]))], order="sorted")
     return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def without_reasoning(text: str) -> str:
+    """An assistant's text without what stands between reasoning tags, and without tags that nothing closes or opens:
+    clients take them out of what they echo, some of them or all. Where a block is open at the end although something in
+    it was closed, OpenClaw keeps nothing of it.
+    """
+    if "<" not in text:
+        return text
+    kept: list[str] = []
+    position = depth = 0
+    opened = 0  # how much was kept when the block began
+    closed = False  # whether something was closed in it
+    for tag in _REASONING_TAG.finditer(text):
+        kept.append(text[position : tag.start()])
+        position = tag.end()
+        if not tag[1]:
+            opened, closed = (len(kept), False) if depth == 0 else (opened, closed)
+            depth += 1
+        elif depth:
+            depth -= 1
+            closed = True
+            if depth == 0:
+                del kept[opened:]
+    return "".join(kept[:opened] if depth and closed else (*kept, text[position:]))
 
 
 def canonical_json(message: Message) -> bytes:

@@ -37,7 +37,8 @@ class Tokens(msgspec.Struct, frozen=True):
     `version` is the policy version that sampled them. `finish_reason` (`stop`, `length`, `abort`) is set in the last
     event only, which then carries `versions`, the spans over the whole answer. `prompt_tokens` and `cached_tokens`
     count prompt tokens, the latter those whose KV was reused. `top_logprobs`, where asked for, holds per token the
-    `(logprob, id)` pairs, best first.
+    `(logprob, id)` pairs, best first. `forced`: the engine was told what to say and sampled nothing; such an answer is
+    never trained on.
     """
 
     ids: Sequence[int]
@@ -48,6 +49,7 @@ class Tokens(msgspec.Struct, frozen=True):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     top_logprobs: Sequence[Sequence[tuple[float, int]]] = ()
+    forced: bool = False
 
 
 class Scores(msgspec.Struct, frozen=True):

@@ -12,12 +12,16 @@ nothing of that gets past here. A canonical message is a plain dict:
                  when a model wrote something that is no JSON object: the conversation goes on, and the policy sees what
                  was really written
     tool_call_id, name    as sent
+
+Slash commands that a client put into one user message with other words (OpenClaw does, of messages in a row) become
+messages of their own again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import msgspec
@@ -44,6 +48,8 @@ _TEXT_PARTS = ("text", "input_text", "output_text")
 _IMAGE_PARTS = ("image_url", "input_image")
 _MOST_IMAGES = 1000  # each is opened to be measured
 _MEDIA_PARTS = (*_IMAGE_PARTS, "image", "input_audio", "audio", "video_url", "video", "file", "input_file")
+_COMMAND = re.compile(r"\s*(?:\[[^\]\n]*\]\s*)?/\s*[A-Za-z][\w-]*(?:@\w+)?(?:\s|\Z)")
+"""How a text part begins that is a slash command, perhaps behind a time stamp."""
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 
 
@@ -89,14 +95,14 @@ def normalize_chat(body: Mapping[str, Any], *, blind: str = TEXT_ONLY) -> ChatIn
 
 
 def normalize_messages(messages: Any, *, blind: str = TEXT_ONLY) -> list[Message]:
-    """A request's `messages` as canonical messages, one for one. Raises `BadRequest` naming the index."""
+    """A request's `messages` as canonical messages. Raises `BadRequest` naming the index."""
     if not isinstance(messages, list):
         _refuse("messages must be an array of messages.", "messages")
     if not messages:
         _refuse("messages is empty: send at least one message.", "messages")
     if not blind and (count := sum(map(_image_count, messages))) > _MOST_IMAGES:
         _refuse(f"The messages hold {count} images; at most {_MOST_IMAGES} are taken.", "messages")
-    return [_message(message, f"messages[{index}]", blind) for index, message in enumerate(messages)]
+    return [one for index, message in enumerate(messages) for one in _message(message, f"messages[{index}]", blind)]
 
 
 def assistant_message(content: str, reasoning: str = "", tool_calls: list[dict[str, Any]] | None = None) -> Message:
@@ -124,7 +130,7 @@ def is_internal_context(message: Message) -> bool:
     return message["role"] == "user" and text_of(message).startswith(INTERNAL_CONTEXT)
 
 
-def _message(message: Any, where: str, blind: str) -> Message:
+def _message(message: Any, where: str, blind: str) -> Iterator[Message]:
     if not isinstance(message, dict):
         _refuse(f"{where} must be an object with role and content.", where)
     sent = message.get("role")
@@ -134,7 +140,7 @@ def _message(message: Any, where: str, blind: str) -> Message:
     if "content" not in message and role != "assistant":
         _refuse(f"{where}.content is missing.", f"{where}.content")
     seeing = role in ("user", "tool")
-    content = _content(
+    parts = _parts(
         message.get("content"),
         f"{where}.content",
         blind if seeing or blind else f"images have no place in {role} messages",
@@ -142,34 +148,52 @@ def _message(message: Any, where: str, blind: str) -> Message:
     if role == "assistant":
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
         reasoning = clean_text(reasoning) if isinstance(reasoning, str) else ""
-        return assistant_message(str(content), reasoning, _tool_calls(message, where))
-    canonical: Message = {"role": role, "content": content}
+        yield assistant_message(str(_content(parts)), reasoning, _tool_calls(message, where))
+        return
+    others: dict[str, str] = {}
     for field in ("tool_call_id", "name"):
         value = message.get(field)
         if value is None or (field == "tool_call_id" and role != "tool"):
             continue
         if not isinstance(value, str):
             _refuse(f"{where}.{field} must be a string.", f"{where}.{field}")
-        canonical[field] = clean_text(value)
-    return canonical
+        others[field] = clean_text(value)
+    for group in _apart(parts) if role == "user" and len(parts) > 1 else [parts]:
+        yield {"role": role, "content": _content(group), **others}
 
 
-def _content(content: Any, where: str, blind: str) -> str | list[dict[str, Any]]:
+def _parts(content: Any, where: str, blind: str) -> list[dict[str, Any]]:
     if content is None:
-        return ""
+        return []
     if isinstance(content, str):
-        return clean_text(content)
+        return [{"type": "text", "text": clean_text(content)}]
     if not isinstance(content, list):
         _refuse(f"{where} is {_show(content)}; it must be a string or an array of parts.", where)
-    parts: list[dict[str, Any]] = []
-    for index, sent in enumerate(content):
-        part = _part(sent, f"{where}[{index}]", blind)
-        if part["type"] == "text" and parts and parts[-1]["type"] == "text":
-            part = {"type": "text", "text": parts.pop()["text"] + part["text"]}
-        parts.append(part)
-    if any(part["type"] != "text" for part in parts):
-        return parts
-    return "".join(part["text"] for part in parts)
+    return [_part(sent, f"{where}[{index}]", blind) for index, sent in enumerate(content)]
+
+
+def _apart(parts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The parts of a user message, each slash command among them by itself."""
+    groups: list[list[dict[str, Any]]] = []
+    alone = True
+    for part in parts:
+        command = part["type"] == "text" and _COMMAND.match(part["text"]) is not None
+        if alone or command:
+            groups.append([])
+        groups[-1].append(part)
+        alone = command
+    return groups
+
+
+def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    if all(part["type"] == "text" for part in parts):
+        return "".join(part["text"] for part in parts)
+    joined: list[dict[str, Any]] = []
+    for part in parts:
+        if part["type"] == "text" and joined and joined[-1]["type"] == "text":
+            part = {"type": "text", "text": joined.pop()["text"] + part["text"]}
+        joined.append(part)
+    return joined
 
 
 def _part(part: Any, where: str, blind: str) -> dict[str, Any]:

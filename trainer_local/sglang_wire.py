@@ -35,7 +35,8 @@ class Finish(msgspec.Struct):
 
 class Meta(msgspec.Struct, gc=False):
     """`meta_info`; logprob entries are `[logprob, id, text]`. `output_token_sampling_logprobs` are those after top-k,
-    top-p and min-p, where they were asked for."""
+    top-p and min-p, where they were asked for. `forced` is not SGLang's: a script in front of an engine says with it
+    that it chose the tokens itself."""
 
     finish_reason: Finish | None = None
     prompt_tokens: int = 0
@@ -43,6 +44,7 @@ class Meta(msgspec.Struct, gc=False):
     cached_tokens: int = 0
     weight_version: str | int = 0
     weight_versions: list[Span] | None = None
+    forced: bool = False
     output_token_logprobs: list[tuple[float, int, Any]] | None = None
     output_token_sampling_logprobs: list[float] | None = None
     output_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
@@ -106,7 +108,7 @@ def tokens(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> 
             seen = meta.completion_tokens
         if meta.finish_reason is not None:
             return _last(ids, values, found_tops, meta, seen, refused)
-    return Tokens(ids, values, number(meta.weight_version), top_logprobs=found_tops)
+    return Tokens(ids, values, number(meta.weight_version), top_logprobs=found_tops, forced=meta.forced)
 
 
 def _last(
@@ -133,6 +135,7 @@ def _last(
         prompt_tokens=meta.prompt_tokens,
         cached_tokens=meta.cached_tokens,
         top_logprobs=tops,
+        forced=meta.forced,
     )
 
 

@@ -28,6 +28,8 @@ from shared.settings import Settings
 log = logging.getLogger(__name__)
 
 AFTER_LEARNING = "the outcome came after a version had learned from this turn, which is not learned from again"
+CORRECTION = "a version had learned otherwise from this turn, which is learned from again as a correction"
+CONFIRMED = "a version has learned the same from this turn before"
 POLL = 0.25
 _PAUSE_AFTER_FAILURE = 2.0
 _LEFT_OUT_SECONDS = 5.0
@@ -243,20 +245,18 @@ class JudgeLoop:
         )
         sample = signals.sample_of(turn, judgement)
         reason = reason or self._method.cannot_use(sample)
-        if judgement.signal == "outcome" and await self._learned(turn.turn_id):
-            judgement = msgspec.structs.replace(judgement, reason=f"{judgement.reason}; {AFTER_LEARNING}")
+        lesson = await self._journal.last_lesson(turn.turn_id) if judgement.signal != "judge" else None
+        correction = lesson is not None and judgement.signal == "feedback" and signals.corrects(sample, lesson)
+        if lesson is not None:
+            told = AFTER_LEARNING if judgement.signal == "outcome" else CORRECTION if correction else CONFIRMED
+            judgement = msgspec.structs.replace(judgement, reason=f"{judgement.reason}; {told}")
         if reason:
             await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason, time=now()))
         else:
-            await self._journal.add_sample(sample)  # nothing happens where a version has learned from the turn
+            await self._journal.add_sample(sample, correction=correction)
         await self._journal.add_judgement(judgement)
         if not reason:
             self.judged.set()
-
-    async def _learned(self, turn_id: str) -> bool:
-        """Whether a version already holds this turn; it must not count twice, whatever is said about it later."""
-        told = await self._journal.explain(turn_id)
-        return told is not None and any(sample["state"] == "consumed" for sample in told["samples"])
 
 
 class _Nobody:

@@ -11,7 +11,7 @@ import msgspec
 
 from shared.errors import ConfigError
 from shared.images import images_in
-from shared.normalize import text_of
+from shared.normalize import is_internal_context, text_of
 from shared.records import Message, NextState, Turn
 from shared.settings import Settings
 
@@ -71,8 +71,9 @@ def fingerprint(name: str, content: bytes) -> str:
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """A conversation as text, each message under its role."""
-    return "\n\n".join(f"[{message['role']}]\n{spoken(message)}" for message in messages)
+    """A conversation as text, each message under its role; not what a program added that nobody wrote."""
+    written = [message for message in messages if not is_internal_context(message)]
+    return "\n\n".join(f"[{message['role']}]\n{spoken(message)}" for message in written)
 
 
 def spoken(message: Message) -> str:

@@ -29,8 +29,12 @@ def latest_score(feedback: Sequence[Feedback]) -> Feedback | None:
 
 
 def comment_hint(feedback: Sequence[Feedback], answer: str) -> str | None:
-    """The hint in the last comment: its wish, or all of it unless it only praises or rejects."""
-    comment = next((one.text for one in reversed(feedback) if one.text.strip()), "")
+    """The hint in the last comment: its wish, or all of it unless it only praises or rejects. What was said with a
+    score that another took back since does not count.
+    """
+    score = scored.score if (scored := latest_score(feedback)) is not None else None
+    standing = [one for one in feedback if one.score is None or score is None or (one.score > 0) == (score > 0)]
+    comment = next((one.text for one in reversed(standing) if one.text.strip()), "")
     if not comment:
         return None
     reading = read_message(comment, answer=answer)
@@ -107,6 +111,13 @@ def with_step(judgement: Judgement, step: Judgement, weight: float) -> Judgement
         prompt_version=step.prompt_version or judgement.prompt_version,
         reason=f"{judgement.reason}; {told}",
     )
+
+
+def corrects(sample: Sample, lesson: Sample) -> bool:
+    """Whether what a person says about a turn differs from what was learned from it: another reward, or a hint that the
+    lesson did not have.
+    """
+    return sample.reward != lesson.reward or (sample.hint is not None and sample.hint != lesson.hint)
 
 
 def outcome_counts(turn: Turn, outcome: Outcome | None, next_state: NextState | None) -> bool:

@@ -152,8 +152,11 @@ class AsyncJournal:
     async def add_judgement(self, judgement: Judgement) -> None:
         return await self._write(self.sync.add_judgement, judgement)
 
-    async def add_sample(self, sample: Sample) -> None:
-        return await self._write(self.sync.add_sample, sample)
+    async def add_sample(self, sample: Sample, *, correction: bool = False) -> None:
+        return await self._write(self.sync.add_sample, sample, correction=correction)
+
+    async def last_lesson(self, turn_id: str) -> Sample | None:
+        return await self._read(self.sync.last_lesson, turn_id)
 
     async def add_quarantine(self, quarantine: Quarantine) -> None:
         return await self._write(self.sync.add_quarantine, quarantine)
@@ -213,6 +216,15 @@ class AsyncJournal:
 
     async def find_exchanges(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
         return await self._read(self.sync.find_exchanges, keys, session_id)
+
+    async def begun_after(self, session_id: str, time: float) -> bool:
+        return await self._read(self.sync.begun_after, session_id, time)
+
+    async def turn_ref(self, turn_id: str) -> TurnRef | None:
+        return await self._read(self.sync.turn_ref, turn_id)
+
+    async def session_feedback(self, session_id: str, source: str) -> list[Feedback]:
+        return await self._read(self.sync.session_feedback, session_id, source)
 
     async def last_main_turn(
         self, session_id: str, episode: int | None = None, before: float | None = None

@@ -105,7 +105,7 @@ class Journal(Offline):
         """Counts of everything, ready for JSON.
 
         `classes` also counts what was forgotten or never recorded; `interactions` are main turns that a person
-        answered.
+        answered; `last_change` tells the live version, its time (Unix seconds) and the interactions that it had.
         """
         with self._reading() as connection:
 
@@ -115,7 +115,12 @@ class Journal(Offline):
             def number(query: str) -> int:
                 return int(connection.execute(query).fetchone()[0] or 0)
 
-            live = connection.execute("SELECT number FROM versions WHERE state = 'live'").fetchone()
+            live = connection.execute("SELECT number, time FROM versions WHERE state = 'live'").fetchone()
+            since = connection.execute(
+                "SELECT count(*) FROM next_states JOIN turns ON turns.id = turn "
+                "WHERE role = 'user' AND kind = 'main' AND arrived > ?",
+                (live[1] if live else 0.0,),
+            ).fetchone()
             turns = {"total": 0, "main": 0, "side": 0, "complete": 0, "aborted": 0, "error": 0}
             for kind, state, count in connection.execute(
                 "SELECT kind, status, count(*) FROM turns GROUP BY kind, status"
@@ -146,6 +151,7 @@ class Journal(Offline):
                 "quarantined": groups("SELECT reason, count(*) FROM quarantines GROUP BY reason"),
                 "versions": groups("SELECT state, count(*) FROM versions GROUP BY state"),
                 "live": live[0] if live else None,
+                "last_change": {"version": live[0], "time": live[1], "interactions": since[0]} if live else None,
             }
 
 

@@ -31,16 +31,21 @@ WHERE score IS NOT NULL AND kind = 'main'
        OR EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id))
 """
 
+_SAMPLE = (
+    "sample_id, turn, policy, temperature, reward, explicit, hint, hinted_prompts, teacher_logprobs, task_group, "
+    "step_index, weight, time"
+)
 _VERSION = "SELECT number, parent, state, checkpoint, method, metrics, guard, time FROM versions"
 
 
 class Learning(Signals):
     """The part of the journal that the learner works from."""
 
-    def add_sample(self, sample: Sample) -> None:
+    def add_sample(self, sample: Sample, *, correction: bool = False) -> None:
         """Make a turn's sample ready; it replaces a ready one of the same turn and lifts its quarantine. Does nothing
-        where a version has learned from the turn (no turn counts twice) or an audit found it misaligned. Idempotent by
-        `sample_id`.
+        where an audit found the turn misaligned. Where a version has learned from the turn it must not count twice:
+        then only a `correction` of what was learned is made ready, and any other sample takes back a correction that
+        still waits. Idempotent by `sample_id`.
 
         Ids and logprobs stay with the turn: JournalError if the sample's are not the turn's, or if its origin is not
         `turn`.
@@ -64,11 +69,12 @@ class Learning(Signals):
                     f"sample {sample.sample_id} does not hold the ids, logprobs and versions of turn {sample.turn_id}; "
                     "make it from the turn as the journal gives it"
                 )
-            if connection.execute("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", (row,)).fetchone():
-                return
             if connection.execute("SELECT 1 FROM audits WHERE turn = ? AND verdict = 'misaligned'", (row,)).fetchone():
                 return
             connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (row,))
+            learned = connection.execute("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", (row,))
+            if learned.fetchone() and not correction:
+                return
             connection.execute("DELETE FROM quarantines WHERE turn = ?", (row,))
             teacher = sample.teacher_logprobs
             values = {
@@ -89,14 +95,21 @@ class Learning(Signals):
             }
             insert(connection, "samples", values)
 
+    def last_lesson(self, turn_id: str) -> Sample | None:
+        """The sample of a turn that a version learned from last; `None` if none did."""
+        with self._reading() as connection:
+            row = connection.execute(
+                f"SELECT {_SAMPLE} FROM samples WHERE turn = (SELECT id FROM turns WHERE turn_id = ?) "
+                "AND state = 'consumed' ORDER BY id DESC LIMIT 1",
+                (turn_id,),
+            ).fetchone()
+            return None if row is None else self._sample(connection, *row)
+
     def ready_samples(self, limit: int) -> list[Sample]:
         """Samples that no version holds yet, oldest first."""
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT sample_id, turn, policy, temperature, reward, explicit, hint, hinted_prompts, "
-                "teacher_logprobs, task_group, step_index, weight, time "
-                "FROM samples WHERE state = 'ready' ORDER BY id LIMIT ?",
-                (limit,),
+                f"SELECT {_SAMPLE} FROM samples WHERE state = 'ready' ORDER BY id LIMIT ?", (limit,)
             ).fetchall()
             return [self._sample(connection, *row) for row in rows]
 

@@ -23,6 +23,9 @@ SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_
 FROM turns JOIN sessions ON sessions.id = turns.session
 """
 
+_OVERLAPPING = 64
+"""Of so many turns that arrived last the one that was finished last is looked for."""
+
 _SESSION = """
 SELECT sessions.id, session_id, policy, source, created, last_seen,
   (SELECT count(*) FROM turns WHERE session = sessions.id AND kind = 'main'),
@@ -119,6 +122,23 @@ class Sessions(Turns):
                 forget_expected(connection, session, queue=True)
             return episode
 
+    def begun_after(self, session_id: str, time: float) -> bool:
+        """Whether the session's open episode has turns, all of which arrived after a time (Unix seconds)."""
+        with self._reading() as connection:
+            (first,) = connection.execute(
+                "SELECT min(arrived) FROM turns JOIN sessions ON sessions.id = turns.session "
+                "JOIN episodes ON episodes.session = turns.session AND episodes.episode = turns.episode "
+                "WHERE session_id = ? AND episodes.ended IS NULL AND kind = 'main'",
+                (session_id,),
+            ).fetchone()
+            return first is not None and first > time
+
+    def turn_ref(self, turn_id: str) -> TurnRef | None:
+        """A turn, in short."""
+        with self._reading() as connection:
+            row = connection.execute(f"{_REFERENCE} WHERE turn_id = ?", (turn_id,)).fetchone()
+            return _reference(row) if row else None
+
     def idle_sessions(self, before: float) -> list[str]:
         """Sessions with an open episode that were last seen (in a main turn or feedback) before a time (Unix seconds),
         longest idle first.
@@ -197,14 +217,17 @@ class Sessions(Turns):
     def last_main_turn(
         self, session_id: str, episode: int | None = None, before: float | None = None
     ) -> TurnRef | None:
-        """The latest complete main turn of an episode (default: of the latest episode that has one), if asked, that
-        arrived before a time.
+        """The complete main turn of an episode (default: of the latest episode that has one) whose answer was finished
+        last, if asked, by a time. Of answers that overlapped that need not be the one that was asked for last.
         """
         with self._reading() as connection:
             row = connection.execute(
-                f"{_REFERENCE} WHERE sessions.session_id = ?1 AND kind = 'main' AND status = 'complete' "
-                "AND (?2 IS NULL OR episode = ?2) AND (?3 IS NULL OR arrived < ?3) "
-                "ORDER BY episode DESC, arrived DESC, turns.id DESC LIMIT 1",
+                f"{_REFERENCE} WHERE turns.id = (SELECT id FROM (SELECT turns.id, episode, finished "
+                "FROM turns JOIN sessions ON sessions.id = turns.session "
+                "WHERE sessions.session_id = ?1 AND kind = 'main' AND status = 'complete' "
+                "AND (?2 IS NULL OR episode = ?2) AND (?3 IS NULL OR finished <= ?3) "
+                f"ORDER BY episode DESC, arrived DESC, turns.id DESC LIMIT {_OVERLAPPING}) "
+                "ORDER BY episode DESC, finished DESC, id DESC LIMIT 1)",
                 (session_id, episode, before),
             ).fetchone()
             return _reference(row) if row else None

@@ -151,8 +151,20 @@ class Signals(Sessions):
         return found[0] if found else None
 
     def feedback_for(self, turn_id: str) -> list[Feedback]:
-        """Explicit feedback on a turn, oldest first: the latest word counts."""
-        return self._bodies(Feedback, "SELECT body FROM feedback WHERE turn = ? ORDER BY id", turn_id)
+        """Explicit feedback on a turn in the order in which it was said: the latest word counts."""
+        found = self._bodies(Feedback, "SELECT body FROM feedback WHERE turn = ? ORDER BY id", turn_id)
+        return sorted(found, key=lambda one: one.time)
+
+    def session_feedback(self, session_id: str, source: str) -> list[Feedback]:
+        """Of a session's latest hundred pieces of explicit feedback those of a source, in the order of their coming."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT body FROM feedback JOIN turns ON turns.id = feedback.turn "
+                "JOIN sessions ON sessions.id = turns.session WHERE session_id = ? ORDER BY feedback.id DESC LIMIT 100",
+                (session_id,),
+            ).fetchall()
+        found = [msgspec.json.decode(storage.unpack(body), type=Feedback) for (body,) in reversed(rows)]
+        return [one for one in found if one.source == source]
 
     def judgement(self, turn_id: str) -> Judgement | None:
         """The latest judgement of a turn."""

@@ -41,12 +41,14 @@ class Logged:
 
 class LoggedEngine:
     """The engine's HTTP face. `log` holds answers by request id, which is the turn's without its prefix. `constrains`:
-    it says that it can hold answers to a schema; what it is told to answer has to keep to one then.
+    it says that it can hold answers to a schema; what it is told to answer has to keep to one then. `owns_up`: it says
+    of what it was told to answer that this was forced, so that nobody trains on it.
     """
 
     def __init__(self, real: str, policy: Path) -> None:
         self.log: dict[str, Logged] = {}
         self.constrains = False
+        self.owns_up = False
         self._real = real
         self._script: list[tuple[str, str | int]] = []
         self._prompter = Prompter(policy)
@@ -148,6 +150,8 @@ class LoggedEngine:
             "output_token_logprobs": [[value, token, None] for value, token in zip(new, ids, strict=True)],
             "finish_reason": finish,
         }
+        if self.owns_up:
+            meta["forced"] = True
         await response.write(b"data: " + json.dumps({"meta_info": meta}).encode() + b"\n\n")
 
     def _note(self, line: bytes, logged: Logged) -> None:

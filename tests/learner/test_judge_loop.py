@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from learner.judge.loop import CONFIRMED, CORRECTION
 from shared.errors import JournalError
 from shared.records import ImageSpan, Judgement, NextState, PolicyVersion, Sampling, Turn, VersionSpan, Vote
 
 from .judged import feedback, only_sample, quarantine, told
-from .world import Worlds
+from .world import World, Worlds
 
 
 async def test_a_complaint_becomes_a_sample_with_a_hint(untrained: Worlds) -> None:
@@ -77,6 +78,26 @@ async def test_explicit_feedback_outranks_what_the_user_typed(untrained: Worlds)
     assert (sample.reward, sample.explicit) == (-1.0, True)
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ([(1.0, "I like the tables"), (-1.0, "")], None),
+        ([(-1.0, "no tables please"), (1.0, ""), (-1.0, "")], "no tables please."),
+        ([(None, "no tables please"), (-1.0, "")], "no tables please."),
+    ],
+)
+async def test_words_of_feedback_that_was_taken_back_are_no_wish(
+    untrained: Worlds, said: list[tuple[float | None, str]], hint: str | None
+) -> None:
+    world = untrained()
+    made = await world.says(1, "thanks")
+    for score, text in said:
+        await world.journal.add_feedback(feedback(made, score, text))
+    await world.judge.once()
+    sample = await only_sample(world)
+    assert (sample.reward, sample.hint) == (-1.0, hint)
+
+
 async def test_feedback_without_words_takes_the_hint_from_the_next_message(untrained: Worlds) -> None:
     world = untrained()
     made = await world.says(1, "no lists please")
@@ -121,20 +142,62 @@ async def test_feedback_on_a_judged_turn_replaces_its_sample(untrained: Worlds) 
     assert await world.judge.once() == 0
 
 
-async def test_feedback_on_a_turn_that_was_learned_from_is_remembered_and_not_learned_again(untrained: Worlds) -> None:
-    world = untrained()
-    await world.versions.start()
-    made = await world.says(1, "thanks")
+async def learned(world: World, number: int = 1) -> Turn:
+    """A turn that a version has learned from, as praised."""
+    made = await world.says(number, "thanks")
     await world.judge.once()
     sample = await only_sample(world)
     await world.journal.commit_version(
         PolicyVersion(number=1, parent=0, state="live", checkpoint="x", sample_ids=[sample.sample_id])
     )
+    return made
+
+
+async def reason(world: World, made: Turn) -> str:
+    judgement = await world.journal.judgement(made.turn_id)
+    assert judgement is not None
+    return judgement.reason
+
+
+async def test_feedback_on_a_turn_that_was_learned_from_otherwise_makes_a_correction(untrained: Worlds) -> None:
+    world = untrained()
+    await world.versions.start()
+    made = await learned(world)
     await world.journal.add_feedback(feedback(made, -1.0, "no bold please"))
     assert await world.judge.once() == 1
-    assert await world.journal.ready_count() == 0
+    sample = await only_sample(world)
+    assert (sample.turn_id, sample.reward, sample.explicit, sample.hint) == (
+        made.turn_id,
+        -1.0,
+        True,
+        "no bold please.",
+    )
+    assert CORRECTION in await reason(world, made)
     assert await world.journal.recent_hints(5) == ["no bold please."]
     assert await world.judge.once() == 0
+
+
+async def test_a_correction_is_withdrawn_by_the_last_word_and_learned_from_once(untrained: Worlds) -> None:
+    world = untrained()
+    await world.versions.start()
+    made = await learned(world)
+    await world.journal.add_feedback(feedback(made, -1.0))
+    await world.judge.once()
+    await world.journal.add_feedback(feedback(made, 1.0))  # as was learned: nothing is left to correct
+    await world.judge.once()
+    assert await world.journal.ready_count() == 0
+    assert CONFIRMED in await reason(world, made)
+    await world.journal.add_feedback(feedback(made, -0.5))
+    await world.judge.once()
+    sample = await only_sample(world)
+    await world.journal.commit_version(
+        PolicyVersion(number=2, parent=1, state="live", checkpoint="y", sample_ids=[sample.sample_id])
+    )
+    lesson = await world.journal.last_lesson(made.turn_id)
+    assert lesson is not None and lesson.reward == -0.5
+    await world.journal.add_feedback(feedback(made, -0.5))
+    await world.judge.once()
+    assert await world.journal.ready_count() == 0
 
 
 async def test_a_turn_that_is_being_learned_from_waits(untrained: Worlds) -> None:

@@ -58,7 +58,8 @@ class Talk:
         history = normalize_messages(list(messages))
         chain = await self.conversations.chains.of(history)
         placement = await self.conversations.place(headers or {}, body or {}, chain, kind)
-        entry = self.recorder.enter(placement, reactions(history))
+        told = (headers or {}).get("x-openclaw-reactions", "")
+        entry = self.recorder.enter(placement, reactions(history, told))
         await entry.done()
         return Asked(placement, entry, history, chain, [next(self._tokens)], arrived)
 
@@ -79,7 +80,7 @@ class Talk:
             episode=asked.entry.opening.number or 0,
             parent_turn_id=placement.parent.turn_id if placement.parent else None,
             parent_reason=placement.parent_reason,
-            kind=placement.kind,
+            kind="side" if asked.chain.answers_feedback else placement.kind,
             kind_reason="test",
             messages=asked.history,
             answer=message,

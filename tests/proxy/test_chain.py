@@ -140,6 +140,32 @@ def test_commands_stand_beside_the_next_words() -> None:
     assert [command.text for command in words.commands] == ["/good quick"]
 
 
+def test_answers_to_feedback_alone_are_passed_over() -> None:
+    noted: Sent = {"role": "assistant", "content": "Noted."}
+    calls = {"role": "assistant", "content": None, "tool_calls": [call("note", "{}", "a")]}
+    result = {"role": "tool", "content": "written", "tool_call_id": "a"}
+    thumbs = (user("/good quick"), noted, user("/bad"), calls, result, noted)
+    words = chain(ASK, SAID, *thumbs, user("And the ivy?")).after(1)
+    assert (words.role, words.text) == ("user", "And the ivy?")
+    assert [command.text for command in words.commands] == ["/good quick", "/bad"]
+    assert chain(ASK, SAID, *thumbs, user("And the ivy?"), SAID, user("Thanks")).after(1) == words
+    assert chain(ASK, SAID, *thumbs).after(1).role is None
+    assert chain(ASK, SAID, user("/help"), noted, user("And the ivy?")).after(1).role is None
+
+
+def test_feedback_alone_is_told_from_feedback_beside_other_words() -> None:
+    calls = {"role": "assistant", "content": None, "tool_calls": [call("read", "{}", "a")]}
+    result = {"role": "tool", "content": "dry", "tool_call_id": "a"}
+    alone = [user("/good")], [user("/good"), user("/bad no"), floating()], [user("/bad"), calls, result]
+    for said_last in alone:
+        assert chain(ASK, SAID, *said_last).answers_feedback, said_last
+    beside = [user("/good"), user("And the ivy?")], [user("And the ivy?"), user("/good")], [user("/help")], []
+    for said_last in beside:
+        assert not chain(ASK, SAID, *said_last).answers_feedback, said_last
+    assert not chain(ASK, calls, result, user("/good")).answers_feedback
+    assert chain(user("/good")).answers_feedback
+
+
 def test_only_what_comes_before_the_next_answer_counts() -> None:
     alarm: Sent = {"role": "assistant", "content": "The kettle is on!"}
     heartbeat = user("Follow the heartbeat monitor scratch.")

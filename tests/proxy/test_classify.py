@@ -14,9 +14,12 @@ from tests.fixtures.openclaw import CASES, TOOLS, Case, agent_run, floating, use
 def taken(body: dict[str, Any], headers: dict[str, str] | None = None) -> Verdict:
     """What a body is taken for."""
     chat = normalize_chat(body)
-    speeches = Chain(chat.messages).speeches
+    chain = Chain(chat.messages)
     tools, most = bool(body.get("tools")), body.get("max_tokens")
-    return classify(Evidence.of(headers or {}, chat.messages, tools, speeches, max_tokens=most))
+    evidence = Evidence.of(
+        headers or {}, chat.messages, tools, chain.speeches, max_tokens=most, feedback=chain.answers_feedback
+    )
+    return classify(evidence)
 
 
 def plain(*texts: str, system: str = "", tools: bool = False) -> dict[str, Any]:
@@ -55,6 +58,12 @@ def test_headers_outrank_the_body() -> None:
     assert taken(first.body, {"x-turn-type": "SIDE"}) == Verdict("side", "header-side")
     assert taken(first.body, {"x-openclaw-trigger": "heartbeat"}) == Verdict("side", "trigger")
     assert taken(first.body, {"x-openclaw-session-key": "agent:main:cron:9"}) == Verdict("side", "key-cron")
+
+
+def test_what_answers_feedback_alone_is_side_whatever_a_client_calls_it() -> None:
+    thumb = plain("hi", "hello", "/good short")
+    assert taken(thumb) == taken(thumb, {"x-turn-type": "main"}) == Verdict("side", "feedback-command")
+    assert taken(plain("hi", "hello", "/model")).kind == taken(plain("hi", "hello", "/goodness")).kind == "main"
 
 
 def test_an_unknown_header_value_decides_nothing() -> None:

@@ -15,31 +15,34 @@ from tests.processes import Proxy
 HELLO = [{"role": "user", "content": "hello"}]
 
 
-@pytest.mark.parametrize("prefix", ["/rl", "/v1/rl"])
-def test_feedback_on_a_session_is_about_its_last_main_turn(service: Proxy, prefix: str) -> None:
-    session = {"x-session-id": f"fb{prefix}"}
-    main = service.chat(HELLO, headers=session).headers["x-openclaw-rl-turn"]
-    service.chat(HELLO, headers=session | {"x-turn-type": "side"})
+def test_an_end_that_comes_late_is_not_that_of_the_next_conversation(service: Proxy) -> None:
+    session = {"x-session-id": "late-end"}
+    service.chat(HELLO, headers=session)
     with service.client() as client:
-        response = client.post(f"{prefix}/feedback", json={"session_id": f"fb{prefix}", "score": 1, "text": "thanks"})
-    answer = response.json()
-    assert (answer["turn_id"], answer["score"]) == (main, 1.0)
-    assert response.headers["x-openclaw-rl-kind"] == "control"
-    given = service.journal().feedback_for(main)
-    assert [(one.feedback_id, one.score, one.text, one.source) for one in given] == [
-        (answer["feedback_id"], 1.0, "thanks", "api")
-    ]
+
+        def done(age: float) -> dict[str, Any]:
+            body = {"session_id": "late-end", "age_seconds": age}
+            return dict(client.post("/rl/session-done", json=body).json())
+
+        assert (done(0.0)["episode"], done(0.0)["ended"]) == (0, False)
+        service.chat(HELLO, headers=session)
+        late = done(3600.0)
+        assert (late["ended"], late["detail"]) == (False, "Episode 1 of session 'late-end' began after that.")
+        assert done(0.0)["episode"] == 1
 
 
-def test_feedback_takes_thumbs_turns_and_headers(service: Proxy) -> None:
-    chat = service.chat(HELLO, headers={"x-session-id": "fb-many"})
-    turn = chat.headers["x-openclaw-rl-turn"]
-    with service.client() as client:
-        by_turn = client.post("/rl/feedback", json={"turn_id": turn, "thumb": "down"}).json()
-        by_answer = client.post("/rl/feedback", json={"turn_id": chat.json()["id"], "score": 0.5}).json()
-        by_header = client.post("/rl/feedback", json={"text": "hm"}, headers={"x-session-id": "fb-many"}).json()
-    assert [one["turn_id"] for one in (by_turn, by_answer, by_header)] == [turn] * 3
-    assert [one["score"] for one in (by_turn, by_answer, by_header)] == [-1.0, 0.5, None]
+def test_a_new_conversation_ends_the_one_before_whose_end_was_not_told(service: Proxy) -> None:
+    session = {"x-session-id": "unended"}
+    new = session | {"x-session-new": "reset"}
+    turns = [service.chat(HELLO, headers=one).headers["x-openclaw-rl-turn"] for one in (session, session, new)]
+    found = [service.journal().turn(turn) for turn in turns]
+    assert [turn.episode for turn in found if turn is not None] == [0, 0, 1]
+    row = service.journal().session("unended")
+    assert row is not None
+    assert [(one.ended is None, one.reason) for one in row.episodes] == [(False, "reset"), (True, "")]
+    service.chat(HELLO, headers=new | {"x-turn-type": "side"})
+    row = service.journal().session("unended")
+    assert row is not None and len(row.episodes) == 2
 
 
 def test_words_that_end_in_half_an_emoji_are_kept(service: Proxy) -> None:
@@ -145,20 +148,6 @@ def test_the_end_of_a_session_that_is_not_open_is_no_error_and_says_why(service:
         assert (unknown["ended"], unknown["episode"]) == (False, None)
         assert "no session 'done-typo'" in unknown["detail"]
     assert service.journal().session("done-typo") is None
-
-
-def test_feedback_after_the_end_belongs_to_the_last_main_turn(service: Proxy) -> None:
-    turn = service.chat(HELLO, headers={"x-session-id": "ended"}).headers["x-openclaw-rl-turn"]
-    with service.client() as client:
-        for expected in (True, False):
-            body = {"session_id": "ended", "session_key": "agent:main:main", "reason": "new"}
-            answer = client.post("/v1/rl/session-done", json=body, headers={"x-session-done": "true"}).json()
-            assert answer["ended"] is expected
-        late = client.post("/rl/feedback", json={"session_id": "ended", "score": -1}).json()
-    assert late["turn_id"] == turn
-    again = service.chat(HELLO, headers={"x-session-id": "ended"})
-    second = service.journal().turn(again.headers["x-openclaw-rl-turn"])
-    assert second is not None and second.episode == 1
 
 
 @pytest.mark.parametrize(

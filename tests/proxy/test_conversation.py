@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.journal import AsyncJournal
+from shared.records import Feedback
 from tests.fixtures.openclaw import floating, user
 from tests.proxy.talk import Talk, parent, said, says
 
@@ -229,6 +230,84 @@ async def test_a_reaction_is_feedback_on_the_last_answer_once(talk: Talk) -> Non
     await talk.ask(*history, echo, result, floating(line))
     assert [one.score for one in await talk.journal.feedback_for(first.turn_id)] == [1.0]
     assert await talk.journal.feedback_for(second.turn_id) == []
+
+
+async def test_a_reaction_is_about_the_turn_that_the_extension_names(talk: Talk) -> None:
+    lines = [f"System: [2026-11-20 10:17:4{n} UTC] Telegram reaction added: 👍 by Alice on msg {n}" for n in range(3)]
+    other = await talk.ask(user("hi", "t"), answer="hello there")
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    history = [user("hi", "s"), said("hello"), user("more")]
+    second = await talk.ask(*history, answer="more of it")
+    names = f"0={first.turn_id};1={other.turn_id};2=turn_gone"
+    headers = {"x-openclaw-reactions": names}
+    await talk.ask(*history, said("more of it"), user("and?"), floating(*lines), headers=headers)
+    given = {one.turn_id: len(await talk.journal.feedback_for(one.turn_id)) for one in (other, first, second)}
+    assert given == {other.turn_id: 1, first.turn_id: 1, second.turn_id: 0}
+    for told, heard in (("-", 0), ("", 1)):
+        await talk.ask(
+            *history, said("more of it"), user("so?"), floating(*lines), headers={"x-openclaw-reactions": told}
+        )
+        assert len(await talk.journal.feedback_for(second.turn_id)) == heard
+
+
+async def test_a_command_that_the_extension_told_of_is_not_heard_again_from_the_history(talk: Talk) -> None:
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    history = [user("hi", "s"), said("hello"), user("more")]
+    second = await talk.ask(*history, answer="more of it")
+    told = Feedback(turn_id=first.turn_id, session_id=first.session_id, score=-1.0, text="curt", source="extension")
+    await talk.journal.add_feedback(told)
+    talk.restart()
+    commands = [user("/bad curt"), user("/good")]
+    await talk.ask(*history, said("more of it"), *commands, user("and?"))
+    assert [one.score for one in await talk.journal.feedback_for(second.turn_id)] == [1.0]
+    assert [one.score for one in await talk.journal.feedback_for(first.turn_id)] == [-1.0]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_typed_feedback_is_about_the_answer_before_it_however_often_it_is_given(
+    talk: Talk, restarts: bool
+) -> None:
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    history = [user("hi", "s"), said("hello")]
+    for words in ("/good quick", "/bad no, curt", "/good quick"):
+        history.append(user(words))
+        aside = await talk.ask(*history, answer="Noted.")
+        assert (parent(aside), aside.session_id) == (first.turn_id, first.session_id)
+        history.append(said("Noted."))
+        if restarts:
+            talk.restart()
+    after = await talk.ask(*history, user("And the ivy?"), answer="It is dry.")
+    assert parent(after) == first.turn_id
+    state = await talk.next_state(first)
+    assert state is not None and (state.role, state.text) == ("user", "And the ivy?")
+    given = await talk.journal.feedback_for(first.turn_id)
+    assert [(one.score, one.text) for one in given] == [(1.0, "quick"), (-1.0, "no, curt"), (1.0, "quick")]
+    assert not await talk.journal.feedback_for(aside.turn_id)
+
+
+async def test_feedback_that_openclaw_puts_into_one_message_is_heard_thumb_by_thumb(talk: Talk) -> None:
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    texts = ["/Good", "/bad\ncurt", "/rl", "And the ivy?"]
+    merged = {"role": "user", "content": [{"type": "text", "text": text} for text in texts]}
+    await talk.ask(user("hi", "s"), said("hello"), merged, answer="dry")
+    assert [(one.score, one.text) for one in await talk.journal.feedback_for(first.turn_id)] == [
+        (1.0, ""),
+        (-1.0, "curt"),
+    ]
+    state = await talk.next_state(first)
+    assert state is not None and state.text == "And the ivy?"
+
+
+async def test_an_announcement_that_openclaw_does_not_keep_leaves_one_line(talk: Talk) -> None:
+    first = await talk.ask(user("Count the plums", "s"), answer="A helper <think>does.")
+    news = user("A background task completed. It counted 7.")
+    told = await talk.ask(user("Count the plums", "s"), said("A helper <think>does."), news, answer="There are 7.")
+    merged = said("A helper <think>does.\nThere are 7.")
+    after = await talk.ask(user("Count the plums", "s"), merged, user("And pears?"))
+    assert (parent(told), parent(after)) == (first.turn_id, told.turn_id)
+    state = await talk.next_state(told)
+    assert state is not None and state.text == "And pears?"
+    assert await talk.next_state(first) is None
 
 
 async def test_a_reaction_that_a_heartbeat_brings_is_about_the_main_turn(talk: Talk) -> None:

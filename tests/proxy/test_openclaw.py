@@ -79,8 +79,29 @@ def test_reactions_are_read_from_the_floating_context_at_the_end_only() -> None:
         Reaction("Telegram reaction added: 👍🏽 by Alice (@alice) on msg 42", 1.0),
         Reaction("Slack reaction added: 👎 by Bob on msg 43", -1.0),
     ]
+    assert [one.turn_id for one in reactions(messages, "42=turn_a; 4%3B3=turn_b;;")] == ["turn_a"]
+    assert reactions(messages, "-") == []
     assert reactions(normalize_messages([floating(liked), user("hi", "s")])) == []
     assert reactions(normalize_messages([user(liked)])) == []
+
+
+def test_several_reactions_in_one_string_are_several() -> None:
+    told = [
+        'Telegram reaction added: 👍 by Ada \\"msg 7\\" (@ada) on msg 41',
+        "Discord reaction added: 👎 by ada on the-guild #general msg 1290",
+        "Slack reaction added: :+1: by Ada in #general msg 1700000000.000200 from Claw",
+        "Somewhere reaction added: 👍 by Ada",
+    ]
+    events = "\\n".join(f"System: [2026-11-20 10:17:41 UTC] {line}" for line in told)
+    messages = normalize_messages([user("hi", "s"), floating(f'Conversation data:\n"{events}"')])
+    assert [(one.line, one.score) for one in reactions(messages)] == list(zip(told, [1.0, -1.0, 1.0, 1.0], strict=True))
+    named = "41=turn_a;1290=turn_b;1700000000.000200=turn_c"
+    assert [one.turn_id for one in reactions(messages, named)] == ["turn_a", "turn_b", "turn_c"]
+
+
+def test_a_flood_of_what_looks_like_reactions_is_read_in_a_moment() -> None:
+    flood = f"reaction added: {'System: [' * 50_000}{' reaction added: x by y msg 1' * 20_000}"
+    assert reactions(normalize_messages([user("hi", "s"), floating(flood)])) == []
 
 
 def test_emoji_with_variants() -> None:

@@ -90,6 +90,7 @@ ENVIRONMENTS = {
         Environment("claude_code", python=0),
         Environment("litellm_proxy"),
         Environment("mini_swe_agent"),
+        Environment("nanobot"),
         Environment("openclaw", python=0),
         Environment("terminus", python=12),
         Environment("wandb"),

@@ -16,6 +16,10 @@ def canonical(**fields: Any) -> dict[str, Any]:
     return normalize_messages([fields])[0]
 
 
+def saying(text: str) -> dict[str, Any]:
+    return canonical(role="assistant", content=text)
+
+
 def assistant(arguments: Any, *, name: str = "read", call_id: str = "call_1", **fields: Any) -> dict[str, Any]:
     function = {"name": name, "arguments": arguments}
     calls = [{"id": call_id, "type": "function", "function": function}]
@@ -43,6 +47,29 @@ def assistant(arguments: Any, *, name: str = "read", call_id: str = "call_1", **
 )
 def test_what_clients_change_in_an_echo_does_not_change_the_message(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert message_key(one) == message_key(other)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "echoed"),
+    [
+        ("<think>is it?</think>\nYes.", "Yes."),
+        ("Yes. <think> It is <thinking>so.", "Yes. <think> It is so."),  # OpenClaw keeps the first that stays open
+        ("Yes.</think> It is.", "Yes. It is."),
+        ("A<think>b<think>c</think>d", "A"),
+        ("A<think>b<think>c</think>d</think>e", "Ae"),
+        ("A<mm:thought why='x'>b</mm:thought>c<think>d</think>", "Ac"),
+    ],
+)
+def test_reasoning_written_into_an_answer_is_no_part_of_it(sampled: str, echoed: str) -> None:
+    assert message_key(saying(sampled)) == message_key(saying(echoed))
+
+
+@pytest.mark.parametrize("text", ["a <b> c", "a <thinker> c", "a < think", "<THINGS>"])
+def test_other_angle_brackets_are(text: str) -> None:
+    assert message_key(saying(text)) != message_key(saying(text.replace("<", "").replace(">", "")))
+    assert message_key(canonical(role="user", content="<think>a</think>b")) != message_key(
+        canonical(role="user", content="b")
+    )
 
 
 DIFFERENT = [

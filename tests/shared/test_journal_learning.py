@@ -9,7 +9,7 @@ import pytest
 
 from shared.errors import JournalError
 from shared.journal import Journal
-from shared.records import PolicyVersion, Quarantine, Sample, Turn
+from shared.records import PolicyVersion, Quarantine, Sample, Timings, Turn
 from tests.shared.journal_records import agent_turns, judged, make_turn, same_turn, sample_of, thumb, user_reply
 
 
@@ -308,3 +308,33 @@ def test_a_candidate_goes_live_only_from_the_version_it_was_made_from(journal: J
     assert journal.make_live(0)
     with pytest.raises(JournalError, match="version 9 is not in the journal"):
         journal.make_live(9)
+
+
+def test_the_last_change_is_the_live_version_with_what_it_was_told_since(journal: Journal) -> None:
+    assert journal.status()["last_change"]["version"] == 0
+    old, new = make_turn(timings=Timings(5.0, None, 6.0)), make_turn(timings=Timings(15.0, None, 16.0))
+    for turn in (old, new):
+        journal.record_turn(turn)
+        journal.settle(user_reply(turn))
+    journal.commit_version(PolicyVersion(number=7, parent=0, state="live", checkpoint="x", time=10.0))
+    assert journal.status()["last_change"] == {"version": 7, "time": 10.0, "interactions": 1}
+
+
+def test_only_a_correction_gets_into_a_turn_that_was_learned_from(journal: Journal) -> None:
+    turn = make_turn()
+    journal.record_turn(turn)
+    first = sample_of(turn, reward=1.0)
+    journal.add_sample(first)
+    assert journal.last_lesson(turn.turn_id) is None
+    journal.commit_version(
+        PolicyVersion(number=7, parent=0, state="live", checkpoint="x", sample_ids=[first.sample_id])
+    )
+    lesson = journal.last_lesson(turn.turn_id)
+    assert lesson is not None and lesson.reward == 1.0
+    journal.add_sample(sample_of(turn, reward=-1.0))
+    assert journal.ready_samples(5) == []
+    correction = sample_of(turn, reward=-1.0)
+    journal.add_sample(correction, correction=True)
+    assert [one.sample_id for one in journal.ready_samples(5)] == [correction.sample_id]
+    journal.add_sample(sample_of(turn, reward=1.0))  # what takes it back
+    assert journal.ready_samples(5) == []

@@ -322,6 +322,29 @@ def test_the_last_main_turn_may_be_of_an_earlier_episode(journal: Journal) -> No
     assert journal.last_main_turn("unknown") is None
 
 
+def test_of_answers_that_overlap_the_last_one_to_be_finished_is_the_last(journal: Journal) -> None:
+    def between(arrived: float, finished: float) -> str:
+        turn = make_turn(timings=Timings(arrived=arrived, first_token=None, finished=finished))
+        journal.record_turn(turn)
+        return turn.turn_id
+
+    slow, quick = between(10.0, 30.0), between(11.0, 12.0)
+
+    def last(before: float | None = None) -> str | None:
+        reference = journal.last_main_turn("ses", before=before)
+        return reference.turn_id if reference else None
+
+    assert (last(), last(30.0), last(29.0), last(11.5)) == (slow, slow, quick, None)
+
+
+def test_what_was_said_last_counts_last_whenever_it_came(journal: Journal) -> None:
+    turn = make_turn()
+    journal.record_turn(turn)
+    for score, time in ((-1.0, 20.0), (1.0, 10.0), (0.5, 20.0)):
+        journal.add_feedback(Feedback(turn_id=turn.turn_id, session_id="ses", score=score, time=time))
+    assert [one.score for one in journal.feedback_for(turn.turn_id)] == [1.0, -1.0, 0.5]
+
+
 def test_turns_are_found_by_their_keys(journal: Journal) -> None:
     first = make_turn(request_key=b"r", answer_key=b"a")
     retry = make_turn("ses2", request_key=b"r", answer_key=b"b", status="aborted")

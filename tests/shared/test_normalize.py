@@ -92,6 +92,14 @@ def test_half_an_emoji_in_a_tool_or_an_argument_does_no_harm() -> None:
         assert message["tool_calls"][0]["arguments"] == {"path": "cut �"}
 
 
+def test_commands_that_were_put_into_one_message_with_other_words_stand_alone_again() -> None:
+    texts = ["[Sun 2026-11-22 06:42 UTC] /Good", "/bad no, curt", "And ", "the ivy?", "/rl"]
+    sent = {"role": "user", "content": [{"type": "text", "text": text} for text in texts], "name": "ann"}
+    found = normalize_messages([sent, {"role": "assistant", "content": "Dry."}])
+    assert [message["content"] for message in found] == [*texts[:2], "And the ivy?", "/rl", "Dry."]
+    assert {message.get("name") for message in found[:4]} == {"ann"}
+
+
 def test_odd_but_understandable_parts() -> None:
     parts = ["a", {"type": "input_text", "text": "b"}, {"type": "refusal", "refusal": "c"}]
     assert normalize(role="assistant", content=parts)["content"] == "abc"

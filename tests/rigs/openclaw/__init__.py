@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,47 @@ TURN_SECONDS = 120.0
 
 
 class OpenClaw:
-    """A running gateway. `workspace` is the folder that its agent works in."""
+    """OpenClaw in a home of its own. `workspace` is the folder that its agent works in, `configuration` its file."""
 
-    def __init__(self, url: str, workspace: Path, command: Sequence[str], variables: dict[str, str]) -> None:
-        self.url = url
-        self.workspace = workspace
-        self._command = [*command]
-        self._variables = variables
+    def __init__(self, home: Path) -> None:
+        modules = environment("openclaw") / "node_modules"
+        nodes = sorted(modules.glob("node-linux-*/bin/node"))
+        self._command = [str(nodes[0]) if nodes else "node", str(modules / "openclaw" / "openclaw.mjs")]
+        self.log = home / "openclaw.log"
+        self.port = claim_port("127.0.0.1", 0, setting="port")
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.workspace = home / "workspace"
+        self.configuration = home / ".openclaw" / "openclaw.json"
+        for folder in (self.workspace, self.configuration.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        path = [*(str(node.parent) for node in nodes[:1]), os.environ.get("PATH", "")]
+        self.variables = clean_environment(home, PATH=os.pathsep.join(path))
+
+    @property
+    def gateway(self) -> dict[str, Any]:
+        """The configuration of a gateway that `call` and `ask` reach."""
+        return {
+            "mode": "local",
+            "port": self.port,
+            "bind": "loopback",
+            "auth": {"mode": "token", "token": TOKEN},
+            "http": {"endpoints": {"chatCompletions": {"enabled": True}}},
+        }
+
+    def configure(self, configuration: Mapping[str, Any]) -> None:
+        """Write its file."""
+        self.configuration.write_text(json.dumps(configuration))
+
+    def run(self, *arguments: str) -> str:
+        """What a command of its program writes."""
+        return output_of([*self._command, *arguments], self.workspace, self.variables, TURN_SECONDS)
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Its gateway, until the block ends."""
+        server, ready = [*self._command, "gateway", "run"], f"{self.url}/healthz"
+        with running(server, self.workspace, self.variables, self.log, ready=ready, seconds=START_SECONDS) as process:
+            yield process
 
     def ask(self, words: str, user: str, agent: str = "main") -> str:
         """What an agent (`AGENTS`) answers to a person called `user`, who has one session with it."""
@@ -46,36 +81,21 @@ class OpenClaw:
 
     def call(self, method: str, **parameters: Any) -> Any:
         """A method of its gateway, by its command line."""
-        command = [*self._command, "gateway", "call", method, "--params", json.dumps(parameters), "--json"]
-        return json.loads(output_of(command, self.workspace, self._variables, TURN_SECONDS))
+        return json.loads(self.run("gateway", "call", method, "--params", json.dumps(parameters), "--json"))
 
 
 @contextmanager
 def run_openclaw(service: Proxy, folder: Path) -> Iterator[OpenClaw]:
     """A gateway until the block ends; its log is in `folder`. Skips the test where its environment is not there."""
-    modules = environment("openclaw") / "node_modules"
-    nodes = sorted(modules.glob("node-linux-*/bin/node"))
-    command = [str(nodes[0]) if nodes else "node", str(modules / "openclaw" / "openclaw.mjs")]
-    port = claim_port("127.0.0.1", 0, setting="port")
-    workspace = folder / "workspace"
-    workspace.mkdir()
-    state = folder / "state"
-    state.mkdir()
-    (state / "openclaw.json").write_text(json.dumps(_configuration(service, port, workspace)))
-    variables = clean_environment(
-        folder,
-        OPENCLAW_STATE_DIR=str(state),
-        OPENCLAW_CONFIG_PATH=str(state / "openclaw.json"),
-        PATH=os.pathsep.join([*(str(node.parent) for node in nodes[:1]), os.environ.get("PATH", "")]),
-    )
-    url = f"http://127.0.0.1:{port}"
-    server, log = [*command, "gateway", "run"], folder / "openclaw.log"
-    with running(server, workspace, variables, log, ready=f"{url}/healthz", seconds=START_SECONDS):
-        yield OpenClaw(url, workspace, command, variables)
+    openclaw = OpenClaw(folder)
+    openclaw.configure(_configuration(service, openclaw))
+    with openclaw.running():
+        yield openclaw
 
 
-def _configuration(service: Proxy, port: int, workspace: Path) -> dict[str, Any]:
+def _configuration(service: Proxy, openclaw: OpenClaw) -> dict[str, Any]:
     """As the README has it, with a gateway that speaks HTTP."""
+    workspace = str(openclaw.workspace)
     model = {
         "id": "policy",
         "name": "RL policy",
@@ -94,20 +114,12 @@ def _configuration(service: Proxy, port: int, workspace: Path) -> dict[str, Any]
         }
         for name, api in AGENTS.items()
     }
-    agents = [
-        {"id": name, "workspace": str(workspace), "model": {"primary": f"clawrl-{name}/policy"}} for name in AGENTS
-    ]
+    agents = [{"id": name, "workspace": workspace, "model": {"primary": f"clawrl-{name}/policy"}} for name in AGENTS]
     return {
         "models": {"mode": "replace", "providers": providers},
         "agents": {
-            "defaults": {"workspace": str(workspace), "model": {"primary": "clawrl-main/policy"}},
+            "defaults": {"workspace": workspace, "model": {"primary": "clawrl-main/policy"}},
             "list": [{**agents[0], "default": True}, *agents[1:]],
         },
-        "gateway": {
-            "mode": "local",
-            "port": port,
-            "bind": "loopback",
-            "auth": {"mode": "token", "token": TOKEN},
-            "http": {"endpoints": {"chatCompletions": {"enabled": True}}},
-        },
+        "gateway": openclaw.gateway,
     }

@@ -1,0 +1,66 @@
+/** One request to the openclaw-rl service. */
+export interface Request {
+  method: "GET" | "POST";
+  url: string;
+  apiKey: string | undefined;
+  headers?: Record<string, string>;
+  body?: unknown;
+}
+
+/** How it went. `refused`: the service understood and said no; `unreachable`: it may go better later. */
+export type Reply =
+  | { kind: "done"; body: unknown }
+  | { kind: "refused"; status: number; message: string }
+  | { kind: "unreachable"; message: string; status?: number };
+
+const TRY_AGAIN = new Set([408, 425, 429]);
+const LONGEST_MESSAGE = 300;
+
+/** Ask the service. Never throws; gives up after `timeout` milliseconds. */
+export async function ask(request: Request, timeout: number): Promise<Reply> {
+  try {
+    const response = await fetch(request.url, {
+      method: request.method,
+      headers: {
+        accept: "application/json",
+        ...(request.body === undefined ? {} : { "content-type": "application/json" }),
+        ...(request.apiKey === undefined ? {} : { authorization: `Bearer ${request.apiKey}` }),
+        ...request.headers,
+      },
+      ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+      redirect: "error",
+      signal: AbortSignal.timeout(timeout),
+    });
+    const body = parse(await response.text());
+    if (response.ok) return { kind: "done", body };
+    const { status } = response;
+    const message = errorMessage(body) ?? `HTTP ${status}`;
+    if (status >= 500 || TRY_AGAIN.has(status)) return { kind: "unreachable", message, status };
+    return { kind: "refused", status, message };
+  } catch (error) {
+    return { kind: "unreachable", message: reason(error) };
+  }
+}
+
+/** A field of an object that came as JSON. */
+export function field(value: unknown, name: string): unknown {
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function errorMessage(body: unknown): string | undefined {
+  const message = field(field(body, "error"), "message");
+  return typeof message === "string" ? message.slice(0, LONGEST_MESSAGE) : undefined;
+}
+
+function reason(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error && error.cause.message !== "" ? error.cause.message : error.message;
+}

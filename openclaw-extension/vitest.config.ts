@@ -1,0 +1,9 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: {
+    include: ["test/**/*.test.ts"],
+    dangerouslyIgnoreUnhandledErrors: false,
+    testTimeout: 10_000,
+  },
+});
