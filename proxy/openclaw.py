@@ -26,7 +26,7 @@ _STAMP = re.compile(
     r"\A\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?(?: [A-Za-z0-9+:/_-]{1,32})?\] ?"
 )
 _RUNTIME = "Runtime: "
-_SUMMARY_END = "</summary>"
+_SESSION = " | session="
 _SYSTEM_LINE = re.compile(r"\ASystem: \[[^\]\n]*\][^\n]*(?:\n+|\Z)")
 _LINE_END = re.compile(r"\\n|\n")
 """Between two events, which OpenClaw writes as one JSON string."""
@@ -130,14 +130,15 @@ def cut_context(text: str) -> tuple[str, list[str]]:
 
 
 def cut_runtime(text: str) -> tuple[str, dict[str, str]]:
-    """The text without a `Runtime:` line at its end, and the fields of that line. It follows the summary of a history
-    that was compacted without a line break.
+    """The text without a `Runtime:` line at its end, and the fields of that line. It follows without a line break on
+    the summary of a history that was compacted, and on messages that were put into one.
     """
-    before, _, line = text.rstrip().rpartition("\n")
-    if line.startswith(_SUMMARY_END):
-        before, line = before + "\n" + _SUMMARY_END, line.removeprefix(_SUMMARY_END)
-    if not line.startswith(_RUNTIME) or "agent=" not in line:
+    before, newline, line = text.rstrip().rpartition("\n")
+    start = 0 if line.startswith(_RUNTIME) else line.find(f"{_RUNTIME}agent=")
+    words, line = line[: max(start, 0)], line[max(start, 0) :]
+    if start < 0 or "agent=" not in line or (words and _SESSION not in line):
         return text, {}
+    before = before + newline + words if words else before
     fields: dict[str, str] = {}
     for item in line.removeprefix(_RUNTIME).split(" | "):
         name, equals, value = item.partition("=")

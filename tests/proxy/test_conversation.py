@@ -10,7 +10,7 @@ import pytest
 
 from shared.journal import AsyncJournal
 from shared.records import Feedback
-from tests.fixtures.openclaw import floating, user
+from tests.fixtures.openclaw import floating, runtime, user
 from tests.proxy.talk import Talk, parent, said, says
 
 
@@ -296,6 +296,14 @@ async def test_feedback_that_openclaw_puts_into_one_message_is_heard_thumb_by_th
     ]
     state = await talk.next_state(first)
     assert state is not None and state.text == "And the ivy?"
+
+
+async def test_a_first_message_that_was_put_into_one_with_feedback_keeps_its_words(talk: Talk) -> None:
+    line = runtime("s", None).strip()
+    first = await talk.ask(says(f"/good fine\n\n{line}"), says("Dry?"), answer="Wet.")
+    merged = {"role": "user", "content": [{"type": "text", "text": part} for part in ("/good fine", "Dry?", line)]}
+    after = await talk.ask(merged, said("Wet."), says("And now?"))
+    assert (parent(after), after.session_id, first.session_id) == (first.turn_id, "s", "s")
 
 
 async def test_an_announcement_that_openclaw_does_not_keep_leaves_one_line(talk: Talk) -> None:
