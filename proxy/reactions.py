@@ -45,9 +45,7 @@ class Reactions:
                     await self._feedback(about, reaction.score, reaction.line, "reaction", *identity)
 
     async def _meant(self, turn_id: str) -> TurnRef | None:
-        """The turn that our extension says a reaction is about, of this session or one before it; `None` if there is
-        none.
-        """
+        """The main turn that our extension says a reaction is about, of whatever session: one goes on in another."""
         found = await self._journal.turn_ref(turn_id)
         return found if found is not None and found.kind == "main" else None
 
@@ -91,14 +89,14 @@ class Reactions:
             del self._given[next(iter(self._given))]
 
     async def _said_otherwise(self, about: TurnRef, score: float, text: str) -> bool:
-        """Whether a command in the history has been told to us by other means: the turn has that score, or our
-        extension said the same words in this session, of a turn that it knew better.
+        """Whether a command in the history has been told to us by other means: that is the turn's last word, or our
+        extension has said the same since, of a turn that it knew better.
         """
         known = await self._journal.feedback_for(about.turn_id)
-        if any(one.score == score and one.source != "command" for one in known):
+        if known and known[-1].score == score and known[-1].source != "command":
             return True
         told = await self._journal.session_feedback(about.session_id, EXTENSION)
-        return any((one.score, one.text) == (score, text) for one in told)
+        return any((one.score, one.text) == (score, text) and one.time >= about.arrived for one in told)
 
     async def _add(self, about: TurnRef, score: float, text: str, source: str, digest: str) -> None:
         await self._journal.add_feedback(

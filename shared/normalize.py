@@ -48,8 +48,10 @@ _TEXT_PARTS = ("text", "input_text", "output_text")
 _IMAGE_PARTS = ("image_url", "input_image")
 _MOST_IMAGES = 1000  # each is opened to be measured
 _MEDIA_PARTS = (*_IMAGE_PARTS, "image", "input_audio", "audio", "video_url", "video", "file", "input_file")
-_COMMAND = re.compile(r"\s*(?:\[[^\]\n]*\]\s*)?/\s*[A-Za-z][\w-]*(?:@\w+)?(?:\s|\Z)")
-"""How a text part begins that is a slash command, perhaps behind a time stamp."""
+_COMMAND = re.compile(
+    r"\s*(?:\[[^\]\n]*\]\s*)?/\s*(?:(?:good|bad)(?:@\w+)?(?:\s|\Z)|[a-z][\w-]*(?:@\w+)?\s*\Z)", re.IGNORECASE
+)
+"""A text part that is a slash command, perhaps behind a time stamp: feedback with words or not, others alone."""
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 
 
@@ -174,15 +176,23 @@ def _parts(content: Any, where: str, blind: str) -> list[dict[str, Any]]:
 
 def _apart(parts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The parts of a user message, each slash command among them by itself."""
+    if not any(map(_is_command, parts)):
+        return [parts]
     groups: list[list[dict[str, Any]]] = []
     alone = True
     for part in parts:
-        command = part["type"] == "text" and _COMMAND.match(part["text"]) is not None
+        if part["type"] == "text" and not part["text"].strip():
+            continue
+        command = _is_command(part)
         if alone or command:
             groups.append([])
         groups[-1].append(part)
         alone = command
     return groups
+
+
+def _is_command(part: dict[str, Any]) -> bool:
+    return part["type"] == "text" and _COMMAND.match(part["text"]) is not None
 
 
 def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:

@@ -318,6 +318,17 @@ async def test_an_announcement_that_openclaw_does_not_keep_leaves_one_line(talk:
     assert await talk.next_state(first) is None
 
 
+async def test_typed_feedback_is_the_last_word_also_after_a_reaction_of_the_same_mind(talk: Talk) -> None:
+    first = await talk.ask(user("hi", "s"), answer="hello")
+    thumb = Feedback(turn_id=first.turn_id, session_id=first.session_id, score=1.0, source="reaction")
+    await talk.journal.add_feedback(thumb)
+    earlier = Feedback(turn_id=first.turn_id, session_id=first.session_id, score=-1.0, source="extension", time=1.0)
+    await talk.journal.add_feedback(earlier)
+    await talk.ask(user("hi", "s"), said("hello"), user("/bad"), user("/good"), user("And?"))
+    given = [one.score for one in await talk.journal.feedback_for(first.turn_id)]
+    assert sorted(given[:2]) == [-1.0, 1.0] and given[2:] == [-1.0, 1.0]
+
+
 async def test_a_reaction_that_a_heartbeat_brings_is_about_the_main_turn(talk: Talk) -> None:
     line = "System: [2026-11-20 10:17:41 UTC] Telegram reaction added: 👎 by Alice on msg 42"
     main = await talk.ask(user("hi", "s"), answer="hello")

@@ -100,6 +100,17 @@ def test_commands_that_were_put_into_one_message_with_other_words_stand_alone_ag
     assert {message.get("name") for message in found[:4]} == {"ann"}
 
 
+@pytest.mark.parametrize("parts", [["see ", "/tmp is full"], ["/describe this", " one"], ["a", "", "b"]])
+def test_other_parts_that_begin_with_a_slash_stay_where_they_are(parts: list[str]) -> None:
+    sent = {"role": "user", "content": [{"type": "text", "text": text} for text in parts]}
+    assert [message["content"] for message in normalize_messages([sent])] == ["".join(parts)]
+
+
+def test_empty_parts_beside_a_command_are_nobodys_words() -> None:
+    sent = {"role": "user", "content": [{"type": "text", "text": text} for text in ("", "/good", " ")]}
+    assert [message["content"] for message in normalize_messages([sent])] == ["/good"]
+
+
 def test_odd_but_understandable_parts() -> None:
     parts = ["a", {"type": "input_text", "text": "b"}, {"type": "refusal", "refusal": "c"}]
     assert normalize(role="assistant", content=parts)["content"] == "abc"
