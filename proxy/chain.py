@@ -107,17 +107,19 @@ class Chain:
 
         Said in the middle of a tool loop, it interrupts work on something else.
         """
-        steps = [step for step in self.steps if not step.skipped]
-        if not steps or steps[-1].role == "assistant":  # an announcement asks, or nobody
+        steps = (step for step in reversed(self.steps) if not step.skipped)
+        step = next(steps, None)
+        if step is None or step.role == "assistant":  # an announcement asks, or nobody
             return False
-        while steps and steps[-1].role != "user":
-            steps.pop()
-        run = 0
-        while steps and steps[-1].role == "user":
-            if not _is_feedback(steps.pop()):
+        while step is not None and step.role != "user":
+            step = next(steps, None)
+        if step is None:
+            return False
+        while step is not None and step.role == "user":
+            if not _is_feedback(step):
                 return False
-            run += 1
-        return run > 0 and (not steps or steps[-1].role == "assistant")
+            step = next(steps, None)
+        return step is None or step.role == "assistant"
 
     @property
     def from_openclaw(self) -> bool:

@@ -193,7 +193,8 @@ def live(day: Day, *, versions: int) -> None:
     day.thumb(bob, "/bad no, still too long", -1.0)
     day.openclaw.run("system", "event", "--text", "Look for urgent notes.", "--mode", "now")
     day.until(lambda: bool(day.told(SIDE["heartbeat"])), "a heartbeat")
-    _schedule(day)
+    day.openclaw.schedule("Tidy up the notes.")
+    day.until(lambda: bool(day.told(SIDE["cron"])), "the job")
     helper = called(
         "tool_call", id="sessions_spawn", args={"task": "Count the letters of plum.", "taskName": "letters"}
     )
@@ -218,18 +219,3 @@ def live(day: Day, *, versions: int) -> None:
         day.say(carla, f"No, that is too long. Answer with the number {number} alone.")
         time.sleep(PAUSE)
     day.say(anna, "One more thing.")
-
-
-def _schedule(day: Day) -> None:
-    """A job that runs at once."""
-    job = day.openclaw.call(
-        "cron.add",
-        name="tidy",
-        schedule={"kind": "every", "everyMs": 86_400_000},
-        sessionTarget="isolated",
-        payload={"kind": "agentTurn", "message": "Tidy up the notes."},
-        wakeMode="now",
-        delivery={"mode": "none"},
-    )
-    day.openclaw.call("cron.run", id=job["id"], mode="force")
-    day.until(lambda: bool(day.told(SIDE["cron"])), "the job")

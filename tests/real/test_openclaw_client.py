@@ -148,15 +148,7 @@ def test_a_compaction_is_a_side_turn_and_the_conversation_goes_on(captured: Capt
 
 def test_a_scheduled_job_is_a_side_turn(captured: Captured, openclaw: OpenClaw) -> None:
     captured.engine.say("All is tidy.", to="Tidy up the notes.")
-    job = openclaw.call(
-        "cron.add",
-        name="tidy",
-        schedule={"kind": "every", "everyMs": 86_400_000},
-        sessionTarget="isolated",
-        payload={"kind": "agentTurn", "message": "Tidy up the notes."},
-        wakeMode="now",
-    )
-    openclaw.call("cron.run", id=job["id"], mode="force")
+    openclaw.schedule("Tidy up the notes.")
     _until(lambda: bool(_heard(captured, "All is tidy.")), "the job")
     (turn,) = _heard(captured, "All is tidy.")
     assert captured.engine.agrees(turn)

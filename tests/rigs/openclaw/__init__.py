@@ -83,6 +83,19 @@ class OpenClaw:
         """A method of its gateway, by its command line."""
         return json.loads(self.run("gateway", "call", method, "--params", json.dumps(parameters), "--json"))
 
+    def schedule(self, task: str) -> None:
+        """Add a job with a task of its own, and run it at once."""
+        job = self.call(
+            "cron.add",
+            name="tidy",
+            schedule={"kind": "every", "everyMs": 86_400_000},
+            sessionTarget="isolated",
+            payload={"kind": "agentTurn", "message": task},
+            wakeMode="now",
+            delivery={"mode": "none"},
+        )
+        self.call("cron.run", id=job["id"], mode="force")
+
 
 @contextmanager
 def run_openclaw(service: Proxy, folder: Path) -> Iterator[OpenClaw]:
