@@ -40,7 +40,7 @@ $(STAMP):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	# torch first and by exact version: any other way of resolving it takes gigabytes of CUDA packages.
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[local,demo,judge,redact,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[local,cloud,demo,judge,redact,dev]'
 	# Compiles what is used, once: where Python is told to keep no bytecode, each process would compile torch again.
 	env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -c '$(USED)'
 	@rm -f $(VENV)/.installed-*

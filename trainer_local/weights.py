@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,7 +13,6 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -129,45 +125,6 @@ class Weights:
     def _write_whole(self, model: Any, folder: Path) -> None:
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(self.tokenizer_source).save_pretrained(folder)
-
-
-@contextmanager
-def whole_folder(path: str | Path) -> Iterator[Path]:
-    """A folder that appears at `path` complete and synced when the block ends, or not at all. What was there is
-    replaced.
-
-    Files get mode 0644: an engine under another user reads them too.
-    """
-    target = Path(path)
-    mark = uuid.uuid4().hex[:8]
-    scratch = target.with_name(f".{target.name}.{mark}.tmp")
-    old = target.with_name(f".{target.name}.{mark}.old")
-    try:
-        scratch.mkdir(parents=True)
-        yield scratch
-        for folder, _, files in os.walk(scratch):
-            for name in files:
-                file = Path(folder) / name
-                file.chmod(0o644)
-                _sync(file)
-            _sync(Path(folder))
-        if target.exists():
-            target.rename(old)
-        scratch.rename(target)
-        _sync(target.parent)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
-        raise TrainerError(f"Could not write {target}: {error}. Check the space and the rights there") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -18,13 +18,13 @@ from learner.main import run as run_learner
 from proxy.app import create_app as create_proxy
 from proxy.service import Service as ProxyService
 from shared.engine import Engine
+from shared.engine_server import create_app as create_engine_app
 from shared.errors import OpenClawRLError
 from shared.journal import AsyncJournal
 from shared.registry import create_engine
 from shared.rendering import Prompter
 from shared.settings import Settings
 from trainer_local.embedded.engine import EmbeddedEngine, Options
-from trainer_local.embedded.server import create_app as create_engine_app
 
 KEY = "lab"
 UNBOUNDED = 1e3

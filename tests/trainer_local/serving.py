@@ -19,8 +19,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from shared.engine import Tokens
+from shared.engine_server import create_app
 from trainer_local.embedded.engine import EmbeddedEngine, Options
-from trainer_local.embedded.server import create_app
 
 VOCABULARY = 96
 END = 1

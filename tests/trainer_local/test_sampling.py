@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 import torch
 
-from trainer_local.embedded.sampling import Choice, Sampler, SamplingParams, sample
+from shared.engine_wire import Choice, SamplingParams
+from trainer_local.embedded.sampling import Sampler, sample
 
 
 def draw(logits: list[float], count: int = 1, *, tops: int = 0, **params: object) -> list[Choice]:

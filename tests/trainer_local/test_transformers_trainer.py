@@ -17,9 +17,9 @@ from shared import losses
 from shared.errors import ConfigError, TrainerError
 from shared.records import Sample
 from shared.trainer import Recipe
+from shared.whole_folder import whole_folder
 from trainer_local import teacher
 from trainer_local.transformers_trainer import TransformersTrainer, create
-from trainer_local.weights import whole_folder
 
 from .tiny import VOCABULARY, anchor, sample, settings, write_policy
 

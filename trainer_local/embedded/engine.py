@@ -14,13 +14,12 @@ import msgspec
 import torch
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 
+from shared.engine_wire import Event, GenerateRequest, Refused, SamplingParams, UpdateWeights
 from trainer_local.checkpoint import CheckpointError, load_model, resolve_device, resolve_dtype
 from trainer_local.embedded.decoding import Runner
-from trainer_local.embedded.jobs import Event, Job
-from trainer_local.embedded.sampling import SamplingParams
+from trainer_local.embedded.jobs import Job
 from trainer_local.embedded.scheduler import Scheduler
 from trainer_local.embedded.weights import UnknownVersion, Version, Versions
-from trainer_local.embedded.wire import GenerateRequest, Refused, UpdateWeights
 
 log = logging.getLogger(__name__)
 _MOST_TOPS = 1024
@@ -181,6 +180,10 @@ class EmbeddedEngine:
         finally:
             for job in jobs:
                 self.abort(job)
+
+    def live(self) -> int:
+        """The live version."""
+        return self.versions.live
 
     def info(self) -> dict[str, Any]:
         """The body of `/model_info`: SGLang's fields and ours."""

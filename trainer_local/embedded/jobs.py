@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 
+from shared.engine_wire import Event, GenerateRequest
 from trainer_local.embedded.rows import Row
-from trainer_local.embedded.sampling import Choice, Sampler, top_logprobs
+from trainer_local.embedded.sampling import Sampler, top_logprobs
 from trainer_local.embedded.weights import Version
-from trainer_local.embedded.wire import GenerateRequest, Refused
 
 LEAST_URGENT = 3
-
-
-@dataclass(frozen=True)
-class Event:
-    """News of a job: newly sampled tokens and, in its last event, why it ended (SGLang's `finish_reason`) or what went
-    wrong."""
-
-    choices: Sequence[Choice] = ()
-    finish: dict[str, Any] | None = None
-    error: Refused | None = None
-
-    @property
-    def last(self) -> bool:
-        """Whether nothing comes after it."""
-        return self.finish is not None or self.error is not None
 
 
 @dataclass(eq=False)

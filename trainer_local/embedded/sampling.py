@@ -12,55 +12,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
 import torch
 
-
-class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """SGLang's `sampling_params` as far as we honour them; a field that we do not know is refused, not ignored."""
-
-    max_new_tokens: int = 128
-    min_new_tokens: int = 0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    min_p: float = 0.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool = False
-    sampling_seed: int | None = None
-    seed: int | None = None
-    n: int = 1
-    skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
-    no_stop_trim: bool = False
-
-    def problem(self) -> str:
-        """What is wrong with the values, or ""."""
-        checks = (
-            (self.max_new_tokens >= 0, "max_new_tokens must not be negative"),
-            (self.min_new_tokens >= 0, "min_new_tokens must not be negative"),
-            (math.isfinite(self.temperature) and self.temperature >= 0, "temperature must not be negative"),
-            (0 < self.top_p <= 1, "top_p must be in (0, 1]"),
-            (self.top_k == -1 or self.top_k >= 1, "top_k must be -1 (off) or at least 1"),
-            (0 <= self.min_p <= 1, "min_p must be in [0, 1]"),
-            (-2 <= self.frequency_penalty <= 2, "frequency_penalty must be in [-2, 2]"),
-            (-2 <= self.presence_penalty <= 2, "presence_penalty must be in [-2, 2]"),
-            (0 < self.repetition_penalty <= 2, "repetition_penalty must be in (0, 2]"),
-            (self.n == 1, "n must be 1: send n requests"),
-        )
-        return "; ".join(message for good, message in checks if not good)
-
-    @property
-    def stops(self) -> list[str]:
-        """Stop strings, empty ones left out."""
-        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return [text for text in given if text]
+from shared.engine_wire import Choice, SamplingParams
 
 
 class Sampler:
@@ -75,14 +30,6 @@ class Sampler:
         self.filters = not self.greedy and (params.top_p < 1 or params.top_k > 0 or params.min_p > 0)
         self.penalises = params.frequency_penalty != 0 or params.presence_penalty != 0 or params.repetition_penalty != 1
         self.counts: Counter[int] = Counter()
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """A sampled token, its logprob, and the likeliest tokens as `(logprob, id)`, best first."""
-
-    id: int
-    logprob: float
-    top: list[tuple[float, int]]
 
 
 def sample(
@@ -164,8 +111,3 @@ def _filter(logprobs: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     kept = torch.where(keep, ordered, torch.full_like(ordered, float("-inf")))
     kept = kept - torch.logsumexp(kept, dim=0)
     return torch.empty_like(kept).scatter_(0, order, kept)
-
-
-def jsonable(pairs: Sequence[tuple[float, int]]) -> list[list[Any]]:
-    """`(logprob, id)` pairs as SGLang writes them: `[logprob, id, text]` with no text."""
-    return [[logprob, token, None] for logprob, token in pairs]

@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
+from shared.engine_wire import Event, Refused
 from trainer_local.embedded.cache import PrefixBudget
 from trainer_local.embedded.decoding import Part, Runner
-from trainer_local.embedded.jobs import Event, Job
+from trainer_local.embedded.jobs import Job
 from trainer_local.embedded.queues import Queues
 from trainer_local.embedded.sampling import sample
 from trainer_local.embedded.weights import Version, Versions
-from trainer_local.embedded.wire import Refused
 
 log = logging.getLogger(__name__)
 

@@ -1,257 +1,23 @@
-"""The embedded engine: an HTTP server that samples from any Hugging Face causal LM, in the part of SGLang's native
-wire that we use.
-
-Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /health`, `/model_info` (and its old name
-`/get_model_info`). Differences from SGLang: prompts are token ids only (`input_ids`); streamed events carry no text;
-`weight_version` in a request asks for a version; a weight update loads beside the old version instead of over it;
-logprobs are those of the filtered distribution (see `sampling`).
+"""The embedded engine's process: an HTTP server that samples from any Hugging Face causal LM, over the wire of
+`shared.engine_server`. Its logprobs are those of the filtered distribution (see `sampling`).
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import logging
 import sys
 import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
 
-import msgspec
 import transformers
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
 
+from shared.engine_server import create_app, http_server, live_version
 from shared.process import die_with_parent
 from trainer_local.checkpoint import CheckpointError
 from trainer_local.embedded.engine import EmbeddedEngine, Options
-from trainer_local.embedded.jobs import Event, Job
-from trainer_local.embedded.sampling import jsonable
-from trainer_local.embedded.wire import AbortRequest, GenerateRequest, Refused, UpdateWeights, decode
 
 log = logging.getLogger(__name__)
-_BODY_LIMIT = 64 << 20
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_SSE = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-
-
-class Json(Response):
-    """A JSON response."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """Encode with msgspec."""
-        return msgspec.json.encode(content)
-
-
-def _refusal(refused: Refused) -> Json:
-    return Json(refused.body(), status_code=refused.status)
-
-
-async def _body(request: Request) -> bytes:
-    chunks = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > _BODY_LIMIT:
-            raise Refused(f"the body is larger than {_BODY_LIMIT} bytes", 413)
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-class Generate:
-    """`POST /generate`, raw ASGI: an event leaves as soon as its tokens are sampled, and a client that hangs up ends
-    the work."""
-
-    def __init__(self, engine: EmbeddedEngine, *, incremental: bool) -> None:
-        self._engine = engine
-        self._incremental = incremental
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        events: asyncio.Queue[Event] = asyncio.Queue()
-        stream = False
-        try:
-            request: GenerateRequest = decode(await _body(Request(scope, receive)), GenerateRequest)
-            stream = request.stream
-            job = await self._engine.submit(request, events.put_nowait)
-        except Refused as refused:
-            if stream and refused.code == "context_length_exceeded":  # SGLang answers 200 here
-                await _send(send, 200, _SSE, b"data: " + msgspec.json.encode(refused.body()) + b"\n\ndata: [DONE]\n\n")
-            else:
-                await _refusal(refused)(scope, receive, send)
-            return
-        except ClientDisconnect:
-            return
-        watch = asyncio.create_task(_gone(receive))
-        try:
-            answer = self._stream(job, events, send) if stream else self._whole(job, events, scope, receive, send)
-            work = asyncio.create_task(answer)
-            try:
-                await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-                if work.done():
-                    await work
-            finally:
-                if not work.done():
-                    work.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await work
-        finally:
-            watch.cancel()
-            self._engine.abort(job)
-
-    async def _stream(self, job: Job, events: asyncio.Queue[Event], send: Send) -> None:
-        report = _Report(job, incremental=self._incremental)
-        started = False
-        last = False
-        while not last:
-            news = [await events.get()]
-            while not events.empty():
-                news.append(events.get_nowait())
-            last = news[-1].last
-            error = news[-1].error
-            if error is not None and not started:
-                await _send(
-                    send, error.status, [(b"content-type", b"application/json")], msgspec.json.encode(error.body())
-                )
-                return
-            for event in news:
-                report.add(event)
-            payload = msgspec.json.encode(error.body() if error else report.body(last=last))
-            if not started:
-                await send({"type": "http.response.start", "status": 200, "headers": _SSE})
-                started = True
-            body = b"data: " + payload + (b"\n\ndata: [DONE]\n\n" if last else b"\n\n")
-            await send({"type": "http.response.body", "body": body, "more_body": not last})
-
-    async def _whole(self, job: Job, events: asyncio.Queue[Event], scope: Scope, receive: Receive, send: Send) -> None:
-        report = _Report(job, incremental=False)
-        while True:
-            event = await events.get()
-            report.add(event)
-            if event.error is not None:
-                await _refusal(event.error)(scope, receive, send)
-                return
-            if event.last:
-                break
-        body = report.body(last=True)
-        body["text"] = self._engine.text(job.output)
-        await Json(body)(scope, receive, send)
-
-
-class _Report:
-    """The answer so far, as SGLang's JSON: with `incremental` each body has the news only, else everything from the
-    start."""
-
-    def __init__(self, job: Job, *, incremental: bool) -> None:
-        self._job = job
-        self._incremental = incremental
-        self._ids: list[int] = []
-        self._logprobs: list[tuple[float, int, None]] = []
-        self._tops: list[list[list[Any]]] = []
-        self._count = 0
-        self._finish: dict[str, Any] | None = None
-
-    def add(self, event: Event) -> None:
-        for choice in event.choices:
-            self._count += 1
-            self._ids.append(choice.id)
-            self._logprobs.append((choice.logprob, choice.id, None))
-            if self._job.tops:
-                self._tops.append(jsonable(choice.top))
-        self._finish = event.finish
-
-    def body(self, *, last: bool) -> dict[str, Any]:
-        job = self._job
-        version = str(job.version.number)
-        meta: dict[str, Any] = {
-            "id": job.rid,
-            "finish_reason": self._finish,
-            "prompt_tokens": len(job.ids),
-            "completion_tokens": self._count,
-            "cached_tokens": job.cached,
-            "weight_version": version,
-        }
-        if job.request.return_logprob:
-            meta["output_token_logprobs"] = self._logprobs
-            if job.tops:
-                meta["output_top_logprobs"] = self._tops
-        if last:
-            meta["weight_versions"] = [{"version": version, "start": 0, "end": self._count}]
-            meta["e2e_latency"] = time.monotonic() - job.arrived
-            if job.score_from is not None:
-                meta["input_token_logprobs"] = [(logprob, token, None) for logprob, token in job.input_logprobs]
-                if job.request.top_logprobs_num:
-                    meta["input_top_logprobs"] = [None if top is None else jsonable(top) for top in job.input_tops]
-        body = {"text": "", "output_ids": self._ids, "meta_info": meta}
-        if self._incremental:
-            self._ids, self._logprobs, self._tops = [], [], []
-        return body
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def create_app(engine: EmbeddedEngine, *, incremental: bool = True) -> Starlette:
-    """The ASGI application around an engine; starts and stops it with the application's lifespan."""
-
-    async def health(_: Request) -> Response:
-        return Response(status_code=200 if engine.healthy else 503)
-
-    async def model_info(_: Request) -> Response:
-        return Json(engine.info())
-
-    async def abort(request: Request) -> Response:
-        try:
-            wanted: AbortRequest = decode(await _body(request), AbortRequest)
-        except Refused as refused:
-            return _refusal(refused)
-        engine.abort_rid(None if wanted.abort_all else wanted.rid)
-        return Response(status_code=200)
-
-    async def update(request: Request) -> Response:
-        try:
-            wanted: UpdateWeights = decode(await _body(request), UpdateWeights)
-            number = await engine.load(wanted)
-        except Refused as refused:
-            return Json({"success": False, "message": refused.message, **refused.body()}, status_code=refused.status)
-        message = f"version {number} is loaded" + (" and live" if engine.versions.live == number else "")
-        return Json({"success": True, "message": message, "num_paused_requests": 0})
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        engine.start(asyncio.get_running_loop())
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(engine.stop)
-
-    return Starlette(
-        lifespan=lifespan,
-        routes=[
-            Route("/generate", Generate(engine, incremental=incremental), methods=["POST"]),
-            Route("/abort_request", abort, methods=["POST"]),
-            Route("/update_weights_from_disk", update, methods=["POST"]),
-            Route("/health", health),
-            Route("/model_info", model_info),
-            Route("/get_model_info", model_info),
-        ],
-    )
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -285,12 +51,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def options(flags: argparse.Namespace) -> Options:
     """The engine's options. Raises `SystemExit` for a malformed `--live`."""
-    live = None
-    if flags.live:
-        number, separator, path = flags.live.partition("=")
-        if not separator or not number.isdigit():
-            raise SystemExit(f"--live {flags.live!r}: write NUMBER=FOLDER")
-        live = (int(number), path)
     return Options(
         model=flags.model,
         tokenizer=flags.tokenizer,
@@ -302,7 +62,7 @@ def options(flags: argparse.Namespace) -> Options:
         max_queue=flags.max_queue,
         cache_bytes=flags.cache_megabytes << 20,
         checkpoints=flags.checkpoints,
-        live=live,
+        live=live_version(flags.live),
     )
 
 
@@ -328,16 +88,8 @@ def main(arguments: list[str] | None = None) -> None:
     except CheckpointError as error:
         raise SystemExit(f"the engine cannot start: {error}") from error
     log.info("serving %s, version %d live, context %d", flags.model, engine.versions.live, engine.context_length)
-    config = uvicorn.Config(
-        create_app(engine, incremental=flags.incremental_streaming_output),
-        host=flags.host,
-        port=flags.port,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=2,
-        backlog=2048,
-    )
-    server = uvicorn.Server(config)
+    app = create_app(engine, incremental=flags.incremental_streaming_output)
+    server = http_server(app, host=flags.host, port=flags.port)
     server.run()
     sys.exit(1 if failed.is_set() or not server.started else 0)
 

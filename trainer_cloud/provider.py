@@ -1,0 +1,185 @@
+"""What a cloud provider must be able to do, in words that are no provider's own: weights that can be sampled from, and
+a LoRA in training.
+
+`trainer_cloud.tinker` and `trainer_cloud.fireworks` implement it over their libraries, which import late and heavily.
+Everything above it (`engine`, `trainer`) knows no provider. All methods are coroutines of one event loop; whatever a
+library gives as a future is awaited inside them, so that no error is left behind. All of them raise `CloudError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.engine_wire import SamplingParams
+from shared.errors import OpenClawRLError
+
+Trouble = Literal["key", "billing", "model", "limit", "budget", "away", "refused"]
+"""`key`: missing, wrong or expired; `billing`: the account is exhausted; `model`: not offered; `limit`: too many
+requests; `budget`: our own daily limit; `away`: unreachable, failing or silent; `refused`: the request itself is wrong.
+"""
+
+LOSSES = ("cross_entropy", "ppo", "cispo", "importance_sampling")
+
+
+class CloudError(OpenClawRLError):
+    """A provider did not do what was asked. The message says what happened and what to do; `trouble` of which kind it
+    is, `retry_after` the seconds that it asked to wait. `undone`: it is certain that nothing was changed there.
+    """
+
+    def __init__(
+        self, message: str, trouble: Trouble, *, retry_after: float | None = None, undone: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+        self.retry_after = retry_after
+        self.undone = undone
+
+    @property
+    def passes(self) -> bool:
+        """Whether waiting may help, without anybody doing something."""
+        return self.trouble in ("limit", "away", "budget")
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a provider has: model names, and the context length of the configured one in tokens (0: it does not say).
+    `tops`: how many likeliest tokens it tells at each position of a scored text (0: none).
+    """
+
+    models: Sequence[str]
+    context_length: int = 0
+    tops: int = 0
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """One answer: token ids with the end token where there is one, their logprobs at temperature 1 before any filter,
+    and why it ended.
+    """
+
+    ids: Sequence[int]
+    logprobs: Sequence[float]
+    finish: Literal["stop", "length"]
+    tops: Sequence[Sequence[tuple[float, int]]] = ()
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """Of each token from `start` on: its logprob at temperature 1; `tops` the `(logprob, id)` of the likeliest ones in
+    its place, best first; `chosen` `[tokens, K]` the logprobs of the ids that were asked about.
+    """
+
+    logprobs: Sequence[float]
+    tops: Sequence[Sequence[tuple[float, int]]] = ()
+    chosen: NDArray[np.float32] | None = None
+
+
+class Sampler(Protocol):
+    """One set of weights that can be sampled from, for as long as it is held."""
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+        """One answer to a prompt. Cancelling ends the work there."""
+        ...
+
+    async def score(
+        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+    ) -> Scored:
+        """Logprobs of `ids[start:]`, each after what stands before it; `start` is at least 1. `chosen` `[len(ids) -
+        start, K]` are further ids to score in the place of each token.
+        """
+        ...
+
+
+class Datum(msgspec.Struct, frozen=True):
+    """One sequence for a trainer. Token t of `targets` is scored after `ids[: t + 1]`: ids are a text less its last
+    token, targets the text less its first, `[T]`, or `[T, K]` with K candidates in each place (int64). The others are
+    float32 of the same shape: `weights` of the cross entropy, or `logprobs` (of the sampling) and `advantages`; 0 in
+    them masks a place.
+    """
+
+    ids: Sequence[int]
+    targets: NDArray[np.int64]
+    weights: NDArray[np.float32] | None = None
+    logprobs: NDArray[np.float32] | None = None
+    advantages: NDArray[np.float32] | None = None
+
+
+class Adam(msgspec.Struct, frozen=True):
+    """Parameters of an optimizer step; `clip_grad` is the largest gradient norm."""
+
+    learning_rate: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    clip_grad: float
+
+
+class Training(Protocol):
+    """One LoRA in training. Calls come one after the other. After a `CloudError` without `undone` nobody knows what it
+    holds: it is thrown away, and training goes on from the last saved state.
+    """
+
+    async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        """The logprobs of each datum's targets, `[T]` or `[T, K]`, without gradients."""
+        ...
+
+    async def forward_backward(
+        self, data: Sequence[Datum], loss: str, config: Mapping[str, float]
+    ) -> list[NDArray[np.float32]]:
+        """Add up gradients of one of `LOSSES`, summed over places; the logprobs of each datum's targets."""
+        ...
+
+    async def optimize(self, adam: Adam) -> Mapping[str, float]:
+        """One optimizer step with the gradients so far; what the provider tells about it (`gradient/norm`, if it
+        does).
+        """
+        ...
+
+    async def save_state(self, name: str) -> str:
+        """Keep weights and optimizer under a name; where they are."""
+        ...
+
+    async def save_sampler(self, name: str) -> str:
+        """Keep the weights to be sampled from; where they are."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of it. Never raises."""
+        ...
+
+
+class Provider(Protocol):
+    """An account with a provider, and one base model."""
+
+    name: str
+
+    async def offer(self) -> Offer:
+        """Ask it at once, without retries: whether it can be reached, the key is good, and the model is there."""
+        ...
+
+    async def sampler(self, path: str) -> Sampler:
+        """The weights that `Training.save_sampler` kept at `path`; "" is the base model."""
+        ...
+
+    async def train(self, *, rank: int, seed: int) -> Training:
+        """A new LoRA on the base model."""
+        ...
+
+    async def resume(self, path: str, *, rank: int) -> Training:
+        """A LoRA that goes on from `Training.save_state`, optimizer included."""
+        ...
+
+    async def delete(self, path: str) -> None:
+        """Remove what `save_state` or `save_sampler` kept; nothing happens if it is gone."""
+        ...
+
+    async def download(self, path: str, folder: str) -> None:
+        """Write what `save_sampler` kept as a PEFT adapter."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections, and what was started for us and costs money. Never raises."""
+        ...
