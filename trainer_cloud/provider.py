@@ -106,6 +106,16 @@ class Datum(msgspec.Struct, frozen=True):
     advantages: NDArray[np.float32] | None = None
 
 
+class Pass(msgspec.Struct, frozen=True):
+    """Gradients of one of `LOSSES`, summed over all places of all data. `config`: for `ppo` and `cispo`
+    `clip_low_threshold` and `clip_high_threshold`, bounds of the ratio.
+    """
+
+    loss: str
+    data: Sequence[Datum]
+    config: Mapping[str, float] = {}
+
+
 class Adam(msgspec.Struct, frozen=True):
     """Parameters of an optimizer step; `clip_grad` is the largest gradient norm."""
 
@@ -126,15 +136,9 @@ class Training(Protocol):
         """The logprobs of each datum's targets, `[T]` or `[T, K]`, without gradients."""
         ...
 
-    async def forward_backward(
-        self, data: Sequence[Datum], loss: str, config: Mapping[str, float]
-    ) -> list[NDArray[np.float32]]:
-        """Add up gradients of one of `LOSSES`, summed over places; the logprobs of each datum's targets."""
-        ...
-
-    async def optimize(self, adam: Adam) -> Mapping[str, float]:
-        """One optimizer step with the gradients so far; what the provider tells about it (`gradient/norm`, if it
-        does).
+    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+        """Add up the gradients of the passes and make one optimizer step, all submitted together; what the provider
+        tells about it (`gradient/norm`, if it does).
         """
         ...
 
