@@ -46,13 +46,10 @@ class CloudError(OpenClawRLError):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a provider has: model names, and the context length of the configured one in tokens (0: it does not say).
-    `tops`: how many likeliest tokens it tells at each position of a scored text (0: none).
-    """
+    """What a provider has: model names, and the context length of the configured one in tokens (0: it does not say)."""
 
     models: Sequence[str]
     context_length: int = 0
-    tops: int = 0
 
 
 class Sampled(msgspec.Struct, frozen=True):
@@ -159,9 +156,15 @@ class Provider(Protocol):
     """An account with a provider, and one base model."""
 
     name: str
+    beside: bool
+    """Whether several sets of weights can be sampled from side by side."""
 
     async def offer(self) -> Offer:
         """Ask it at once, without retries: whether it can be reached, the key is good, and the model is there."""
+        ...
+
+    async def tops(self, wanted: int) -> int:
+        """How many likeliest tokens it tells at each position of a scored text, up to `wanted`; 0: none."""
         ...
 
     async def sampler(self, path: str) -> Sampler:

@@ -1,0 +1,45 @@
+"""Adapters as providers hand them out: a tar archive, which becomes a folder."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+import httpx
+
+from trainer_cloud.provider import CloudError
+
+WANTED = ("adapter_config.json", "adapter_model.safetensors")
+
+
+async def fetch(http: httpx.AsyncClient, url: str, folder: Path) -> None:
+    """Download the archive at `url` and put the adapter in it into `folder`. Raises `CloudError`, `httpx.HTTPError`."""
+    with tempfile.TemporaryFile() as file:
+        async with http.stream("GET", url) as answer:
+            answer.raise_for_status()
+            async for chunk in answer.aiter_bytes():
+                file.write(chunk)
+        file.seek(0)
+        unpack(file, folder)
+
+
+def unpack(file: object, folder: Path) -> None:
+    """Write the adapter's files of a tar archive, wherever they lie in it, into `folder`. Raises `CloudError`."""
+    found: set[str] = set()
+    try:
+        with tarfile.open(fileobj=file, mode="r:*") as archive:  # type: ignore[call-overload]
+            for member in archive:
+                name = Path(member.name).name
+                content = archive.extractfile(member) if member.isfile() and name in WANTED else None
+                if content is not None:
+                    with (folder / name).open("wb") as target:
+                        shutil.copyfileobj(content, target)
+                    found.add(name)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise CloudError(f"the archive of the adapter cannot be read: {error}", "away", undone=True) from error
+    if found != set(WANTED):
+        raise CloudError(
+            f"the archive holds no adapter: {' and '.join(sorted(set(WANTED) - found))} missing", "refused", undone=True
+        )

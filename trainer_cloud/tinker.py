@@ -1,0 +1,395 @@
+"""Tinker: sampling, scoring and LoRA training by the native client, 0.24 to 0.38.
+
+Facts that shape this file (the library's source, and the Tinker-compatible server of the tests):
+
+- A sampling client belongs to one set of weights. Publishing makes a new one beside the old, which goes on serving.
+- A text's first token has no logprob; some servers leave its place out, so logprobs are counted from the end.
+- Gradients are summed over all places. A place is masked by an advantage, or a weight, of 0.
+- The library tries every request again by itself for minutes, whatever came of it. Twice is once too often for a
+  gradient: a server need not recognise the second. So requests of training go out once (`_once`), and one whose answer
+  was lost leaves a client that is thrown away.
+- After a fatal error a training client refuses everything.
+- Its telemetry (figures and stack traces, to Tinker) is switched off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.engine_wire import SamplingParams
+from shared.settings import Settings
+from trainer_cloud import archive, check
+from trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored
+from trainer_cloud.tinker_errors import told
+from trainer_cloud.tops import TopsProbe
+
+NAME = "tinker"
+_START_SECONDS = 60.0
+_CLOSE_SECONDS = 5.0
+_PAUSE_SECONDS = 30.0
+
+
+def create(settings: Settings) -> Tinker:
+    """The account and base model that `settings` name. Imports the library when it is first used."""
+    return Tinker(settings)
+
+
+class Tinker:
+    """See `trainer_cloud.provider.Provider`. Nothing is sent before the first call."""
+
+    name = NAME
+    beside = True
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._starting = asyncio.Lock()
+        self._services: dict[str, Any] = {}
+        self._tops = TopsProbe()
+
+    async def offer(self) -> Offer:
+        """See `Provider.offer`."""
+        return await asyncio.to_thread(check.check, self._settings)
+
+    async def tops(self, wanted: int) -> int:
+        """See `Provider.tops`."""
+        return await self._tops.most(await self.sampler(""), wanted)
+
+    async def sampler(self, path: str) -> TinkerSampler:
+        """See `Provider.sampler`."""
+        service = await self._service("sampling")
+        base = {"base_model": self._settings.model}
+        client = await self._new(lambda: service.create_sampling_client(**({"model_path": path} if path else base)))
+        return TinkerSampler(client, self._settings)
+
+    async def train(self, *, rank: int, seed: int) -> TinkerTraining:
+        """See `Provider.train`."""
+        service = await self._service("training")
+        model = self._settings.model
+        return self._training(await self._new(lambda: service.create_lora_training_client(model, rank=rank, seed=seed)))
+
+    async def resume(self, path: str, *, rank: int) -> TinkerTraining:
+        """See `Provider.resume`."""
+        service = await self._service("training")
+        try:
+            client = await self._new(lambda: service.create_training_client_from_state_with_optimizer(path))
+        except CloudError as error:
+            if error.trouble != "refused":
+                raise
+            # A server that loads states into a model that is there already.
+            model = self._settings.model
+            client = await self._new(lambda: service.create_lora_training_client(model, rank=rank))
+            await _done(
+                client.load_state_with_optimizer(path), self._settings.cloud_timeout, f"loading {path}", self._settings
+            )
+        return self._training(client)
+
+    async def delete(self, path: str) -> None:
+        """See `Provider.delete`."""
+        rest = (await self._service("sampling")).create_rest_client()
+        with contextlib.suppress(CloudError):
+            await _done(
+                rest.delete_checkpoint_from_tinker_path(path), _START_SECONDS, f"deleting {path}", self._settings
+            )
+
+    async def download(self, path: str, folder: str) -> None:
+        """See `Provider.download`."""
+        rest = (await self._service("sampling")).create_rest_client()
+        answer = await _done(
+            rest.get_checkpoint_archive_url_from_tinker_path(path),
+            self._settings.cloud_timeout,
+            f"asking for the archive of {path}",
+            self._settings,
+        )
+        try:
+            async with httpx.AsyncClient(timeout=self._settings.cloud_timeout, follow_redirects=True) as http:
+                await archive.fetch(http, str(answer.url), Path(folder))
+        except httpx.HTTPError as error:
+            raise CloudError(f"the archive of {path} cannot be downloaded: {error}", "away", undone=True) from error
+
+    async def close(self) -> None:
+        """See `Provider.close`."""
+        for service in self._services.values():
+            close = getattr(service, "close", None) or service.holder.close
+            with contextlib.suppress(Exception):  # whatever the library does at its end
+                await asyncio.wait_for(_in_thread(close), _CLOSE_SECONDS)
+        self._services = {}
+
+    def _training(self, client: Any) -> TinkerTraining:
+        return TinkerTraining(client, self._settings)
+
+    async def _service(self, purpose: str) -> Any:
+        """The library's client of an account. Training has one of its own: its requests go out once."""
+        async with self._starting:
+            if purpose not in self._services:
+                self._services[purpose] = await self._new(lambda: self._connected(purpose), _START_SECONDS)
+            return self._services[purpose]
+
+    def _connected(self, purpose: str) -> Any:
+        settings = self._settings
+        problem = check.key_problem(settings)
+        if problem is not None:
+            raise problem
+        service = _library().ServiceClient(
+            base_url=check.base_url(settings),
+            api_key=settings.tinker_api_key,
+            user_metadata={"program": "openclaw-rl", "purpose": purpose},
+            **({"project_id": settings.tinker_project} if settings.tinker_project else {}),
+        )
+        holder = service.holder  # connects
+        if purpose == "training":
+            _once(holder, settings.cloud_timeout)
+        return service
+
+    async def _new(self, make: Callable[[], Any], seconds: float = 0.0) -> Any:
+        """What a call of the library gives that blocks, or gives a future of it, by version."""
+
+        def made() -> Any:
+            given = make()
+            return given.result() if hasattr(given, "result") else given
+
+        return await _done(_in_thread(made), seconds or self._settings.cloud_timeout, "starting", self._settings)
+
+
+class TinkerSampler:
+    """See `trainer_cloud.provider.Sampler`."""
+
+    def __init__(self, client: Any, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+        """See `Sampler.sample`. Every field is set: what the library leaves out, its server chooses."""
+        asked = _types().SamplingParams(
+            max_tokens=params.max_new_tokens,
+            seed=params.sampling_seed if params.sampling_seed is not None else params.seed,
+            stop=list(params.stop_token_ids or ()),
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+        )
+        wanted = {"topk_sample_logprobs": tops} if tops else {}
+        answer = await self._asked(ids, asked, self._settings.request_timeout, wanted)
+        sequence = answer.sequences[0]
+        logprobs = sequence.logprobs
+        if logprobs is None or len(logprobs) != len(sequence.tokens):
+            raise CloudError("Tinker sent an answer without the logprobs of its tokens", "away", undone=True)
+        found = getattr(sequence, "topk_logprobs", None) if tops else None
+        return Sampled(
+            ids=[int(token) for token in sequence.tokens],
+            logprobs=[float(one) for one in logprobs],
+            finish="stop" if str(sequence.stop_reason) == "stop" else "length",
+            tops=[_best(row or ()) for row in found] if found else (),
+        )
+
+    async def score(
+        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+    ) -> Scored:
+        """See `Sampler.score`."""
+        count = len(ids) - start
+        wanted: dict[str, Any] = {"topk_prompt_logprobs": tops} if tops else {}
+        if chosen is not None:
+            rows = np.full((len(ids) - 1, chosen.shape[1]), -1, dtype=np.int64)
+            rows[start - 1 :] = chosen
+            wanted["target_prompt_logprobs"] = _types().TensorData.from_numpy(rows)
+        asked = _types().SamplingParams(max_tokens=1, seed=0, stop=[], temperature=1.0, top_k=-1, top_p=1.0)
+        answer = await self._asked(
+            ids, asked, self._settings.cloud_timeout, {"include_prompt_logprobs": True, **wanted}
+        )
+        logprobs = list(answer.prompt_logprobs or ())[-count:]
+        if len(logprobs) != count or any(one is None for one in logprobs):
+            raise CloudError(
+                f"Tinker scored {len(logprobs)} of {count} tokens of a text of {len(ids)}", "away", undone=True
+            )
+        found = list(getattr(answer, "topk_prompt_logprobs", None) or ())[-count:] if tops else []
+        values = getattr(answer, "target_prompt_logprobs", None)
+        if chosen is not None and values is None:
+            raise CloudError("this Tinker server does not score chosen tokens", "refused", undone=True)
+        return Scored(
+            logprobs=[float(one) for one in logprobs],
+            tops=[_best(row or ()) for row in found],
+            chosen=None if chosen is None else values.to_numpy()[start - 1 :].astype(np.float32),
+        )
+
+    async def _asked(self, ids: Sequence[int], params: Any, seconds: float, wanted: Mapping[str, Any]) -> Any:
+        prompt = _types().ModelInput.from_ints([int(token) for token in ids])
+        try:
+            given = self._client.sample(prompt=prompt, num_samples=1, sampling_params=params, **wanted)
+        except TypeError as error:  # an older library, which does not know the field
+            raise CloudError(f"this version of the Tinker library cannot do that: {error}", "refused") from error
+        return await _done(given, seconds, "sampling", self._settings)
+
+
+class TinkerTraining:
+    """See `trainer_cloud.provider.Training`."""
+
+    def __init__(self, client: Any, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+
+    async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        """See `Training.forward`."""
+        if not data:
+            return []
+        given = self._client.forward([_datum(one, "cross_entropy") for one in data], "cross_entropy")
+        answer = await self._done(given, "a forward pass")
+        return [_logprobs(out, one) for out, one in zip(answer.loss_fn_outputs, data, strict=True)]
+
+    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+        """See `Training.update`."""
+        given = [
+            self._client.forward_backward(
+                [_datum(one, part.loss) for one in part.data], part.loss, dict(part.config) or None
+            )
+            for part in passes
+        ]
+        given.append(
+            self._client.optim_step(
+                _types().AdamParams(
+                    learning_rate=adam.learning_rate,
+                    beta1=adam.beta1,
+                    beta2=adam.beta2,
+                    eps=adam.epsilon,
+                    weight_decay=adam.weight_decay,
+                    **_clipping(adam.clip_grad),
+                )
+            )
+        )
+        # All of them are awaited, whichever fails: an error that nobody awaits is lost.
+        answers = await asyncio.gather(*(self._done(one, "a training step") for one in given), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        told_of = getattr(answers[-1], "metrics", None) or {}
+        known = {"grad_norm": "gradient/norm", "gradient_norm": "gradient/norm"}
+        found = {
+            known.get(name.split(":")[0].rsplit("/")[-1], f"provider/{name}"): value for name, value in told_of.items()
+        }
+        return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+    async def save_state(self, name: str) -> str:
+        """See `Training.save_state`."""
+        return str((await self._done(self._client.save_state(name), "saving the state")).path)
+
+    async def save_sampler(self, name: str) -> str:
+        """See `Training.save_sampler`."""
+        return str((await self._done(self._client.save_weights_for_sampler(name), "saving the weights")).path)
+
+    async def close(self) -> None:
+        """See `Training.close`: Tinker lets go of a model with its session."""
+
+    async def _done(self, given: Any, doing: str) -> Any:
+        return await _done(given, self._settings.cloud_timeout, doing, self._settings)
+
+
+def _datum(datum: Datum, loss: str) -> Any:
+    types = _types()
+    parts: dict[str, NDArray[Any] | None] = {"target_tokens": datum.targets.astype(np.int64)}
+    if loss == "cross_entropy":
+        weights = np.zeros(datum.targets.shape, dtype=np.float32) if datum.weights is None else datum.weights
+        parts["weights"] = weights.astype(np.float32)
+    else:
+        parts |= {"logprobs": datum.logprobs, "advantages": datum.advantages}
+    inputs = {name: types.TensorData.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+    return types.Datum(
+        model_input=types.ModelInput.from_ints([int(token) for token in datum.ids]), loss_fn_inputs=inputs
+    )
+
+
+def _logprobs(out: Mapping[str, Any], datum: Datum) -> NDArray[np.float32]:
+    found = np.asarray(out["logprobs"].data, dtype=np.float32)
+    if found.size != datum.targets.size:
+        raise CloudError(f"Tinker told {found.size} logprobs for {datum.targets.size} targets", "away")
+    return found.reshape(datum.targets.shape)
+
+
+def _best(row: Sequence[tuple[int, float]]) -> list[tuple[float, int]]:
+    return [(float(logprob), int(token)) for token, logprob in row]
+
+
+def _clipping(norm: float) -> dict[str, float]:
+    known = "grad_clip_norm" in getattr(_types().AdamParams, "model_fields", {})
+    return {"grad_clip_norm": norm} if known else {}
+
+
+def _once(holder: Any, seconds: float) -> None:
+    """Make the requests of a service's holder go out once. A second is sent only where it is certain that the first
+    was not taken: the server said so (429).
+    """
+    kwargs = holder._constructor_kwargs
+    kwargs["max_retries"] = 0
+
+    async def execute(send: Callable[..., Awaitable[Any]], *args: Any, **given: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            try:
+                return await send(*args, **given)
+            except Exception as error:
+                known = told(error)
+                pause = min(known.retry_after or 1.0, _PAUSE_SECONDS)
+                if known.trouble != "limit" or loop.time() + pause > deadline:
+                    raise
+                await asyncio.sleep(pause)
+
+    holder.execute_with_retries = execute
+
+
+async def _done(given: Any, seconds: float, doing: str, settings: Settings) -> Any:
+    """What a future of the library holds. Raises `CloudError`; the library's work is cancelled with ours."""
+    future = given.future() if hasattr(given, "future") else given
+    waiting = asyncio.wrap_future(future) if isinstance(future, concurrent.futures.Future) else future
+    try:
+        async with asyncio.timeout(seconds):
+            return await waiting
+    except CloudError:
+        raise
+    except TimeoutError as error:
+        raise CloudError(f"Tinker did not answer within {seconds:.0f} s ({doing})", "away") from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise CloudError(f"the Tinker library gave up {doing}", "away") from None
+    except Exception as error:  # a library that raises all kinds of things
+        raise told(error, model=settings.model, doing=doing) from error
+
+
+def _in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+    """The result of blocking work, done in a thread that nothing waits for at the end."""
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, daemon=True, name="tinker").start()
+    return future
+
+
+def _library() -> ModuleType:
+    os.environ["TINKER_TELEMETRY"] = "0"
+    import tinker
+
+    return tinker
+
+
+def _types() -> Any:
+    return _library().types
