@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.settings import Settings
+from trainer_cloud.budget import Budget
+from trainer_cloud.ledger import FILE, Ledger
+from trainer_cloud.provider import CloudError
+
+EVENING = datetime(2026, 5, 1, 18, 30, tzinfo=UTC)
+
+
+def limited(data: Path, **limits: int) -> Any:
+    """Settings with limits, whether or not they are settings already."""
+    settings = Settings(data=data)
+    for name, value in limits.items():
+        object.__setattr__(settings, name, value)
+    return settings
+
+
+def budget(data: Path, when: datetime = EVENING, **limits: int) -> Budget:
+    return Budget(limited(data, **limits), "tinker", "some/model", now=lambda: when)
+
+
+async def test_a_request_counts_what_it_took_and_not_what_was_reserved(tmp_path: Path) -> None:
+    ours = budget(tmp_path)
+    async with ours.spending("chat", prefill=900, sample=512) as bill:
+        assert ours.spent() == {("chat", "prefill"): 900, ("chat", "sample"): 512}
+        bill.settle(prefill=900, sample=40)
+    assert ours.spent() == {("chat", "prefill"): 900, ("chat", "sample"): 40}
+
+
+async def test_a_request_that_changed_nothing_is_given_back_and_one_of_unknown_fate_counts(tmp_path: Path) -> None:
+    ours = budget(tmp_path)
+    with pytest.raises(CloudError):
+        async with ours.spending("learning", train=100, step=1):
+            raise CloudError("no connection", "away", undone=True)
+    assert ours.spent() == {}
+    with pytest.raises(CloudError):
+        async with ours.spending("learning", train=100, step=1):
+            raise CloudError("no answer", "away")
+    assert ours.spent() == {("learning", "train"): 100, ("learning", "step"): 1}
+
+
+def test_the_message_says_which_limit_how_much_until_when_and_what_to_do(tmp_path: Path) -> None:
+    ours = budget(tmp_path, cloud_daily_train_tokens=1000)
+    ours.spend("learning", "train", 800)
+    with pytest.raises(CloudError) as caught:
+        ours.reserve("learning", {"prefill": 300})
+    error = caught.value
+    assert (error.trouble, error.undone, error.passes) == ("budget", True, True)
+    assert error.retry_after == 5.5 * 3600
+    for words in ("cloud_daily_train_tokens = 1000", "spent 800", "300 more", "5 h 30 min", "Chat goes on"):
+        assert words in str(error)
+    assert ours.spent() == {("learning", "train"): 800}
+    ours.reserve("learning", {"prefill": 200})  # to the last token
+    assert "cloud_daily_train_tokens" in ours.obstacle("learning")
+
+
+def test_a_request_larger_than_a_days_limit_says_that_waiting_does_not_help(tmp_path: Path) -> None:
+    with pytest.raises(CloudError, match="limit of a whole day"):
+        budget(tmp_path, cloud_daily_chat_tokens=100).check("chat", "prefill", 101)
+
+
+def test_chat_and_learning_do_not_stop_each_other(tmp_path: Path) -> None:
+    ours = budget(tmp_path, cloud_daily_train_tokens=10, cloud_daily_steps=2, cloud_daily_chat_tokens=10)
+    ours.spend("learning", "sample", 10)
+    assert ours.obstacle("chat") == ""
+    ours.reserve("chat", {"sample": 10})
+    assert "cloud_daily_chat_tokens" in ours.obstacle("chat")
+    ours.check("learning", "step", 2)
+    with pytest.raises(CloudError, match="cloud_daily_steps = 2"):
+        ours.check("learning", "step", 3)
+
+
+def test_a_new_day_begins_at_midnight_utc(tmp_path: Path) -> None:
+    yesterday = budget(tmp_path, cloud_daily_chat_tokens=10)
+    yesterday.spend("chat", "sample", 10)
+    today = budget(tmp_path, datetime(2026, 5, 2, tzinfo=UTC), cloud_daily_chat_tokens=10)
+    assert today.spent() == {} and today.obstacle("chat") == ""
+
+
+async def test_a_correction_belongs_to_the_day_of_its_request(tmp_path: Path) -> None:
+    clock = [datetime(2026, 5, 1, 23, 59, tzinfo=UTC)]
+    ours = Budget(limited(tmp_path), "tinker", "m", now=lambda: clock[0])
+    async with ours.spending("chat", sample=100) as bill:
+        clock[0] = datetime(2026, 5, 2, 0, 1, tzinfo=UTC)
+        bill.settle(sample=30)
+    assert list(ours.ledger.day("2026-05-01").values()) == [30]
+    assert ours.spent() == {}
+
+
+async def test_requests_at_the_same_time_cannot_pass_the_limit(tmp_path: Path) -> None:
+    ours = budget(tmp_path, cloud_daily_chat_tokens=1000)
+
+    async def ask() -> bool:
+        try:
+            async with ours.spending("chat", sample=300) as bill:
+                bill.settle(sample=290)
+        except CloudError:
+            return False
+        return True
+
+    asked = await asyncio.gather(*(ask() for _ in range(20)))
+    assert sum(asked) == 3 and ours.spent() == {("chat", "sample"): 870}
+
+
+def _spend_and_die(data: Path, times: int) -> None:
+    ours = budget(data)
+    for _ in range(times):
+        ours.spend("learning", "train", 1)
+        ours.spend("chat", "sample", 2)
+    ours.reserve("chat", {"prefill": 5})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_several_processes_count_exactly_and_a_kill_forgets_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    children = [context.Process(target=_spend_and_die, args=(tmp_path, 25)) for _ in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+        assert child.exitcode == -signal.SIGKILL
+    expected = {("learning", "train"): 75, ("chat", "sample"): 150, ("chat", "prefill"): 15}
+    assert budget(tmp_path).spent() == expected
+
+
+async def test_a_ledger_that_cannot_be_written_stops_only_what_is_limited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE).mkdir()
+    ours = budget(tmp_path, cloud_daily_train_tokens=100)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            async with ours.spending("chat", sample=50) as bill:
+                bill.settle(sample=20)
+    assert [FILE in one.message for one in caplog.records] == [True]
+    with pytest.raises(CloudError, match="cloud_daily_train_tokens") as caught:
+        ours.reserve("learning", {"train": 1})
+    assert caught.value.undone and FILE in str(caught.value) and "Make room" in str(caught.value)
+    assert FILE in ours.obstacle("learning")
+
+    (tmp_path / FILE).rmdir()
+    ours.reserve("learning", {"train": 1})
+    assert budget(tmp_path).spent() == {("chat", "sample"): 40, ("learning", "train"): 1}
+
+
+def test_reading_a_ledger_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    assert Ledger(tmp_path).day("2026-05-01") == {}
+    assert not (tmp_path / FILE).exists()
