@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from shared import aliases
+from shared.cloud_settings import CloudSettings, cloud_defaults
 from shared.learning_settings import LearningSettings
 from shared.method_defaults import METHOD_DEFAULTS
 from shared.settings import EMBEDDED_POLICY, Settings, flag_of
@@ -58,8 +59,8 @@ def page() -> str:
 
 def _settings() -> Iterator[str]:
     sections = _sections()
-    learning = LearningSettings.model_fields
-    fields = {name: field for name, field in Settings.model_fields.items() if name not in learning} | dict(learning)
+    later = {**LearningSettings.model_fields, **CloudSettings.model_fields}
+    fields = {name: field for name, field in Settings.model_fields.items() if name not in later} | later
     for name, field in fields.items():
         if name in sections:
             yield f"\n## {sections[name]}\n\n| setting | flag | default | meaning |\n|---|---|---|---|\n"
@@ -72,14 +73,20 @@ def _settings() -> Iterator[str]:
 def _methods() -> Iterator[str]:
     for method, own in METHOD_DEFAULTS.items():
         if own:
-            yield f"| `{method}` | {', '.join(f'`{name}` {value}' for name, value in own.items())} |\n"
+            yield f"| `{method}` | {_values(own)} |\n"
+    own = cloud_defaults("cloud", Settings.model_fields["method"].default)
+    yield f"\nWith a cloud backend these are {_values(own)}; a method's own smaller learning rate stays.\n"
+
+
+def _values(own: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name}` {value}" for name, value in own.items())
 
 
 def _sections() -> dict[str, str]:
     """The comment above each group of settings, by the group's first setting."""
     sections: dict[str, str] = {}
     heading = ""
-    source = inspect.getsource(Settings) + inspect.getsource(LearningSettings)
+    source = "".join(map(inspect.getsource, (Settings, LearningSettings, CloudSettings)))
     for line in source.splitlines():
         text = line.strip()
         if text.startswith("# "):

@@ -9,6 +9,7 @@ from shared.process import alive, read_json
 from shared.settings import Settings
 
 _TOLD = (
+    "backend",
     "model",
     "tokenizer",
     "family",

@@ -14,7 +14,12 @@ import msgspec
 
 from shared.errors import ConfigError
 
-SECRETS = frozenset({"api_key", "more_api_keys", "judge_api_key", "hint_api_key", "side_api_key", "fallback_api_key"})
+SECRETS = frozenset(
+    {
+        *("api_key", "more_api_keys", "judge_api_key", "hint_api_key", "side_api_key", "fallback_api_key"),
+        *("tinker_api_key", "fireworks_api_key"),
+    }
+)
 
 METHODS = {"rl": "binary", "grpo": "binary", "combine": "combined", "sdft": "topk", "sdpo": "topk"}
 """Other names of learning methods."""
@@ -130,11 +135,11 @@ ALIASES: tuple[Alias, ...] = (
         env="MASTER_ADDR MASTER_PORT NODE_RANK GPUS_PER_NODE",
         quiet=True,
     ),
-    _none(
-        "no cloud backend in this version, so nothing is sent there; backend = embedded trains here",
-        env="TINKER_API_KEY TINKER_ENDPOINT TINKER_PROJECT_ID FIREWORKS_API_KEY",
-        quiet=True,
-    ),
+    _maps("tinker_api_key", env="TINKER_API_KEY"),
+    _maps("tinker_base_url", env="TINKER_BASE_URL TINKER_ENDPOINT"),
+    _maps("tinker_project", env="TINKER_PROJECT_ID"),
+    _maps("fireworks_api_key", env="FIREWORKS_API_KEY"),
+    _maps("fireworks_base_url", env="FIREWORKS_BASE_URL"),
     _none("read by Hugging Face's own library when model is a hub name", env="HF_TOKEN", quiet=True),
     _none("read by Weights & Biases' own library when wandb names a project", env="WANDB_API_KEY", quiet=True),
     _maps("min_turns", env="MIN_TURNS"),

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 from shared import aliases
+from shared.cloud_settings import cloud_defaults
 from shared.method_defaults import METHODS, method_defaults
 from shared.registry import is_hook
 from shared.trainer import Recipe
@@ -178,10 +179,14 @@ class LearningSettings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _of_the_method(cls, values: Any) -> Any:
-        """What nobody chose is the method's own."""
+        """What nobody chose is the method's own, or the backend's."""
         if isinstance(values, dict):
             chosen = values.get("method", cls.model_fields["method"].default)
-            return {**method_defaults(aliases.method(chosen)), **values}
+            return {
+                **method_defaults(aliases.method(chosen)),
+                **cloud_defaults(values.get("backend"), chosen),
+                **values,
+            }
         return values
 
     @field_validator("method", mode="before")

@@ -1,7 +1,7 @@
 """Backends by name, loaded only when asked for. A new backend is one entry here and one package elsewhere.
 
-`OPENCLAW_RL_BACKEND` chooses; see DESIGN: `local` is megatron where CUDA GPUs are found and embedded otherwise, `cloud`
-the provider whose key is set.
+`OPENCLAW_RL_BACKEND` chooses; `local` is what trains on this machine (the embedded one, whatever it has, as long as
+there is no other), `cloud` the provider whose key is set.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from shared.errors import ConfigError
+
+CLOUDS = ("tinker", "fireworks")
+"""Backends whose weights live with a provider."""
 
 if TYPE_CHECKING:
     from shared.engine import Engine
@@ -46,6 +49,14 @@ BACKENDS: dict[str, Backend] = {
         server="trainer_local.embedded.launch:command",
         extra="local",
     ),
+} | {
+    name: Backend(
+        engine="trainer_local.sglang:connect",  # it speaks the same wire from a process on this machine
+        trainer="trainer_cloud.trainer:create",
+        server="trainer_cloud.launch:command",
+        extra="cloud",
+    )
+    for name in CLOUDS
 }
 
 ENGINES = {
@@ -108,10 +119,35 @@ def _file_module(path: str) -> ModuleType:
     return module
 
 
+def chosen(settings: Settings) -> str:
+    """The name of the backend that the settings mean, where they say `local` or `cloud` too. Raises `ConfigError` for
+    `cloud` without a key, or with two.
+    """
+    if settings.backend == "local":
+        return "embedded"
+    if settings.backend != "cloud":
+        return settings.backend
+    keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if getattr(settings, f"{name}_api_key")}
+    if len(keys) == 1:
+        return next(iter(keys))
+    if keys:
+        choices = " or ".join(f"OPENCLAW_RL_BACKEND={name}" for name in keys)
+        raise ConfigError(f"backend = cloud, and both {' and '.join(keys.values())} are set: say which with {choices}")
+    raise ConfigError(
+        "backend = cloud is the provider whose key is set, and none is: set TINKER_API_KEY or FIREWORKS_API_KEY "
+        "(tinker_api_key, fireworks_api_key), or leave the backend out to train on this machine"
+    )
+
+
+def is_cloud(settings: Settings) -> bool:
+    """Whether the weights live with a provider, so that conversations are sent there. Raises like `chosen`."""
+    return chosen(settings) in CLOUDS
+
+
 def backend(name: str) -> Backend:
     """The backend called `name`; `ConfigError` with the known names otherwise."""
     if name not in BACKENDS:
-        known = ", ".join(sorted(BACKENDS))
+        known = ", ".join([*sorted(BACKENDS), "local", "cloud"])
         told = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
         if name in ENGINES:
             told = f"leave it out: {ENGINES[name]}"
@@ -121,19 +157,19 @@ def backend(name: str) -> Backend:
 
 def create_engine(settings: Settings) -> Engine:
     """An engine client for the configured backend."""
-    entry = backend(settings.backend)
+    entry = backend(chosen(settings))
     return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings))
 
 
 def create_trainer(settings: Settings) -> Trainer:
     """A trainer for the configured backend; imports torch and the like, so only the learner process calls this."""
-    entry = backend(settings.backend)
+    entry = backend(chosen(settings))
     return cast("Trainer", resolve(entry.trainer, extra=entry.extra)(settings))
 
 
 def engine_command(settings: Settings) -> list[str] | None:
     """The command line that starts the engine process, or `None` if this backend's engine is not ours to start."""
-    entry = backend(settings.backend)
+    entry = backend(chosen(settings))
     return None if entry.server is None else cast("list[str]", resolve(entry.server, extra=entry.extra)(settings))
 
 

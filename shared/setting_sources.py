@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from shared import aliases
+from shared.cloud_settings import cloud_defaults
 from shared.errors import ConfigError
 from shared.method_defaults import method_defaults
 from shared.model_aliases import SETTING as MODEL_ALIASES
@@ -92,10 +93,13 @@ def load(
     own.update({setting: (use.meaning, f"{use.name} (alias)") for setting, use in uses.items()})
     values = {name: field.default for name, field in Settings.model_fields.items()}
     chosen = aliases.method(own["method"][0] if "method" in own else values["method"])
-    published = method_defaults(chosen)
-    values.update(published)
+    published = dict(method_defaults(chosen))
+    backend = own["backend"][0] if "backend" in own else values["backend"]
+    of_cloud = cloud_defaults(backend, chosen)
+    values.update(published | of_cloud)
     values.update({name: value for name, (value, _) in own.items()})
     sources = dict.fromkeys(Settings.model_fields, "default") | dict.fromkeys(published, f"default of {chosen}")
+    sources |= dict.fromkeys(of_cloud, f"default of {backend}")
     sources |= {name: source for name, (_, source) in own.items()}
     try:
         return Settings(**values), sources

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from shared import aliases
+from shared.cloud_settings import CloudSettings
 from shared.learning_settings import LearningSettings
 from shared.model_aliases import parse_aliases
 from shared.turn_rules import parse_rules
@@ -25,7 +26,7 @@ FLAGS = {"model_name": "served-model-name"}
 EMBEDDED_POLICY = Path(__file__).resolve().parent.parent / "trainer_local" / "embedded" / "policy"
 
 
-class Settings(LearningSettings):
+class Settings(LearningSettings, CloudSettings):
     """The one settings class; `openclaw-rl doctor` prints every value and where it came from."""
 
     model_config = SettingsConfigDict(
@@ -99,11 +100,17 @@ class Settings(LearningSettings):
     # Where things are
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
     journal: str = Field("", description="Journal: a SQLite file; default DATA/journal.db")
-    backend: str = Field("embedded", description="Engine and trainer: embedded")
-    model: str = Field(
-        str(EMBEDDED_POLICY), description="Policy: a Hugging Face folder or hub name; default: the one that ships"
+    backend: str = Field(
+        "embedded",
+        description="Engine and trainer: embedded (on this machine), tinker or fireworks (with that provider); local "
+        "is embedded in this version, cloud the provider whose key is set",
     )
-    tokenizer: str = Field("", description="Tokenizer folder, if not the policy's own")
+    model: str = Field(
+        str(EMBEDDED_POLICY),
+        description="Policy: a Hugging Face folder or hub name, with a cloud backend the provider's name of a base "
+        "model; default: the one that ships",
+    )
+    tokenizer: str = Field("", description="Tokenizer: a folder or hub name, if not the policy's own")
     family: str = Field(
         "auto",
         description="How conversations are written: auto, template, plain or a name of docs/models.md",

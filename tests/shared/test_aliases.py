@@ -50,6 +50,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("OPENCLAW_DEBUG", "1", "log_level", "debug"),
         ("OPENCLAW_DEBUG", "0", "log_level", "info"),
         ("ROLLOUT_LOG_LEVEL", "WARN", "log_level", "warning"),
+        ("TINKER_API_KEY", "tml-k", "tinker_api_key", "tml-k"),
+        ("TINKER_BASE_URL", "http://there/", "tinker_base_url", "http://there"),
+        ("TINKER_ENDPOINT", "http://there", "tinker_base_url", "http://there"),
+        ("TINKER_PROJECT_ID", "p", "tinker_project", "p"),
+        ("FIREWORKS_API_KEY", "fw_k", "fireworks_api_key", "fw_k"),
+        ("FIREWORKS_BASE_URL", "http://there", "fireworks_base_url", "http://there"),
         ("session_timeout", "60", "session_idle_seconds", 60.0),
     ],
 )
@@ -110,6 +116,11 @@ def test_two_aliases_that_disagree_are_an_error_naming_both() -> None:
         load({"rollout-batch-size": "8"}, environ={"BATCH_SIZE": "4"})
 
 
+def test_a_provider_has_one_address() -> None:
+    with pytest.raises(ConfigError, match="TINKER_BASE_URL = http://a and TINKER_ENDPOINT = http://b both mean tinker"):
+        load(environ={"TINKER_BASE_URL": "http://a", "TINKER_ENDPOINT": "http://b"})
+
+
 def test_two_aliases_that_agree_or_are_overruled_are_none() -> None:
     assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "3.0", "LORA_ALPHA": "8"})[0].votes == 3
     assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5", "OPENCLAW_RL_VOTES": "7"})[0].votes == 7
@@ -130,7 +141,7 @@ def test_a_flag_without_counterpart_is_answered_in_one_line() -> None:
 
 
 def test_a_variable_without_counterpart_is_noted_and_the_service_goes_on() -> None:
-    environ = {"NUM_GPUS": "8", "TINKER_API_KEY": "k"}
+    environ = {"NUM_GPUS": "8", "HF_TOKEN": "k"}
     assert load(environ=environ)[0] == load(environ={})[0]
     (line,) = aliases.notes(environ)
     assert line.startswith("NUM_GPUS has no counterpart here: ")
