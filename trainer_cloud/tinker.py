@@ -21,7 +21,6 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
@@ -123,7 +122,7 @@ class Tinker:
         for service in self._services.values():
             close = getattr(service, "close", None) or service.holder.close
             with contextlib.suppress(Exception):  # whatever the library does at its end
-                await asyncio.wait_for(_in_thread(close), _CLOSE_SECONDS)
+                await asyncio.wait_for(asyncio.wrap_future(_in_thread(close)), _CLOSE_SECONDS)
         self._services = {}
 
     def _training(self, client: Any) -> TinkerTraining:
@@ -213,13 +212,13 @@ class TinkerSampler:
                 f"Tinker scored {len(logprobs)} of {count} tokens of a text of {len(ids)}", "away", undone=True
             )
         found = list(getattr(answer, "topk_prompt_logprobs", None) or ())[-count:] if tops else []
-        values = getattr(answer, "target_prompt_logprobs", None)
+        values: Any = getattr(answer, "target_prompt_logprobs", None) if chosen is not None else None
         if chosen is not None and values is None:
             raise CloudError("this Tinker server does not score chosen tokens", "refused", undone=True)
         return Scored(
             logprobs=[float(one) for one in logprobs],
             tops=[_best(row or ()) for row in found],
-            chosen=None if chosen is None else values.to_numpy()[start - 1 :].astype(np.float32),
+            chosen=None if values is None else np.asarray(values.to_numpy()[start - 1 :], dtype=np.float32),
         )
 
     async def _asked(self, ids: Sequence[int], params: Any, seconds: float, wanted: Mapping[str, Any]) -> Any:
@@ -384,7 +383,7 @@ def _in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
     return future
 
 
-def _library() -> ModuleType:
+def _library() -> Any:
     os.environ["TINKER_TELEMETRY"] = "0"
     import tinker
 

@@ -1,0 +1,374 @@
+"""The engine in front of a provider: our wire on one side, its sampling clients on the other.
+
+An answer comes in one piece, since providers do not stream tokens. Chat goes first: the other requests share a few
+places, fewer still for a while after the provider asked to slow down. What is wrong with the provider is kept in words
+(`info`), and requests that have waited too long for one that fails are told so instead of waiting on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shared.engine_wire import Choice, Event, GenerateRequest, Refused, UpdateWeights
+from shared.families import context_length, end_tokens, model_config, vocabulary_size
+from shared.settings import Settings
+from shared.vocab import Vocab, load_tokenizer
+from trainer_cloud.budget import Budget
+from trainer_cloud.jobs import Job
+from trainer_cloud.ledger import Purpose
+from trainer_cloud.pointer import BadPointer
+from trainer_cloud.provider import CloudError, Provider, Sampled, Sampler
+from trainer_cloud.versions import UnknownVersion, Versions
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 512
+PLACES = 16
+SLOW_PLACES = 2
+"""Requests of learning at a time, and while the provider asks to slow down."""
+SLOW_SECONDS = 20.0
+WATCH_SECONDS = 5.0
+SUSPICIOUS_SECONDS = 15.0
+_STATUS = {"refused": 400, "model": 400, "budget": 429, "limit": 503, "key": 503, "billing": 503, "away": 503}
+_UNSUPPORTED = ("min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens")
+
+
+class CloudEngine:
+    """See `shared.engine_server.ServedEngine`."""
+
+    def __init__(
+        self, provider: Provider, settings: Settings, budget: Budget, *, live: tuple[int, str] | None = None
+    ) -> None:
+        """Raises `ConfigError` for a tokenizer's folder that cannot be read."""
+        folder = Path(settings.tokenizer_path)
+        config = model_config(folder) if (folder / "config.json").is_file() else {}
+        self._provider = provider
+        self._settings = settings
+        self._budget = budget
+        self._vocab = Vocab(load_tokenizer(folder), size=vocabulary_size(config), name=str(folder))
+        self._ends = end_tokens(folder, config)
+        self._own_context = context_length(config)
+        self._offered_context = 0
+        self._jobs: set[Job] = set()
+        self._places = asyncio.Semaphore(PLACES)
+        self._slowly = asyncio.Semaphore(SLOW_PLACES)
+        self._slow_until = 0.0
+        self._watching: asyncio.Task[None] | None = None
+        self._trouble: CloudError | None = None
+        self._live_error = ""
+        self.versions = Versions(
+            provider, settings.model, settings.checkpoints_path, limit=max(settings.engine_max_versions, 16)
+        )
+        if live is not None and live[0] != 0:
+            try:
+                self.versions.start_with(*live)
+            except BadPointer as error:
+                # Chat goes on with the base; the learner compares `live` with the journal and publishes again.
+                self._live_error = f"version {live[0]} should be live but cannot be found: {error}"
+                log.error("%s; serving the base model instead", self._live_error)
+
+    @property
+    def healthy(self) -> bool:
+        """See `ServedEngine.healthy`: whether the provider is away is told by `info`."""
+        return True
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that prompt and answer may have together; 0 while nobody knows."""
+        known = (self._settings.context_length, self._offered_context or self._own_context)
+        return min(filter(None, known), default=0)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See `ServedEngine.start`."""
+        self._watching = loop.create_task(self._watch(), name="watch the provider")
+
+    def stop(self) -> None:
+        """See `ServedEngine.stop`."""
+        self._budget.close()
+
+    async def close(self) -> None:
+        """End what is under way, and let go of the provider."""
+        tasks = [job.work for job in self._jobs if job.work is not None]
+        tasks += [self._watching] if self._watching is not None else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._provider.close()
+
+    async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Job:
+        """See `ServedEngine.submit`."""
+        self._check(request)
+        if len(self._jobs) >= MOST_WAITING:
+            raise Refused(f"{MOST_WAITING} requests wait for {self._provider.name} already", 503)
+        try:
+            version = self.versions.find(request.version())
+        except UnknownVersion as error:
+            raise Refused(f"{error}; at hand: {self.versions.numbers()}", 404, code="unknown_version") from error
+        except BadPointer as error:
+            raise Refused(
+                f"version {request.weight_version} cannot be loaded: {error}", code="unknown_version"
+            ) from error
+        job = Job(request, version, receive)
+        if request.rid:
+            job.rid = request.rid
+        self._jobs.add(job)
+        job.work = asyncio.create_task(self._run(job), name=f"request {job.rid}")
+        return job
+
+    def abort(self, job: Job) -> None:
+        """See `ServedEngine.abort`."""
+        if job in self._jobs and job.work is not None:
+            job.work.cancel()
+
+    def abort_rid(self, rid: str | None) -> None:
+        """See `ServedEngine.abort_rid`."""
+        for job in list(self._jobs):
+            if rid is None or job.rid == rid:
+                self.abort(job)
+
+    async def load(self, wanted: UpdateWeights) -> int:
+        """See `ServedEngine.load`."""
+        try:
+            number = max(self.versions.numbers()) + 1 if wanted.weight_version is None else int(wanted.weight_version)
+        except ValueError:
+            raise Refused(f"weight_version must be a number, not {wanted.weight_version!r}") from None
+        if number < 0:
+            raise Refused("weight_version must not be negative")
+        if not wanted.live and not self._provider.beside:
+            raise Refused(f"{self._provider.name} serves one version here: it cannot load {number} beside it")
+        try:
+            await self.versions.load(number, wanted.model_path, live=wanted.live)
+        except BadPointer as error:
+            raise Refused(
+                f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
+            ) from error
+        except CloudError as error:
+            self._note(error)
+            raise Refused(f"version {number} was not loaded: {error}", _STATUS[error.trouble]) from error
+        return number
+
+    def live(self) -> int:
+        """See `ServedEngine.live`."""
+        return self.versions.live
+
+    def info(self) -> dict[str, Any]:
+        """See `ServedEngine.info`: SGLang's fields and ours. `scales`: whether logprobs are those at the temperature
+        that was sampled with; `beside`: whether other versions stand beside the live one.
+        """
+        return {
+            "model_path": self._settings.model,
+            "tokenizer_path": self._settings.tokenizer_path,
+            "is_generation": True,
+            "weight_version": str(self.versions.live),
+            "openclaw_rl": True,
+            "live": self.versions.live,
+            "live_error": self._live_error,
+            "versions": self.versions.numbers() if self._provider.beside else [self.versions.live],
+            "context_length": self.context_length,
+            "vocab_size": self._vocab.size,
+            "running": len(self._jobs),
+            "trouble": "" if self._trouble is None else str(self._trouble),
+            "scales": False,
+            "beside": self._provider.beside,
+        }
+
+    def text(self, ids: Sequence[int]) -> str:
+        """See `ServedEngine.text`."""
+        return self._vocab.decode(ids, skip_special_tokens=True)
+
+    async def _run(self, job: Job) -> None:
+        try:
+            event = await self._answered(job)
+        except asyncio.CancelledError:
+            self._jobs.discard(job)
+            job.receive(Event(finish={"type": "abort", "message": "Aborted"}))
+            raise
+        except CloudError as error:
+            self._note(error)
+            event = Event(error=Refused(str(error), _STATUS[error.trouble]))
+        except Exception as error:  # told to whoever asked, and the engine goes on
+            log.exception("request %s failed", job.rid)
+            event = Event(error=Refused(f"{type(error).__name__}: {error}", 500))
+        self._jobs.discard(job)
+        job.receive(event)
+
+    async def _answered(self, job: Job) -> Event:
+        chat = job.request.priority <= 0
+        purpose: Purpose = "chat" if chat else "learning"
+        params = job.request.sampling_params
+        prompt = len(job.request.input_ids)
+        async with contextlib.AsyncExitStack() as places:
+            if not chat:
+                await places.enter_async_context(self._places)
+                if time.monotonic() < self._slow_until:
+                    await places.enter_async_context(self._slowly)
+            sampler = await self.versions.sampler(job.version)
+            scoring = job.score_from is not None
+            bill = await places.enter_async_context(
+                self._budget.spending(
+                    purpose,
+                    prefill=prompt * (1 + (scoring and params.max_new_tokens > 0)),
+                    sample=params.max_new_tokens,
+                )
+            )
+            if scoring:
+                await self._score(job, sampler)
+            if not params.max_new_tokens:
+                self._trouble = None
+                return Event(finish={"type": "length", "length": 0})
+            answer = await sampler.sample(job.request.input_ids, self._with_ends(job), tops=job.tops)
+            bill.settle(prefill=bill.amounts.get("prefill", prompt), sample=len(answer.ids))
+        self._trouble = None
+        return self._event(job, answer)
+
+    async def _score(self, job: Job, sampler: Sampler) -> None:
+        start, ids = job.score_from, job.request.input_ids
+        assert start is not None
+        if start >= len(ids):
+            return
+        tops = job.request.top_logprobs_num
+        job.input_logprobs.append((None, ids[start]))
+        job.input_tops.append(None)
+        if start + 1 == len(ids):
+            return
+        scored = await sampler.score(ids, start + 1, tops=tops)
+        if tops and len(scored.tops) != len(scored.logprobs):
+            raise CloudError(f"{self._provider.name} tells no likeliest tokens of a text", "refused", undone=True)
+        job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)
+        job.input_tops += [list(row[:tops]) for row in scored.tops]
+
+    def _with_ends(self, job: Job) -> Any:
+        """The parameters with every token that ends an answer named."""
+        params = job.request.sampling_params
+        ends = [] if params.ignore_eos else self._ends
+        stops = list(dict.fromkeys([*(params.stop_token_ids or ()), *ends]))
+        return msgspec.structs.replace(params, stop=None, stop_token_ids=stops)
+
+    def _event(self, job: Job, answer: Sampled) -> Event:
+        ids, finish = self._cut(job, answer)
+        job.output = list(ids)
+        tops = [sorted(row, reverse=True)[: job.tops] for row in answer.tops] if job.tops else []
+        choices = [
+            Choice(token, answer.logprobs[place], tops[place] if place < len(tops) else [])
+            for place, token in enumerate(ids)
+        ]
+        if not all(math.isfinite(choice.logprob) for choice in choices):
+            raise CloudError(f"{self._provider.name} sent logprobs that are not finite", "away", undone=True)
+        return Event(choices, finish)
+
+    def _cut(self, job: Job, answer: Sampled) -> tuple[Sequence[int], dict[str, Any]]:
+        """The answer up to the end token, or to the token that completes a stop string, and why it ended."""
+        params = job.request.sampling_params
+        ends = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(self._ends))
+        for place, token in enumerate(answer.ids):
+            if token in ends:
+                return answer.ids[: place + 1], {"type": "stop", "matched": token}
+            matched = self._matched(answer.ids[: place + 1], params.stops) if params.stops else None
+            if matched is not None:
+                return answer.ids[: place + 1], {"type": "stop", "matched": matched}
+        if answer.finish == "stop" and len(answer.ids) < params.max_new_tokens and not params.ignore_eos:
+            # The provider left the end token out: what ended it is not known, and it is no answer that was cut off.
+            return answer.ids, {"type": "stop", "matched": None}
+        return answer.ids, {"type": "length", "length": len(answer.ids)}
+
+    def _matched(self, ids: Sequence[int], stops: Sequence[str]) -> str | None:
+        # Every token is at least one byte, so a stop string that the new token completes lies within this tail.
+        tail = max(len(stop.encode()) for stop in stops) + 1
+        text = self._vocab.decode(ids[-tail:])
+        return next((stop for stop in stops if stop in text), None)
+
+    def _check(self, request: GenerateRequest) -> None:
+        ids, params, size = request.input_ids, request.sampling_params, self._vocab.size
+        if request.image_data or request.video_data or request.audio_data:
+            raise Refused("cloud backends take text only: leave image_data, video_data and audio_data out")
+        if not ids:
+            raise Refused("input_ids is empty: a prompt has at least one token")
+        if min(ids) < 0 or max(ids) >= size:
+            raise Refused(f"input_ids has a token outside the vocabulary (0 to {size - 1})")
+        if problem := params.problem():
+            raise Refused(f"sampling_params: {problem}")
+        neutral = type(params)()
+        active = [name for name in _UNSUPPORTED if getattr(params, name) != getattr(neutral, name)]
+        if active:
+            raise Refused(
+                f"sampling_params: {self._provider.name} cannot sample with {', '.join(active)}; leave it out"
+            )
+        if any(not 0 <= token < size for token in params.stop_token_ids or ()):
+            raise Refused("sampling_params: stop_token_ids has a token outside the vocabulary")
+        if request.logprob_start_len is not None and request.logprob_start_len > len(ids):
+            raise Refused("logprob_start_len is beyond the prompt")
+        if request.score_temperature != 1:
+            raise Refused(f"{self._provider.name} scores at temperature 1 only", 501)
+        limit = self.context_length
+        if limit and len(ids) + params.max_new_tokens > limit:
+            raise Refused(
+                f"Requested token count exceeds the model's maximum context length of {limit} tokens. You requested a "
+                f"total of {len(ids) + params.max_new_tokens} tokens: {len(ids)} tokens from the input messages and "
+                f"{params.max_new_tokens} tokens for the completion.",
+                code="context_length_exceeded",
+            )
+
+    def _note(self, error: CloudError) -> None:
+        """Remember what is wrong with the provider."""
+        if error.trouble in ("refused", "budget"):
+            return
+        if error.trouble == "limit":
+            self._slow_until = time.monotonic() + max(SLOW_SECONDS, error.retry_after or 0.0)
+        if self._trouble is None or str(self._trouble) != str(error):
+            log.error("%s", error)
+        self._trouble = error
+
+    async def _watch(self) -> None:
+        """Ask how the provider is while something is wrong or takes long, and end what waits in vain."""
+        while True:
+            try:
+                self._offered_context = (await self._provider.offer()).context_length
+                self._trouble = None
+                break
+            except CloudError as error:
+                self._note(error)
+                await asyncio.sleep(WATCH_SECONDS)
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            longest = max((job.waiting for job in self._jobs), default=0.0)
+            if self._trouble is None and longest < SUSPICIOUS_SECONDS:
+                continue
+            try:
+                await self._provider.offer()
+            except CloudError as error:
+                self._note(error)
+                if error.trouble != "limit":
+                    self._give_up(error)
+                continue
+            if self._trouble is not None and self._trouble.trouble != "limit":
+                log.info("%s answers again", self._provider.name)
+            self._trouble = None
+            if longest > self._settings.cloud_patience:
+                self._trouble = CloudError(
+                    f"{self._provider.name} can be reached, but an answer has been waited for for {longest:.0f} s",
+                    "away",
+                )
+
+    def _give_up(self, error: CloudError) -> None:
+        """End the requests that have waited for a provider that fails."""
+        patience = self._settings.cloud_patience if error.passes else 0.0
+        for job in list(self._jobs):
+            if job.waiting > patience and job.work is not None:
+                self._jobs.discard(job)
+                receive, job.receive = job.receive, _nobody
+                job.work.cancel()
+                self.versions.forget(job.version)
+                receive(Event(error=Refused(str(error), _STATUS[error.trouble])))
+
+
+def _nobody(_: Event) -> None:
+    """Whoever asked has been told already."""
