@@ -1,4 +1,4 @@
-"""The loss of a batch: the terms that `trainer_local.terms` finds, each a mean over the tokens it applies to.
+"""The loss of a batch: the terms that `shared.terms` finds, each a mean over the tokens it applies to.
 
     total = distill · mean of the distillation    over samples with hinted prompts: reverse KL to the teacher over the
                                                   vocabulary, over K tokens and a tail, or clipped differences
@@ -23,12 +23,12 @@ from torch import Tensor
 from shared import losses
 from shared.errors import ConfigError, TrainerError
 from shared.loss_hook import Loss, LossTokens, load_loss
+from shared.moments import Moments
 from shared.ratio import GREEDY_BELOW
 from shared.records import Sample
+from shared.terms import TERMS, hints_of, signal, terms_of
 from shared.trainer import Recipe
-from trainer_local.moments import Moments
 from trainer_local.teacher import Target
-from trainer_local.terms import TERMS, hints_of, signal, terms_of
 
 REPORTED = ("binary", "opd")
 """Under `distillation = "token"`: the policy loss by either advantage alone, reported and not trained."""

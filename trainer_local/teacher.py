@@ -14,9 +14,9 @@ from torch import Tensor
 
 from shared import losses
 from shared.records import Sample
+from shared.terms import hints_of, needs_base, needs_old, terms_of
 from shared.trainer import Recipe
 from trainer_local.batching import Row, row
-from trainer_local.terms import hints_of, needs_base, needs_old, terms_of
 
 TARGET_BYTES = 2 << 30
 """Targets held in memory at once; samples beyond it are taught in further slices, whose targets are computed anew

@@ -28,6 +28,7 @@ from shared.errors import TrainerError
 from shared.loss_hook import load_loss
 from shared.records import Sample
 from shared.settings import Settings
+from shared.terms import hints_of, needs_base
 from shared.trainer import Checkpoint, Recipe, StepReport
 from shared.whole_folder import whole_folder
 from trainer_local.batching import Row, row
@@ -38,7 +39,6 @@ from trainer_local.objective import Objective
 from trainer_local.optimizer import adamw, copied, follow, move_state
 from trainer_local.recompute import recomputed_layers, recomputing
 from trainer_local.teacher import Old, RunModel, Target, old_policy, slices, targets_of
-from trainer_local.terms import hints_of, needs_base
 from trainer_local.weights import FORMAT, Weights, choose_device, write_json
 
 CPU_MICRO_BATCH = 2048
