@@ -19,7 +19,7 @@ import httpx
 
 from cli import judge_engine, running
 from cli.child import Child
-from cli.model import local_folder
+from cli.model import local_folder, provided_tokenizer, tokenizer_folder
 from shared import registry
 from shared.errors import ConfigError, JournalError
 from shared.journal import Journal
@@ -43,7 +43,7 @@ class Supervisor:
     def __init__(self, settings: Settings, roles: Sequence[str] = ROLES, *, say: Callable[[str], None]) -> None:
         self.roles = tuple(role for role in ROLES if role in roles)
         self._say = say
-        registry.backend(settings.backend)
+        registry.backend(registry.chosen(settings))
         if "proxy" in self.roles and not settings.api_key and not is_loopback(settings.host):
             raise ConfigError(
                 f"host = {settings.host} can be reached from other machines, so it needs a key of your choosing: "
@@ -121,10 +121,16 @@ class Supervisor:
             lock.release()
 
     def _settle(self, settings: Settings) -> Settings:
-        """The model's folder, ports that stay the same across restarts, the engine's URL, and the key."""
-        update: dict[str, Any] = {"model": local_folder(settings.model, setting="model")}
-        if settings.tokenizer:
-            update["tokenizer"] = local_folder(settings.tokenizer, setting="tokenizer")
+        """The backend by its own name, the model's folder or its tokenizer's, ports that stay the same across restarts,
+        the engine's URL, and the key.
+        """
+        update: dict[str, Any] = {"backend": registry.chosen(settings)}
+        if registry.is_cloud(settings):
+            update["tokenizer"] = provided_tokenizer(settings)
+        else:
+            update["model"] = local_folder(settings.model, setting="model")
+            if settings.tokenizer:
+                update["tokenizer"] = tokenizer_folder(settings.tokenizer, setting="tokenizer")
         if "engine" in self.roles and settings.engine_url:
             self.roles = tuple(role for role in self.roles if role != "engine")
             self._say(f"using the engine at {settings.engine_url}; none is started here")
@@ -259,8 +265,9 @@ def quiet(settings: Settings) -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_TELEMETRY": "False",
+        "TINKER_TELEMETRY": "0",  # of Tinker's client and of Fireworks', which is made from it
     }
-    if Path(settings.model).is_dir() and Path(settings.tokenizer_path).is_dir():
+    if Path(settings.model_folder).is_dir() and Path(settings.tokenizer_path).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
 

@@ -176,7 +176,8 @@ class Prompter:
     @classmethod
     def of(cls, settings: Settings) -> Prompter:
         """The one that the settings name. Raises `ConfigError`."""
-        return cls(settings.model, tokenizer=settings.tokenizer, family=settings.family, thinking=settings.thinking)
+        folder = settings.model_folder
+        return cls(folder, tokenizer=settings.tokenizer, family=settings.family, thinking=settings.thinking)
 
     def render(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
         """The prompt of a chat request. `hint` is added to the last message the user wrote (`with_hint`). Raises

@@ -95,7 +95,7 @@ def load(
     chosen = aliases.method(own["method"][0] if "method" in own else values["method"])
     published = dict(method_defaults(chosen))
     backend = own["backend"][0] if "backend" in own else values["backend"]
-    of_cloud = cloud_defaults(backend, chosen)
+    of_cloud = dict(cloud_defaults(backend, chosen))
     values.update(published | of_cloud)
     values.update({name: value for name, (value, _) in own.items()})
     sources = dict.fromkeys(Settings.model_fields, "default") | dict.fromkeys(published, f"default of {chosen}")

@@ -236,6 +236,11 @@ class Settings(LearningSettings, CloudSettings):
         """The tokenizer's folder."""
         return self.tokenizer or self.model
 
+    @property
+    def model_folder(self) -> str:
+        """The folder with the policy's config and template: the tokenizer's where a provider holds the model."""
+        return self.model if Path(self.model).is_dir() else self.tokenizer_path
+
 
 def flag_of(setting: str) -> str:
     """The flag of a setting, without its dashes."""
