@@ -25,7 +25,7 @@ from learner.progress import Progress
 from learner.rehearsal import Rollouts, hinted_prompts
 from learner.rollouts import RolloutContext, rollouts_beside
 from learner.versions import Candidate, Versions
-from shared.errors import EngineError, JournalError, OpenClawRLError, TrainerError
+from shared.errors import EngineError, JournalError, OpenClawRLError, TrainerAway, TrainerError
 from shared.journal import AsyncJournal
 from shared.records import PolicyVersion, Sample
 from shared.rendering import Prompter
@@ -35,6 +35,8 @@ from shared.trainer import StepReport, Trainer
 log = logging.getLogger(__name__)
 
 POLL = 0.5
+OBSTRUCTED = "waiting for what trains"
+"""The state while the trainer cannot make a step; the detail says why."""
 _RETRY = 1.0
 _LONGEST_RETRY = 30.0
 _TRIES = 2
@@ -94,8 +96,10 @@ class Learner:
                 await self._idle()
 
     async def _idle(self) -> None:
-        """Until there may be work. While paused the news stays set for the first look after it, so it must not wake."""
-        if self._progress.state == "paused":
+        """Until there may be work. While nothing may be done the news stays set for the first look after it, so it must
+        not wake.
+        """
+        if self._progress.state in ("paused", OBSTRUCTED):
             await asyncio.sleep(POLL)
             return
         with contextlib.suppress(TimeoutError):
@@ -106,6 +110,10 @@ class Learner:
         """One update, if there is enough to learn from; whether there was."""
         if await self._journal.get_control("train", "running") == "paused":
             self._progress.now("paused")
+            return False
+        obstacle = await self._trainer.obstacle()
+        if obstacle:
+            self._progress.now(OBSTRUCTED, obstacle)
             return False
         live = await self._versions.follow()
         news = self._wake.is_set()
@@ -145,6 +153,9 @@ class Learner:
             samples = [*self._advantages(samples), *rollouts]
             report = await self._trainer.step(samples, self._method.recipe(self._settings.recipe()))
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
+        except TrainerAway:
+            await self._versions.undo()
+            raise
         except TrainerError as error:
             await self._failed(batch, error, live)
             return

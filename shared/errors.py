@@ -14,6 +14,7 @@
     │   └── ContextLengthExceeded
     ├── JournalError           the journal cannot be read or written
     ├── TrainerError           a step, a checkpoint or a publish failed
+    │   └── TrainerAway        what trains cannot be had now: the batch waits
     ├── JudgeError             one vote failed
     └── JudgeAway              nobody can be asked right now: the turn waits
 
@@ -156,6 +157,12 @@ class JournalError(OpenClawRLError):
 
 class TrainerError(OpenClawRLError):
     """A training step, checkpoint, restore or publish failed; nothing of it was committed."""
+
+
+class TrainerAway(TrainerError):
+    """What trains cannot be had now (a provider that is away, a budget that is spent): nothing was changed, and the
+    batch waits instead of being given up.
+    """
 
 
 class JudgeError(OpenClawRLError):

@@ -105,8 +105,14 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 class Trainer(Protocol):
     """Changes the weights. One instance, in the learner process; calls are serialised by the caller."""
 
+    async def obstacle(self) -> str:
+        """Why no step can be made now, in words; "" if one can. Asked before anything is sampled for a step."""
+        ...
+
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        """Forward, backward, optimizer step(s). On `TrainerError` weights and optimizer are as before the call."""
+        """Forward, backward, optimizer step(s). On `TrainerError` weights and optimizer are as before the call; on
+        `TrainerAway` the same step can be made later.
+        """
         ...
 
     async def save(self, path: str) -> Checkpoint:

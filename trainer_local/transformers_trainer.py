@@ -81,6 +81,10 @@ class TransformersTrainer:
         self._step = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
+    async def obstacle(self) -> str:
+        """See `Trainer.obstacle`: none, it is all here."""
+        return ""
+
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
         """See `Trainer.step`. Metrics beside the common ones: `loss/*`, `ratio/*` and `advantage/*` of the last epoch
         (`Objective.metrics`), `kl/parent`, `kl/base` and `entropy/mean` (`Measures.metrics`), `reward/*`, `samples/*`,
