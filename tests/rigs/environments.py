@@ -93,6 +93,7 @@ ENVIRONMENTS = {
         Environment("nanobot"),
         Environment("openclaw", python=0),
         Environment("terminus", python=12),
+        Environment("tinker_server"),
         Environment("wandb"),
     )
 }
