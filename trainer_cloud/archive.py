@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import httpx
@@ -25,6 +26,22 @@ async def fetch(http: httpx.AsyncClient, url: str, folder: Path) -> None:
         unpack(file, folder)
 
 
+async def fetch_file(http: httpx.AsyncClient, url: str, file: Path) -> None:
+    """Download one file. Raises `httpx.HTTPError`."""
+    async with http.stream("GET", url) as answer:
+        answer.raise_for_status()
+        with file.open("wb") as target:
+            async for chunk in answer.aiter_bytes():
+                target.write(chunk)
+
+
+def check_whole(found: Iterable[str]) -> None:
+    """Raise `CloudError` if a file of an adapter is missing."""
+    missing = sorted(set(WANTED) - set(found))
+    if missing:
+        raise CloudError(f"the provider sent no adapter: {' and '.join(missing)} missing", "refused", undone=True)
+
+
 def unpack(file: object, folder: Path) -> None:
     """Write the adapter's files of a tar archive, wherever they lie in it, into `folder`. Raises `CloudError`."""
     found: set[str] = set()
@@ -39,7 +56,4 @@ def unpack(file: object, folder: Path) -> None:
                     found.add(name)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise CloudError(f"the archive of the adapter cannot be read: {error}", "away", undone=True) from error
-    if found != set(WANTED):
-        raise CloudError(
-            f"the archive holds no adapter: {' and '.join(sorted(set(WANTED) - found))} missing", "refused", undone=True
-        )
+    check_whole(found)

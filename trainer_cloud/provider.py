@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from shared.engine_wire import SamplingParams
 from shared.errors import OpenClawRLError
+from trainer_cloud.pointer import Pointer
 
 Trouble = Literal["key", "billing", "model", "limit", "budget", "away", "refused"]
 """`key`: missing, wrong or expired; `billing`: the account is exhausted; `model`: not offered; `limit`: too many
@@ -183,8 +184,8 @@ class Provider(Protocol):
         """Remove what `save_state` or `save_sampler` kept; nothing happens if it is gone."""
         ...
 
-    async def download(self, path: str, folder: str) -> None:
-        """Write what `save_sampler` kept as a PEFT adapter."""
+    async def download(self, found: Pointer, folder: str) -> None:
+        """Write a version's weights into a folder as a PEFT adapter."""
         ...
 
     async def close(self) -> None:

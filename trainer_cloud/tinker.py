@@ -17,19 +17,21 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import os
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.engine_wire import SamplingParams
 from shared.settings import Settings
-from trainer_cloud import archive, check
+from trainer_cloud import check, tinker_export
+from trainer_cloud.pointer import Pointer
 from trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored
 from trainer_cloud.tinker_errors import told
 from trainer_cloud.tops import TopsProbe
@@ -89,33 +91,36 @@ class Tinker:
             # A server that loads states into a model that is there already.
             model = self._settings.model
             client = await self._new(lambda: service.create_lora_training_client(model, rank=rank))
-            await _done(
-                client.load_state_with_optimizer(path), self._settings.cloud_timeout, f"loading {path}", self._settings
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                loading = client.load_state_with_optimizer(path)
+            await self._awaited(loading, f"loading {path}")
         return self._training(client)
 
     async def delete(self, path: str) -> None:
         """See `Provider.delete`."""
-        rest = (await self._service("sampling")).create_rest_client()
-        with contextlib.suppress(CloudError):
-            await _done(
-                rest.delete_checkpoint_from_tinker_path(path), _START_SECONDS, f"deleting {path}", self._settings
-            )
-
-    async def download(self, path: str, folder: str) -> None:
-        """See `Provider.download`."""
-        rest = (await self._service("sampling")).create_rest_client()
-        answer = await _done(
-            rest.get_checkpoint_archive_url_from_tinker_path(path),
-            self._settings.cloud_timeout,
-            f"asking for the archive of {path}",
-            self._settings,
-        )
+        rest = await self._rest()
         try:
-            async with httpx.AsyncClient(timeout=self._settings.cloud_timeout, follow_redirects=True) as http:
-                await archive.fetch(http, str(answer.url), Path(folder))
-        except httpx.HTTPError as error:
-            raise CloudError(f"the archive of {path} cannot be downloaded: {error}", "away", undone=True) from error
+            await self._awaited(rest.delete_checkpoint_from_tinker_path(path), f"deleting {path}")
+        except CloudError as error:
+            if error.trouble != "refused":  # gone already, or a server that keeps everything
+                raise
+
+    async def download(self, found: Pointer, folder: str) -> None:
+        """See `Provider.download`."""
+        try:
+            training = await self.resume(found.state, rank=found.rank)
+            await tinker_export.exported(
+                training.client,
+                await self._rest(),
+                Path(folder),
+                done=self._awaited,
+                seconds=self._settings.cloud_timeout,
+            )
+        except CloudError as error:
+            if error.trouble != "refused":
+                raise
+            await tinker_export.archived(found.sampler, Path(folder), self._settings)
 
     async def close(self) -> None:
         """See `Provider.close`."""
@@ -124,6 +129,17 @@ class Tinker:
             with contextlib.suppress(Exception):  # whatever the library does at its end
                 await asyncio.wait_for(asyncio.wrap_future(_in_thread(close)), _CLOSE_SECONDS)
         self._services = {}
+
+    async def _rest(self) -> Any:
+        library = _library()
+        if hasattr(library, "RestClient"):
+            settings = self._settings
+            url, key = check.base_url(settings), settings.tinker_api_key
+            return await self._new(lambda: library.RestClient(base_url=url, api_key=key), _START_SECONDS)
+        return (await self._service("sampling")).create_rest_client()
+
+    async def _awaited(self, given: Any, doing: str) -> Any:
+        return await _done(given, self._settings.cloud_timeout, doing, self._settings)
 
     def _training(self, client: Any) -> TinkerTraining:
         return TinkerTraining(client, self._settings)
@@ -234,27 +250,27 @@ class TinkerTraining:
     """See `trainer_cloud.provider.Training`."""
 
     def __init__(self, client: Any, settings: Settings) -> None:
-        self._client = client
+        self.client = client
         self._settings = settings
 
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
         """See `Training.forward`."""
         if not data:
             return []
-        given = self._client.forward([_datum(one, "cross_entropy") for one in data], "cross_entropy")
+        given = self.client.forward([_datum(one, "cross_entropy") for one in data], "cross_entropy")
         answer = await self._done(given, "a forward pass")
         return [_logprobs(out, one) for out, one in zip(answer.loss_fn_outputs, data, strict=True)]
 
     async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
         """See `Training.update`."""
         given = [
-            self._client.forward_backward(
+            self.client.forward_backward(
                 [_datum(one, part.loss) for one in part.data], part.loss, dict(part.config) or None
             )
             for part in passes
         ]
         given.append(
-            self._client.optim_step(
+            self.client.optim_step(
                 _types().AdamParams(
                     learning_rate=adam.learning_rate,
                     beta1=adam.beta1,
@@ -279,11 +295,11 @@ class TinkerTraining:
 
     async def save_state(self, name: str) -> str:
         """See `Training.save_state`."""
-        return str((await self._done(self._client.save_state(name), "saving the state")).path)
+        return str((await self._done(self.client.save_state(name), "saving the state")).path)
 
     async def save_sampler(self, name: str) -> str:
         """See `Training.save_sampler`."""
-        return str((await self._done(self._client.save_weights_for_sampler(name), "saving the weights")).path)
+        return str((await self._done(self.client.save_weights_for_sampler(name), "saving the weights")).path)
 
     async def close(self) -> None:
         """See `Training.close`: Tinker lets go of a model with its session."""
@@ -386,6 +402,9 @@ def _in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
 def _library() -> Any:
     os.environ["TINKER_TELEMETRY"] = "0"
     import tinker
+
+    # What it says is told by our errors; a lost connection it repeats every ten seconds.
+    logging.getLogger("tinker").setLevel(logging.CRITICAL)
 
     return tinker
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.engine import Engine
-from shared.errors import TrainerAway, TrainerError
+from shared.errors import TrainerError
 from shared.records import Sample
 from shared.settings import Settings
 from shared.trainer import Checkpoint, Recipe, StepReport
@@ -140,10 +140,10 @@ class CloudTrainer:
         """See `Trainer.export`: the adapter as PEFT writes it, downloaded from the provider."""
         try:
             found = self._origin
-            if found is None or self._unsaved:
+            if found is None or self._unsaved or not found.sampler:
                 found = await self._kept(await self._ready(), weights=True)
             with whole_folder(path) as folder:
-                await self._provider.download(found.sampler, str(folder))
+                await self._provider.download(found, str(folder))
         except CloudError as error:
             raise TrainerError(f"{path} cannot be written: {error}") from error
 
@@ -159,7 +159,7 @@ class CloudTrainer:
         if not plan.updates:
             return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
         reserved = {"prefill": plan.scored + plan.forward, "train": plan.trained, "step": plan.updates}
-        async with self._budget.spending("learning", **reserved):
+        async with self._budget.spending("learning", **reserved) as bill:
             training = await self._ready()
             if self._unsaved:
                 # What this step goes on from must be there again should it fail.
@@ -171,15 +171,19 @@ class CloudTrainer:
             norms: list[float] = []
             told: Mapping[str, float] = {}
             known = before = await self._forward(training, objective)
+            updates = 0
             for _ in range(recipe.epochs):
                 passes = objective.passes(known)
-                if not passes:
+                if not passes or (updates and objective.settled):
                     break
+                updates += 1
                 told = await training.update(passes, adam)
                 norms += [told["gradient/norm"]] if "gradient/norm" in told else []
                 known = await self._forward(training, objective)
+            made = objective.plan(updates)
+            bill.settle(prefill=objective.scored_tokens + made.forward, train=made.trained, step=updates)
         metrics = {**objective.metrics(), **objective.drift(before, known), **told}
-        metrics |= {"epochs": float(recipe.epochs), "seconds/teacher": teaching}
+        metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
         if norms:
             metrics["gradient/norm"] = sum(norms) / len(norms)
         return metrics
@@ -260,6 +264,3 @@ def _check_samples(samples: Sequence[Sample], number: int) -> None:
                 f"Step {number}: sample {sample.sample_id} has a logprob, reward or weight that is not finite; nothing "
                 "was sent"
             )
-
-
-__all__ = ["CloudTrainer", "TrainerAway", "create"]
