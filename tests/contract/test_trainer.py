@@ -1,5 +1,7 @@
 """What every trainer promises (`shared.trainer.Trainer`), whatever it runs on. A backend passes this suite or is not
 a backend.
+
+`tests/real` runs it on cloud trainers, with `make`, `subject` and `policy` of its own.
 """
 
 from __future__ import annotations
@@ -7,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import msgspec
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from shared.errors import TrainerError
@@ -31,6 +35,53 @@ BACKENDS = {
 RECIPE = Recipe(learning_rate=1e-2)
 
 Make = Callable[[], Trainer]
+
+
+async def _whole(trainer: Trainer, folder: Path) -> dict[str, torch.Tensor]:
+    await trainer.export(str(folder))
+    found = dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict())
+    shutil.rmtree(folder)
+    return found
+
+
+async def adapter(trainer: Trainer, folder: Path) -> dict[str, torch.Tensor]:
+    """The exported adapter."""
+    await trainer.export(str(folder))
+    found = load_file(folder / "adapter_model.safetensors")
+    shutil.rmtree(folder)
+    return found
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the suite has to know of a backend: a recipe that it can learn by, whether it compares distributions (with
+    hints and anchors), how many epochs are many, and how its weights are looked at.
+    """
+
+    recipe: Recipe = RECIPE
+    distils: bool = True
+    many: int = 40
+    weights: Callable[[Trainer, Path], Awaitable[dict[str, torch.Tensor]]] = _whole
+
+    def batch(self, first: int = 1) -> list[Sample]:
+        """Turns to learn from: two with hints, one with explicit praise, a rehearsal and an anchor; or, where
+        distributions are not compared, turns with praise and blame.
+        """
+        if self.distils:
+            return batch(first)
+        rewards = (1.0, -1.0, 1.0)
+        return [sample(first + number, hints=0, reward=reward) for number, reward in enumerate(rewards)]
+
+
+@pytest.fixture
+def subject() -> Subject:
+    return Subject()
+
+
+@pytest.fixture
+def distils(subject: Subject) -> None:
+    if not subject.distils:
+        pytest.skip("this backend's server tells no likeliest tokens, so it compares no distributions")
 
 
 @pytest.fixture(scope="session")
@@ -64,12 +115,11 @@ def batch(first: int = 1) -> list[Sample]:
     ]
 
 
-async def weights(trainer: Trainer, folder: Path) -> dict[str, torch.Tensor]:
-    """The policy's full weights, as another tool would load them."""
-    await trainer.export(str(folder))
-    found = dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict())
-    shutil.rmtree(folder)
-    return found
+def loaded(folder: Path, base: Path) -> Any:
+    """A model folder, or an adapter on its base, as other tools load it."""
+    whole = not (folder / "adapter_config.json").exists()
+    model = AutoModelForCausalLM.from_pretrained(folder if whole else base, dtype=torch.float32)
+    return model if whole else PeftModel.from_pretrained(model, folder)
 
 
 def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -86,9 +136,9 @@ class RecordingEngine:
         self.loads.append((version, path, live))
 
 
-async def test_a_step_reports_finite_numbers_and_what_it_learned_from(make: Make) -> None:
-    samples = batch()
-    report = await make().step(samples, RECIPE)
+async def test_a_step_reports_finite_numbers_and_what_it_learned_from(make: Make, subject: Subject) -> None:
+    samples = subject.batch()
+    report = await make().step(samples, subject.recipe)
     assert report.step == 1
     assert list(report.sample_ids) == [one.sample_id for one in samples]
     assert {"loss/total", "gradient/norm", "learning_rate", "tokens", "seconds", "kl/parent"} <= report.metrics.keys()
@@ -96,98 +146,109 @@ async def test_a_step_reports_finite_numbers_and_what_it_learned_from(make: Make
     assert report.metrics["kl/parent"] > 0
 
 
-async def test_without_an_importance_ratio_the_hint_teaches_and_the_reward_does_not(make: Make, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("distils")
+async def test_without_an_importance_ratio_the_hint_teaches_and_the_reward_does_not(
+    make: Make, subject: Subject, tmp_path: Path
+) -> None:
     rewarded = sample(1, reward=-1.0, explicit=True, no_ratio="sampled with top_p 0.9")
-    report = await (with_reward := make()).step([rewarded], RECIPE)
+    report = await (with_reward := make()).step([rewarded], subject.recipe)
     assert (report.metrics["samples/distill"], report.metrics["samples/binary"]) == (1, 0)
-    await (without := make()).step([sample(1)], RECIPE)
-    assert equal(await weights(with_reward, tmp_path / "a"), await weights(without, tmp_path / "b"))
+    await (without := make()).step([sample(1)], subject.recipe)
+    assert equal(await subject.weights(with_reward, tmp_path / "a"), await subject.weights(without, tmp_path / "b"))
     thumbs = [sample(1, hints=0, reward=-1.0, explicit=True), sample(2, hints=0, reward=1.0, explicit=True)]
-    with_ratio = await make().step([thumbs[0], msgspec.structs.replace(thumbs[1], no_ratio="greedy")], RECIPE)
+    with_ratio = await make().step([thumbs[0], msgspec.structs.replace(thumbs[1], no_ratio="greedy")], subject.recipe)
     assert with_ratio.metrics["samples/binary"] == 1
 
 
-async def test_a_hint_stands_for_the_thumb_beside_it_unless_every_reward_trains(make: Make) -> None:
+@pytest.mark.usefixtures("distils")
+async def test_a_hint_stands_for_the_thumb_beside_it_unless_every_reward_trains(make: Make, subject: Subject) -> None:
     both = sample(1, reward=-1.0, explicit=True)
-    told = await make().step([both], RECIPE)
+    told = await make().step([both], subject.recipe)
     assert (told.metrics["samples/distill"], told.metrics["samples/binary"]) == (1, 0)
-    every = await make().step([both], msgspec.structs.replace(RECIPE, rewards="all"))
+    every = await make().step([both], msgspec.structs.replace(subject.recipe, rewards="all"))
     assert (every.metrics["samples/distill"], every.metrics["samples/binary"]) == (1, 1)
 
 
-async def test_steps_bring_the_policy_closer_to_the_hinted_teacher(make: Make) -> None:
+@pytest.mark.usefixtures("distils")
+async def test_steps_bring_the_policy_closer_to_the_hinted_teacher(make: Make, subject: Subject) -> None:
     trainer = make()
     samples = [sample(1, response=12), sample(2, response=12)]
-    losses = [(await trainer.step(samples, RECIPE)).metrics["loss/distill"] for _ in range(8)]
+    losses = [(await trainer.step(samples, subject.recipe)).metrics["loss/distill"] for _ in range(8)]
     assert losses[-1] < 0.6 * losses[0]
 
 
-async def test_resuming_from_a_checkpoint_is_exact_to_the_bit(make: Make, tmp_path: Path) -> None:
+async def test_resuming_from_a_checkpoint_is_exact_to_the_bit(make: Make, subject: Subject, tmp_path: Path) -> None:
     uninterrupted, saved = make(), make()
-    await uninterrupted.step(batch(1), RECIPE)
-    await uninterrupted.step(batch(11), RECIPE)
-    await saved.step(batch(1), RECIPE)
+    await uninterrupted.step(subject.batch(1), subject.recipe)
+    await uninterrupted.step(subject.batch(11), subject.recipe)
+    await saved.step(subject.batch(1), subject.recipe)
     checkpoint = await saved.save(str(tmp_path / "1"))
 
     resumed = make()
     await resumed.restore(checkpoint.path)
-    report = await resumed.step(batch(11), RECIPE)
+    report = await resumed.step(subject.batch(11), subject.recipe)
 
     assert (checkpoint.step, report.step) == (1, 2)
-    assert equal(await weights(resumed, tmp_path / "a"), await weights(uninterrupted, tmp_path / "b"))
-    assert not equal(await weights(saved, tmp_path / "a"), await weights(resumed, tmp_path / "b"))
+    assert equal(await subject.weights(resumed, tmp_path / "a"), await subject.weights(uninterrupted, tmp_path / "b"))
+    assert not equal(await subject.weights(saved, tmp_path / "a"), await subject.weights(resumed, tmp_path / "b"))
 
 
-async def test_restoring_nothing_is_the_untouched_base(make: Make, tmp_path: Path) -> None:
+async def test_restoring_nothing_is_the_untouched_base(make: Make, subject: Subject, tmp_path: Path) -> None:
     trainer, fresh = make(), make()
-    await trainer.step(batch(), RECIPE)
+    await trainer.step(subject.batch(), subject.recipe)
     await trainer.restore(None)
-    assert equal(await weights(trainer, tmp_path / "a"), await weights(fresh, tmp_path / "b"))
-    first, second = await trainer.step(batch(3), RECIPE), await fresh.step(batch(3), RECIPE)
+    assert equal(await subject.weights(trainer, tmp_path / "a"), await subject.weights(fresh, tmp_path / "b"))
+    first, second = (
+        await trainer.step(subject.batch(3), subject.recipe),
+        await fresh.step(subject.batch(3), subject.recipe),
+    )
     assert first.step == second.step == 1
     assert first.metrics["loss/total"] == second.metrics["loss/total"]
 
 
-async def test_a_step_that_is_not_finite_changes_nothing(make: Make, tmp_path: Path) -> None:
+async def test_a_step_that_is_not_finite_changes_nothing(make: Make, subject: Subject, tmp_path: Path) -> None:
     trainer, untroubled = make(), make()
     poisoned = sample(9, hints=0, reward=-1.0, explicit=True, logprobs=[float("nan")] * 4)
-    await trainer.step(batch(1), RECIPE)
-    before = await weights(trainer, tmp_path / "a")
+    await trainer.step(subject.batch(1), subject.recipe)
+    before = await subject.weights(trainer, tmp_path / "a")
     with pytest.raises(TrainerError, match="not finite"):
-        await trainer.step([*batch(5), poisoned], RECIPE)
-    assert equal(before, await weights(trainer, tmp_path / "a"))
+        await trainer.step([*subject.batch(5), poisoned], subject.recipe)
+    assert equal(before, await subject.weights(trainer, tmp_path / "a"))
 
-    await untroubled.step(batch(1), RECIPE)
-    reports = [await one.step(batch(21), RECIPE) for one in (trainer, untroubled)]
+    await untroubled.step(subject.batch(1), subject.recipe)
+    reports = [await one.step(subject.batch(21), subject.recipe) for one in (trainer, untroubled)]
     assert reports[0].step == reports[1].step == 2
-    assert equal(await weights(trainer, tmp_path / "a"), await weights(untroubled, tmp_path / "b"))
+    assert equal(await subject.weights(trainer, tmp_path / "a"), await subject.weights(untroubled, tmp_path / "b"))
 
 
-async def test_a_rate_at_which_it_explodes_is_undone_too(make: Make, tmp_path: Path) -> None:
+async def test_a_rate_at_which_it_explodes_is_undone_too(make: Make, subject: Subject, tmp_path: Path) -> None:
     trainer = make()
-    before = await weights(trainer, tmp_path / "a")
+    before = await subject.weights(trainer, tmp_path / "a")
     with pytest.raises(TrainerError):
-        await trainer.step(batch(), Recipe(learning_rate=1e30))
-    assert equal(before, await weights(trainer, tmp_path / "a"))
+        await trainer.step(subject.batch(), msgspec.structs.replace(subject.recipe, learning_rate=1e30))
+    assert equal(before, await subject.weights(trainer, tmp_path / "a"))
 
 
-async def test_nothing_to_learn_from_changes_nothing(make: Make, tmp_path: Path) -> None:
+async def test_nothing_to_learn_from_changes_nothing(make: Make, subject: Subject, tmp_path: Path) -> None:
     trainer = make()
-    before = await weights(trainer, tmp_path / "a")
-    report = await trainer.step([sample(1, hints=0, reward=-1.0)], RECIPE)
+    before = await subject.weights(trainer, tmp_path / "a")
+    recipe = msgspec.structs.replace(subject.recipe, rewards="explicit")
+    report = await trainer.step([sample(1, hints=0, reward=-1.0)], recipe)
     assert report.metrics["loss/total"] == 0.0
-    assert equal(before, await weights(trainer, tmp_path / "a"))
+    assert equal(before, await subject.weights(trainer, tmp_path / "a"))
 
 
-async def test_a_judges_score_trains_only_where_the_method_says_so(make: Make) -> None:
+async def test_a_judges_score_trains_only_where_the_method_says_so(make: Make, subject: Subject) -> None:
     judged = [sample(1, hints=0, reward=-1.0)]
-    assert (await make().step(judged, RECIPE)).metrics["samples/binary"] == 0
-    assert (await make().step(judged, Recipe(distillation="none", rewards="all"))).metrics["samples/binary"] == 1
+    for rewards, count in (("explicit", 0), ("all", 1)):
+        recipe = msgspec.structs.replace(subject.recipe, rewards=rewards)
+        assert (await make().step(judged, recipe)).metrics["samples/binary"] == count
 
 
-async def test_praise_makes_an_answer_likelier_and_blame_less_likely(make: Make) -> None:
+async def test_praise_makes_an_answer_likelier_and_blame_less_likely(make: Make, subject: Subject) -> None:
     def ratios(trainer: Trainer, reward: float) -> Any:
-        return trainer.step([sample(1, hints=0, reward=reward, explicit=True)], Recipe(epochs=6, learning_rate=3e-3))
+        recipe = msgspec.structs.replace(subject.recipe, epochs=6, learning_rate=3e-3)
+        return trainer.step([sample(1, hints=0, reward=reward, explicit=True)], recipe)
 
     praised, blamed = make(), make()
     first = (await ratios(praised, 1.0)).metrics["ratio/mean"]
@@ -195,28 +256,26 @@ async def test_praise_makes_an_answer_likelier_and_blame_less_likely(make: Make)
     assert first > second
 
 
-async def test_publishing_hands_the_served_folder_to_the_engine(make: Make, tmp_path: Path) -> None:
+async def test_publishing_hands_the_served_folder_to_the_engine(make: Make, subject: Subject, tmp_path: Path) -> None:
     trainer, engine = make(), RecordingEngine()
-    await trainer.step(batch(), RECIPE)
+    await trainer.step(subject.batch(), subject.recipe)
     checkpoint = await trainer.save(str(tmp_path / "1"))
     await trainer.publish(checkpoint, 1, engine, live=True)  # type: ignore[arg-type]
     await trainer.publish(checkpoint, 1, engine, live=False)  # type: ignore[arg-type]
     assert engine.loads == [(1, checkpoint.served, True), (1, checkpoint.served, False)]
 
 
-async def test_other_tools_load_what_is_served_and_what_is_exported(make: Make, policy: Path, tmp_path: Path) -> None:
+async def test_other_tools_load_what_is_served_and_what_is_exported(
+    make: Make, subject: Subject, policy: Path, tmp_path: Path
+) -> None:
     trainer = make()
-    await trainer.step(batch(), RECIPE)
+    await trainer.step(subject.batch(), subject.recipe)
     checkpoint = await trainer.save(str(tmp_path / "1"))
     await trainer.export(str(tmp_path / "exported"))
     served = Path(checkpoint.served)
-    if (served / "adapter_config.json").exists():
-        model: Any = PeftModel.from_pretrained(
-            AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32), served
-        )
-    else:
-        model = AutoModelForCausalLM.from_pretrained(served, dtype=torch.float32)
-    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "exported", dtype=torch.float32)
+    if not subject.distils:
+        pytest.skip("its weights are served where they are; what is exported is compared with what is served elsewhere")
+    model, exported = loaded(served, policy), loaded(tmp_path / "exported", policy)
     base = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
     ids = torch.tensor([[3, 4, 5]])
     with torch.no_grad():
@@ -233,14 +292,14 @@ async def test_every_file_of_a_checkpoint_can_be_read_by_another_user(make: Make
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]
 
 
-async def test_saving_again_replaces_the_folder(make: Make, tmp_path: Path) -> None:
+async def test_saving_again_replaces_the_folder(make: Make, subject: Subject, tmp_path: Path) -> None:
     trainer = make()
     await trainer.save(str(tmp_path / "1"))
-    await trainer.step(batch(), RECIPE)
+    await trainer.step(subject.batch(), subject.recipe)
     await trainer.save(str(tmp_path / "1"))
     resumed = make()
     await resumed.restore(str(tmp_path / "1"))
-    assert (await resumed.step(batch(), RECIPE)).step == 2
+    assert (await resumed.step(subject.batch(), subject.recipe)).step == 2
 
 
 async def test_a_folder_that_is_no_checkpoint_is_refused_in_words(make: Make, tmp_path: Path) -> None:
@@ -255,9 +314,11 @@ async def test_a_folder_that_is_no_checkpoint_is_refused_in_words(make: Make, tm
         await trainer.restore(str(tmp_path / "none"))
 
 
-async def test_the_event_loop_goes_on_during_a_step(make: Make) -> None:
+async def test_the_event_loop_goes_on_during_a_step(make: Make, subject: Subject) -> None:
     trainer = make()
-    step = asyncio.create_task(trainer.step(batch(), Recipe(epochs=40)))
+    step = asyncio.create_task(
+        trainer.step(subject.batch(), msgspec.structs.replace(subject.recipe, epochs=subject.many))
+    )
     turns = 0
     while not step.done():
         await asyncio.sleep(0)
