@@ -41,10 +41,9 @@ def plan(samples: Sequence[Sample], terms: Sequence[frozenset[str]], recipe: Rec
 def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -> int:
     length = len(sample.response_ids)
     hints = hints_of(sample, recipe)
-    chosen_here = recipe.distillation == "select" or (
-        recipe.distillation in ("full", "topk") and recipe.topk_from == "student"
-    )
-    # Under several hints the candidates are known after a first look, and asked about in a second.
-    looks = 2 if len(hints) > 1 and not recipe.per_token_hints and not chosen_here else 1
+    # Where the teacher's tokens are compared, under several hints they are known after a first look, and asked about in
+    # a second.
+    theirs = recipe.distillation == "token" or (recipe.distillation == "topk" and recipe.topk_from == "teacher")
+    looks = 2 if theirs and len(hints) > 1 and not recipe.per_token_hints else 1
     plain = bool(own_tokens(sample, terms, recipe)) + needs_base(terms) + (near and bool(hints))
     return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in hints)

@@ -9,12 +9,15 @@ _TOPS = ("full", "topk", "select")
 
 def wanted_tops(recipe: Recipe) -> int:
     """How many likeliest tokens at each position this recipe works with; 0: none."""
-    counts = {
-        recipe.topk: recipe.distillation in ("full", "topk") or _sharpened(recipe) or recipe.kl_base or recipe.entropy,
-        recipe.select_k: recipe.distillation == "select",
-        recipe.hint_overlap: recipe.per_token_hints and recipe.distillation != "none",
-    }
-    return max((count for count, asked in counts.items() if asked), default=0)
+    asked = (
+        (
+            recipe.topk,
+            recipe.distillation in ("full", "topk") or _sharpened(recipe) or recipe.kl_base or recipe.entropy,
+        ),
+        (recipe.select_k, recipe.distillation == "select"),
+        (recipe.hint_overlap, recipe.per_token_hints and recipe.distillation != "none"),
+    )
+    return max((count for count, needed in asked if needed), default=0)
 
 
 def refusal(recipe: Recipe, tops: int | None = None) -> str:

@@ -4,15 +4,15 @@ A provider tells the logprob of the sampled token, those of the likeliest tokens
 it is asked about; never the whole distribution. So distributions are compared over K tokens and a tail, with K as many
 as the recipe wants (`topk`) and the provider tells:
 
-- *Whose tokens.* The teacher's (of several hints, those of the mean), with `topk_from = "student"` the policy's before
-  the step; the base's for the terms that compare with it. Under `full`, and on the plain prompt, the sampled token is
-  always among them and takes the place of the K-th where it would not be.
+- *Whose tokens.* A reverse KL weighs tokens by what the policy makes of them, so under `full` and for `kl_base` they
+  are the sampled token, then by rank the policy's before the step and the teacher's (of several hints those that each
+  lists) or the base's. `topk` takes the teacher's or, with `topk_from = "student"`, the policy's alone, as published;
+  the anchor, a forward KL, the base's; the entropy the policy's. The policy's stay those before the step in every pass.
 - *Several hints.* The target is the normalised geometric mean. At the K tokens it is exact but for its normaliser: the
   tail of the mean is not known, only bounded by the geometric mean of the tails (Hölder's inequality:
   Σ_v Π_h p_h(v)^(1/H) ≤ Π_h (Σ_v p_h(v))^(1/H)), and that bound is taken for it. With one hint, or K the whole
-  vocabulary, nothing is lost.
-  Candidates come from the union of what is told under each hint; where a hint does not list one, its last listed
-  logprob stands in for the ranking alone: the logprobs used are all asked for.
+  vocabulary, nothing is lost. `topk`'s candidates are the union of what is told under each hint; where a hint does not
+  list one, its last listed logprob stands in for the ranking alone: the logprobs used are all asked for.
 - *`per_token_hints`* takes one hint for each token, so its target is exact.
 - *An advantage per sampled token* needs the logprob of that token alone: exact with one hint, which is what `opd` and
   `combined` have. With several and no mean by token, the K tokens and the tail make the normaliser; where a provider
@@ -68,21 +68,27 @@ class Target:
 @dataclass(frozen=True)
 class View:
     """An answer as one set of weights sees it after one prompt: `sampled` `[R]` logprobs; `values` `[R, K]` of the
-    likeliest tokens `ids` `[R, K]`, best first; `chosen` `[R, C]` of tokens that were asked about.
+    likeliest tokens `ids` `[R, K]`, best first; `chosen` `[R, C]` of the tokens `given` `[R, C]` that were asked about.
     """
 
     sampled: NDArray[np.float32]
     ids: NDArray[np.int64]
     values: NDArray[np.float32]
-    chosen: NDArray[np.float32] | None = None
+    given: NDArray[np.int64]
+    chosen: NDArray[np.float32]
 
     def at(self, ids: NDArray[np.int64], answer: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """What is known at `ids` `[R, C]`, and where anything is; `answer` `[R]` are the sampled tokens."""
-        same = self.ids[:, None, :] == ids[:, :, None]
-        known = same.any(axis=-1)
-        values = np.take_along_axis(self.values, same.argmax(axis=-1), axis=1) if self.ids.shape[1] else 0.0 * known
         own = ids == answer[:, None]
-        return np.where(own, self.sampled[:, None], values).astype(np.float32), known | own
+        values, known = np.where(own, self.sampled[:, None], 0.0), own
+        for listed, told in ((self.ids, self.values), (self.given, self.chosen)):
+            if not listed.shape[1]:
+                continue
+            same = listed[:, None, :] == ids[:, :, None]
+            there = same.any(axis=-1) & ~known
+            values = np.where(there, np.take_along_axis(told, same.argmax(axis=-1), axis=1), values)
+            known = known | there
+        return values.astype(np.float32), known
 
 
 class Asking:
@@ -113,75 +119,65 @@ class Asking:
     async def _target(self, sample: Sample, terms: frozenset[str], near: bool) -> Target:
         hints = hints_of(sample, self._recipe)
         own = await self._own(sample, terms)
-        taught = await self._taught(sample, hints, own) if hints and terms else Target()
+        taught = await self._taught(sample, hints, own) if hints else Target()
         untaught = None
         if near and taught.ids is not None:
             seen = await self._view(self._base, sample.prompt_ids, sample, chosen=taught.ids)
-            untaught = losses.with_tail(_tensor(_chosen(seen)))
+            untaught = losses.with_tail(_tensor(seen.chosen))
         plain_ids, base = await self._plain(sample, terms, own)
         return Target(taught.sampled, taught.ids, taught.taught, untaught, plain_ids, base)
 
-    async def _own(self, sample: Sample, terms: frozenset[str]) -> NDArray[np.int64] | None:
+    async def _own(self, sample: Sample, terms: frozenset[str]) -> NDArray[np.int64]:
         """The policy's likeliest tokens before the step `[R, K]`, as many as anything asks for."""
         count = own_tokens(sample, terms, self._recipe)
         if not count:
-            return None
+            return np.zeros((len(sample.response_ids), 0), dtype=np.int64)
         return (await self._view(self._live, sample.prompt_ids, sample, tops=min(count, self._tops))).ids
 
     async def _plain(
-        self, sample: Sample, terms: frozenset[str], own: NDArray[np.int64] | None
+        self, sample: Sample, terms: frozenset[str], own: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64] | None, Tensor | None]:
-        answer = _answer(sample)
+        answer, own = _answer(sample), own[:, : self._count]
         if not needs_base(terms):
-            return (None if own is None or "entropy" not in terms else _among(own[:, : self._count], answer)), None
-        seen = await self._view(self._base, sample.prompt_ids, sample, tops=self._count)
-        ids = _among(seen.ids, answer)
+            return (_among(own, answer) if "entropy" in terms else None), None
+        asked = None if "anchor" in terms else own
+        seen = await self._view(self._base, sample.prompt_ids, sample, tops=self._count, chosen=asked)
+        ids = _among(seen.ids, answer) if asked is None else _both(own, [seen], answer)
         return ids, losses.with_tail(_tensor(seen.at(ids, answer)[0]))
 
-    async def _taught(self, sample: Sample, hints: Sequence[Sequence[int]], own: NDArray[np.int64] | None) -> Target:
+    async def _taught(self, sample: Sample, hints: Sequence[Sequence[int]], own: NDArray[np.int64]) -> Target:
         recipe, answer = self._recipe, _answer(sample)
         picks = recipe.per_token_hints and len(hints) > 1
         token = recipe.distillation == "token"
         exact = token and recipe.teacher_temperature == 1 and (picks or len(hints) == 1)
-        given = self._given(own, answer)
-        tops = max(
-            0 if exact or given is not None else self._count, min(recipe.hint_overlap, self._tops) if picks else 0
-        )
+        given = self._given(own)
+        tops = 0 if exact or (given is not None and recipe.distillation != "full") else self._count
+        tops = max(tops, min(recipe.hint_overlap, self._tops)) if picks else tops
         views = await _together(self._view(self._teacher, hint, sample, tops=tops, chosen=given) for hint in hints)
         if picks:
-            assert own is not None, "the policy is asked wherever hints are compared with it"
             views = [_picked(views, own[:, : recipe.hint_overlap])]
         if exact:
             return Target(sampled=_tensor(views[0].sampled))
         if given is not None:
-            return Target(ids=given, taught=self._mean([_chosen(view) for view in views]))
+            ids = _both(given, views, answer) if recipe.distillation == "full" else given
+            return Target(ids=ids, taught=self._mean([view.at(ids, answer)[0] for view in views]))
         ids = _likeliest(views, self._count)
-        ids = _among(ids, answer) if recipe.distillation != "topk" else ids
-        if picks:
-            known = [views[0].at(ids, answer)[0]]
-        else:
-            known = await _together(self._at(view, ids, sample, hint) for view, hint in zip(views, hints, strict=True))
-        taught = self._mean(known)
+        ids = _among(ids, answer) if token else ids
+        known = [view.at(ids, answer) for view in views]
+        if not all(there.all() for _, there in known):
+            views = await _together(self._view(self._teacher, hint, sample, chosen=ids) for hint in hints)
+        taught = self._mean([view.at(ids, answer)[0] for view in views])
         if not token:
             return Target(ids=ids, taught=taught)
         place = torch.from_numpy((ids == answer[:, None]).argmax(axis=-1))
         return Target(sampled=losses.sampled_logprobs(taught, place))
 
-    def _given(self, own: NDArray[np.int64] | None, answer: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The tokens to compare where the policy before the step chooses them."""
+    def _given(self, own: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The tokens of the policy before the step that the teacher is asked about."""
         recipe = self._recipe
         if recipe.distillation == "select":
-            return None if own is None else own[:, : recipe.select_k]
-        if recipe.topk_from == "teacher" or recipe.distillation == "token" or own is None:
-            return None
-        ids = own[:, : self._count]
-        return _among(ids, answer) if recipe.distillation == "full" else ids
-
-    async def _at(self, view: View, ids: NDArray[np.int64], sample: Sample, hint: Sequence[int]) -> NDArray[np.float32]:
-        values, known = view.at(ids, _answer(sample))
-        if known.all():
-            return values
-        return _chosen(await self._view(self._teacher, hint, sample, chosen=ids))
+            return own[:, : recipe.select_k]
+        return own[:, : self._count] if _student(recipe) else None
 
     def _mean(self, values: Sequence[NDArray[np.float32]]) -> Tensor:
         bins = torch.stack([losses.with_tail(_tensor(one)) for one in values])
@@ -205,9 +201,13 @@ class Asking:
 
 def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
     """How many of the policy's likeliest tokens before the step anything asks for at each position of the answer."""
-    student = "distill" in terms and recipe.distillation in ("full", "topk") and recipe.topk_from == "student"
-    compared = student or ("entropy" in terms and not needs_base(terms))
-    return max(needs_old(sample, recipe) if terms else 0, recipe.topk if compared else 0)
+    compared = not terms.isdisjoint(("kl_base", "entropy")) or ("distill" in terms and _student(recipe))
+    return max(needs_old(sample, recipe), recipe.topk if compared else 0)
+
+
+def _student(recipe: Recipe) -> bool:
+    """Whether K of the policy's tokens are distilled."""
+    return recipe.distillation == "full" or (recipe.distillation == "topk" and recipe.topk_from == "student")
 
 
 def measured(samples: Sequence[Sample], recipe: Recipe) -> frozenset[int]:
@@ -247,14 +247,15 @@ def _read(scored: Scored, sample: Sample, tops: int, chosen: NDArray[np.int64] |
         )
     width = min(width, tops)
     lines = [line[:width] for line in scored.tops] if width else [()] * count
+    nothing = np.zeros((count, 0), dtype=np.int64)
     view = View(
         np.array(scored.logprobs, dtype=np.float32),
         np.array([[token for _, token in line] for line in lines], dtype=np.int64).reshape(count, width),
         np.array([[value for value, _ in line] for line in lines], dtype=np.float32).reshape(count, width),
-        None if chosen is None or scored.chosen is None else np.asarray(scored.chosen, dtype=np.float32),
+        nothing if chosen is None else chosen,
+        np.asarray(nothing if scored.chosen is None else scored.chosen, dtype=np.float32),
     )
-    told = [view.sampled, view.values] if view.chosen is None else [view.sampled, view.values, view.chosen]
-    if not all(np.isfinite(part).all() for part in told):
+    if not all(np.isfinite(part).all() for part in (view.sampled, view.values, view.chosen)):
         raise TrainerError(f"the provider told logprobs of {sample.sample_id} that are not finite: no step was made")
     return view
 
@@ -287,6 +288,30 @@ def _among(ids: NDArray[np.int64], answer: NDArray[np.int64]) -> NDArray[np.int6
     return found
 
 
+def _both(own: NDArray[np.int64], views: Sequence[View], answer: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As many tokens `[R, K]` as `own` has: the sampled one, then by rank those of `own` and the likeliest of the
+    geometric mean of `views`, among those that every view knows.
+    """
+    listed = views[0].ids
+    known = [view.at(listed, answer) for view in views]
+    scores = np.where(
+        np.logical_and.reduce([there for _, there in known]), np.sum([values for values, _ in known], axis=0), -np.inf
+    )
+    order = np.argsort(-scores, axis=1, kind="stable")
+    theirs = np.where(
+        np.isfinite(np.take_along_axis(scores, order, axis=1)),
+        np.take_along_axis(listed, order, axis=1),
+        answer[:, None],
+    )
+    width = min(own.shape[1], theirs.shape[1])
+    ranked = np.stack([own[:, :width], theirs[:, :width]], axis=2).reshape(len(answer), 2 * width)
+    ids = np.concatenate([answer[:, None], ranked, own[:, width:]], axis=1)
+    earlier = np.tril(np.ones((ids.shape[1], ids.shape[1]), dtype=bool), k=-1)
+    repeated = ((ids[:, :, None] == ids[:, None, :]) & earlier).any(axis=-1)
+    first = np.argsort(repeated, axis=1, kind="stable")[:, : own.shape[1]]
+    return np.take_along_axis(ids, first, axis=1)
+
+
 def _picked(views: Sequence[View], own: NDArray[np.int64]) -> View:
     """Each token's view whose likeliest tokens have most in common with `own` `[R, k]`, the first of equals."""
     width = min(own.shape[1], *(view.ids.shape[1] for view in views))
@@ -295,18 +320,13 @@ def _picked(views: Sequence[View], own: NDArray[np.int64]) -> View:
     best = overlaps.numpy().argmax(axis=0)
     places = np.arange(len(best))
     shared = min(view.ids.shape[1] for view in views)
-    chosen = None if views[0].chosen is None else np.stack([_chosen(view) for view in views])[best, places]
     return View(
         np.stack([view.sampled for view in views])[best, places],
         np.stack([view.ids[:, :shared] for view in views])[best, places],
         np.stack([view.values[:, :shared] for view in views])[best, places],
-        chosen,
+        views[0].given,
+        np.stack([view.chosen for view in views])[best, places],
     )
-
-
-def _chosen(view: View) -> NDArray[np.float32]:
-    assert view.chosen is not None, "asked for, and checked when it came"
-    return view.chosen
 
 
 def _answer(sample: Sample) -> NDArray[np.int64]:

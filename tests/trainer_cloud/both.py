@@ -1,0 +1,112 @@
+"""One batch under the local trainer's objective and under the cloud's, on the same weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from shared.records import Sample
+from shared.trainer import Recipe
+from tests.trainer_local.tiny import VOCABULARY, write_policy
+from trainer_cloud.objective import Objective
+from trainer_cloud.provider import Pass
+from trainer_local.batching import row
+from trainer_local.forward import output_head, run_rows
+from trainer_local.objective import Objective as LocalObjective
+from trainer_local.teacher import old_policy, targets_of
+
+from .torch_training import TorchSampler, TorchTraining, flat_gradient
+
+torch.set_num_threads(1)
+
+
+@dataclass
+class Found:
+    """The gradient of the batch's loss by all weights, and the objective's figures."""
+
+    gradient: Tensor
+    metrics: dict[str, float]
+    passes: Sequence[Pass] = ()
+
+
+@dataclass
+class World:
+    """The base, the policy as it was before the step, and as it is now."""
+
+    base: Any
+    before: Any
+    policy: Any
+
+    async def cloud(
+        self, samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo", tops: int = VOCABULARY
+    ) -> Found:
+        """By the passes of `trainer_cloud.objective`, at the policy as it is now."""
+        objective = await self.learned(samples, recipe, loss=loss, tops=tops)
+        objective.passes(await TorchTraining(self.before).forward(objective.asked()))
+        training = TorchTraining(self.policy)
+        passes = objective.passes(await training.forward(objective.asked()))
+        return Found(training.gradient(passes), objective.metrics(), passes)
+
+    async def learned(
+        self, samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo", tops: int = VOCABULARY
+    ) -> Objective:
+        """An objective that knows its targets."""
+        objective = Objective(samples, recipe, loss=loss)
+        live, base = TorchSampler(self.before), TorchSampler(self.base)
+        await objective.learn_targets(live if recipe.teacher == "live" else base, base, live, tops=tops)
+        return objective
+
+    def local(self, samples: Sequence[Sample], recipe: Recipe) -> Found:
+        """By `trainer_local.objective`."""
+        device = torch.device("cpu")
+        objective = LocalObjective(samples, recipe, device)
+        old = old_policy(samples, recipe, _runs(self.before))
+        teacher = _runs(self.before) if recipe.teacher == "live" else None
+        targets = targets_of(samples, recipe, old, _runs(self.base), teacher)
+        self.policy.zero_grad(set_to_none=True)
+        wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
+
+        def use(indices: Sequence[int], logits: Tensor) -> Tensor:
+            chosen = [wanted[index] for index in indices]
+            return objective.loss([samples[one] for one in chosen], [targets[one] for one in chosen], logits)
+
+        rows = [row(samples[index].prompt_ids, samples[index].response_ids) for index in wanted]
+        _runs(self.policy, backward=True)(rows, use)
+        return Found(flat_gradient(self.policy), objective.metrics())
+
+
+def _runs(model: Any, *, backward: bool = False) -> Callable[..., None]:
+    return partial(
+        run_rows,
+        model,
+        micro_batch_tokens=4096,
+        device=torch.device("cpu"),
+        head=output_head(model),
+        share=False,
+        backward=backward,
+    )
+
+
+def make_world(folder: Path) -> World:
+    """A base, a policy that has left it, and the same after a step in some direction."""
+    base = AutoModelForCausalLM.from_pretrained(write_policy(folder, initializer_range=0.6), dtype=torch.float32).eval()
+    before = moved(base, seed=1, by=0.05)
+    return World(base, before, moved(before, seed=2, by=0.02))
+
+
+def moved(model: Any, *, seed: int, by: float) -> Any:
+    """A copy whose weights are all a little different."""
+    generator = torch.Generator().manual_seed(seed)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for part in other.parameters():
+            part += by * torch.randn(part.shape, generator=generator)
+    return other

@@ -1,0 +1,127 @@
+"""Stand-ins for a provider: no server that could be run here tells likeliest tokens, and none tells gradients.
+
+`TorchTraining` and `TorchSampler` do with a small model in this process what providers document: losses summed over all
+places, logprobs at temperature 1 in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shared.engine_wire import SamplingParams
+from trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Scored
+
+
+class TorchSampler:
+    """`model` to be asked; `most` likeliest tokens at each position, and what it was asked: texts with their `tops`
+    and whether chosen tokens were scored.
+    """
+
+    def __init__(self, model: Any, *, most: int = 1000) -> None:
+        self._model = model
+        self._most = most
+        self.asked: list[tuple[list[int], int, bool]] = []
+        self.cancelled = 0
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+        raise NotImplementedError
+
+    async def score(
+        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+    ) -> Scored:
+        if tops > self._most:
+            raise CloudError(f"{tops} likeliest tokens are more than {self._most}", "refused", undone=True)
+        self.asked.append((list(ids), tops, chosen is not None))
+        with torch.no_grad():
+            rows = _log_probs(self._model, ids[:-1])[start - 1 :]
+        likeliest = rows.topk(min(tops, rows.shape[-1]), dim=-1)
+        told = zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)
+        return Scored(
+            logprobs=rows.gather(-1, torch.tensor(ids[start:])[:, None])[:, 0].tolist(),
+            tops=[list(zip(values, tokens, strict=True)) for values, tokens in told] if tops else (),
+            chosen=None if chosen is None else rows.gather(-1, torch.from_numpy(chosen)).float().numpy(),
+        )
+
+
+class TorchTraining:
+    """All weights of `model` in training. `passes` are those of every update."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.passes: list[Sequence[Pass]] = []
+        self._optimizer: torch.optim.Optimizer | None = None
+
+    async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        with torch.no_grad():
+            return [self._logprobs(datum).float().numpy() for datum in data]
+
+    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+        gradient = self.gradient(passes)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), adam.clip_grad)
+        self._optimizer = self._optimizer or torch.optim.AdamW(
+            self.model.parameters(),
+            lr=adam.learning_rate,
+            betas=(adam.beta1, adam.beta2),
+            eps=adam.epsilon,
+            weight_decay=adam.weight_decay,
+        )
+        self._optimizer.step()
+        return {"gradient/norm": float(gradient.norm())}
+
+    async def save_state(self, name: str) -> str:
+        raise NotImplementedError
+
+    async def save_sampler(self, name: str) -> str:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+    def gradient(self, passes: Sequence[Pass]) -> Tensor:
+        """Of the sum of all losses, by all weights, in one vector."""
+        self.passes.append(passes)
+        self.model.zero_grad(set_to_none=True)
+        for part in passes:
+            for datum in part.data:
+                self._loss(datum, part).sum().backward()
+        return flat_gradient(self.model)
+
+    def _loss(self, datum: Datum, part: Pass) -> Tensor:
+        logprobs = self._logprobs(datum)
+        if part.loss == "cross_entropy":
+            assert datum.weights is not None and datum.weights.dtype == np.float32
+            assert datum.weights.shape == datum.targets.shape
+            return -logprobs * torch.from_numpy(datum.weights)
+        assert datum.logprobs is not None and datum.advantages is not None
+        assert datum.logprobs.shape == datum.advantages.shape == datum.targets.shape == (len(datum.ids),)
+        advantages = torch.from_numpy(datum.advantages)
+        ratio = (logprobs - torch.from_numpy(datum.logprobs)).exp()
+        if part.loss == "importance_sampling":
+            return -ratio * advantages
+        clipped = ratio.clamp(part.config["clip_low_threshold"], part.config["clip_high_threshold"])
+        if part.loss == "cispo":
+            return -clipped.detach() * advantages * logprobs
+        assert part.loss == "ppo"
+        return -torch.minimum(ratio * advantages, clipped * advantages)
+
+    def _logprobs(self, datum: Datum) -> Tensor:
+        rows = _log_probs(self.model, datum.ids)
+        targets = torch.from_numpy(datum.targets)
+        assert targets.shape[0] == len(datum.ids) and targets.dtype == torch.int64
+        return rows.gather(-1, targets.reshape(len(targets), -1)).reshape(targets.shape)
+
+
+def _log_probs(model: Any, ids: Sequence[int]) -> Tensor:
+    return torch.log_softmax(model(input_ids=torch.tensor([list(ids)])).logits[0].float(), dim=-1)
+
+
+def flat_gradient(model: Any) -> Tensor:
+    """What has added up in all weights, in one vector."""
+    parts = [torch.zeros_like(one) if one.grad is None else one.grad for one in model.parameters()]
+    return torch.cat([part.reshape(-1) for part in parts])
