@@ -10,15 +10,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from rich.text import Text
 
+from cli.check import Check
+from cli.cloud_checks import PACKAGES as CLOUD_PACKAGES
+from cli.cloud_checks import cloud_checks
+from cli.data_policy import mismatch
+from cli.leaving import asked, leaves
+from cli.model import is_hub_name, provided_tokenizer
 from cli.options import print_json
 from cli.tables import console, table
-from learner.judge import custom, litellm_asker, names
-from learner.judge.names import Spelling
+from learner.judge import custom, names
 from learner.judge.prompt import JudgePrompt
 from learner.main import check_code, check_start
 from shared import aliases, registry
@@ -30,6 +34,7 @@ from shared.settings import Settings, shown
 PACKAGES = {
     "": ("aiohttp", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
     "local": ("torch", "transformers", "peft", "safetensors"),
+    "cloud": tuple(name for names in CLOUD_PACKAGES.values() for name in names),
     "judge": ("litellm", "mcp"),
     "demo": ("matplotlib",),
     "redact": ("datafog", "detect-secrets"),
@@ -39,18 +44,10 @@ PACKAGES = {
 FREE_BYTES = 1 << 30
 
 
-class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at. `ok` is False where the service would not work, None where it is worth knowing."""
-
-    name: str
-    ok: bool | None
-    told: str
-
-
 def doctor(flags: Mapping[str, str], *, as_json: bool) -> bool:
     """Show everything; whether the service can run with these settings."""
     settings, sources = load(flags)
-    checks = list(_checks(settings))
+    checks = list(_checks(settings, sources))
     leaving = list(leaves(settings))
     notes = aliases.notes(os.environ, quiet=True)
     if as_json:
@@ -65,65 +62,6 @@ def doctor(flags: Mapping[str, str], *, as_json: bool) -> bool:
     return all(check.ok is not False for check in checks)
 
 
-def leaves(settings: Settings) -> Iterator[str]:
-    """What goes to other machines with these settings, one line each; nothing by default."""
-    yield from _judges(settings)
-    for name, base, what in (
-        (settings.side_model, settings.side_api_base, "side turns go to the model"),
-        (
-            settings.fallback_model,
-            settings.fallback_api_base,
-            "while the engine is away, requests go to the model",
-        ),
-    ):
-        if name and not is_loopback(urlsplit(base).hostname or ""):
-            yield f"{what} {name} at {base or 'its provider'}"
-    if settings.wandb and os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
-        where = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
-        yield f"figures of every step and its recipe, no text, go to the W&B project {settings.wandb} at {where}"
-    if settings.engine_url and not is_loopback(urlsplit(settings.engine_url).hostname or ""):
-        yield f"prompts and answers, as token ids, go to and come from the engine at {settings.engine_url}"
-    if not Path(settings.model).exists():
-        yield f"the name of the model {settings.model} goes to the Hugging Face hub when it is downloaded"
-    if not is_loopback(settings.host):
-        yield f"answers go to whoever reaches {settings.host}:{settings.port} and has the key, unencrypted"
-
-
-def _judges(settings: Settings) -> Iterator[str]:
-    """Where judge and hint model send conversations; those that run here send them nowhere."""
-    for setting, what, spelling in _asked(settings):
-        name = getattr(settings, setting)
-        if spelling.kind == "litellm":
-            base = litellm_asker.address(name, settings)[0]
-            if not is_loopback(urlsplit(base).hostname or ""):
-                yield (
-                    f"conversations (request, answer and what came next) go to the {what} {name} "
-                    f"at {base or 'its provider'}"
-                )
-        elif spelling.kind == "engine":
-            url = spelling.url or names.engine_url(settings, setting)
-            if url and not is_loopback(urlsplit(url).hostname or ""):
-                yield f"conversations, as token ids, go to the {what}'s engine at {url}"
-        elif spelling.kind == "hook":
-            yield f"conversations go to your own code {name} ({setting}); where that sends them is not known here"
-
-
-def _asked(settings: Settings) -> list[tuple[str, str, Spelling]]:
-    """Who is asked about conversations: the setting, what to call it, and what its value means. None of them where a
-    value means nothing (`_judge` says so).
-    """
-    found = []
-    try:
-        if settings.custom_reward:
-            found.append(("custom_reward", "reward model", Spelling("hook", settings.custom_reward)))
-        else:
-            found.append(("judge", "judge", names.scorer(settings)))
-        hinter = names.hinter(settings)
-    except ConfigError:
-        return []
-    return found if hinter is None else [*found, ("hint_model", "hint model", hinter)]
-
-
 def _judge(settings: Settings) -> Check:
     """Whether judge and hint model can be what the settings name."""
     try:
@@ -136,9 +74,9 @@ def _judge(settings: Settings) -> Check:
             JudgePrompt.of(settings)
     except ConfigError as error:
         return Check("judge", False, str(error))
-    asked = _asked(settings)
-    told = ", ".join(f"{what} {getattr(settings, setting)}" for setting, what, _ in asked)
-    for _, _, found in asked:
+    those = asked(settings)
+    told = ", ".join(f"{what} {getattr(settings, setting)}" for setting, what, _ in those)
+    for _, _, found in those:
         local = found.kind in ("engine", "reward-model") and not found.url
         if local and not Path(found.target).expanduser().is_dir():
             return Check("judge", None, f"{told}; {found.target} is taken as a Hugging Face hub name")
@@ -155,11 +93,17 @@ def _learning(settings: Settings) -> Check:
     return Check("learning", True, f"method {settings.method}" if settings.train else "off: turns are only judged")
 
 
-def _checks(settings: Settings) -> Iterator[Check]:
+def _checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
-    yield from _packages(settings)
-    yield _backend(settings)
-    policy = _policy(settings)
+    backend = _backend(settings)
+    if backend.ok:
+        settings = settings.model_copy(update={"backend": registry.chosen(settings)})
+    cloud = settings.backend in registry.CLOUDS
+    yield from _packages(settings, cloud=cloud)
+    yield backend
+    if cloud:
+        yield from cloud_checks(settings, sources)
+    policy = _provided(settings) if cloud else _policy(settings)
     yield policy
     if policy.ok:
         yield _conversations(settings)
@@ -170,11 +114,15 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield _key(settings)
 
 
-def _packages(settings: Settings) -> Iterator[Check]:
-    litellm = any(spelling.kind == "litellm" for _, _, spelling in _asked(settings))
-    needed = {"": True, "local": True, "judge": litellm, "demo": False, "redact": False}
+def _packages(settings: Settings, *, cloud: bool) -> Iterator[Check]:
+    those = [spelling for _, _, spelling in asked(settings)]
+    litellm = any(spelling.kind == "litellm" for spelling in those)
+    here = any(spelling.kind in ("engine", "reward-model") and not spelling.url for spelling in those)
+    needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": False, "cloud": cloud}
     reported = {"tensorboard": settings.tensorboard, "wandb": bool(settings.wandb)}
     for extra, packages in PACKAGES.items():
+        if extra == "cloud" and cloud:
+            packages = CLOUD_PACKAGES[settings.backend]
         versions = {name: _version(name) for name in packages}
         missing = [name for name, version in versions.items() if not version]
         have = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
@@ -201,16 +149,30 @@ def _version(package: str) -> str:
 
 def _backend(settings: Settings) -> Check:
     try:
-        registry.backend(settings.backend)
+        name = registry.chosen(settings)
+        registry.backend(name)
     except ConfigError as error:
         return Check("backend", False, str(error))
-    return Check("backend", True, f"{settings.backend}, on device {settings.device}")
+    meant = f"{settings.backend} is {name}" if name != settings.backend else name
+    return Check("backend", True, meant if name in registry.CLOUDS else f"{meant}, on device {settings.device}")
+
+
+def _provided(settings: Settings) -> Check:
+    """A policy that a provider holds: where its tokenizer is."""
+    if Path(settings.model_folder).is_dir():
+        return Check("policy", True, f"{settings.model}, tokenizer in {settings.model_folder}")
+    if not is_hub_name(settings.tokenizer or settings.model):
+        try:
+            provided_tokenizer(settings)
+        except ConfigError as error:
+            return Check("policy", False, str(error))
+    return Check("policy", None, f"{settings.model}; its tokenizer is downloaded from the Hugging Face hub")
 
 
 def _policy(settings: Settings) -> Check:
     folder = Path(settings.model)
     if not folder.exists():
-        if settings.model.count("/") != 1 or settings.model.startswith((".", "/", "~")):
+        if settings.model.count("/") != 1 or not is_hub_name(settings.model):
             return Check("policy", False, f"{settings.model} is neither a folder nor a hub name; set model")
         return Check("policy", None, f"{settings.model} is taken as a Hugging Face hub name")
     lacking = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
@@ -236,7 +198,11 @@ def _data(settings: Settings) -> Iterator[Check]:
     nearest = next(folder for folder in (data, *data.parents) if folder.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
     told = f"{data}" if nearest == data else f"{data} (will be made)"
-    yield Check("data folder", writable, told if writable else f"{nearest} cannot be written; set data (--data)")
+    other = mismatch(settings, settings.model)
+    if writable and other:
+        yield Check("data folder", False, other)
+    else:
+        yield Check("data folder", writable, told if writable else f"{nearest} cannot be written; set data (--data)")
     free = shutil.disk_usage(nearest).free
     enough = free >= FREE_BYTES
     yield Check("disk", enough or None, f"{free / 1e9:.1f} GB free" + ("" if enough else ": little for checkpoints"))

@@ -37,10 +37,11 @@ def serve(
     unknown = set(only or ()) - set(ROLES)
     if unknown:
         raise ConfigError(f"--only {', '.join(sorted(unknown))}: no such part; choose from {', '.join(ROLES)}")
-    settings, _ = load(parse_flags(context.args))
+    flags = parse_flags(context.args)
+    settings, _ = load(flags)
     for line in aliases.notes(os.environ):
         typer.echo(line, err=True)
-    run(settings, only or ())
+    run(settings, only or (), flags)
 
 
 @app.command(context_settings=_SETTINGS | {"help_option_names": []}, add_help_option=False)

@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from cli import entry
+from cli import entry, preflight
+from cli.leaving import leaves
 from cli.supervisor import ROLES, Supervisor
 from cli.tables import console
 from learner.main import check_start
@@ -29,9 +30,9 @@ _WORK = {
 }
 
 
-def serve(settings: Settings, only: Sequence[str] = ()) -> None:
-    """Run until interrupted. Raises `ConfigError` for what is wrong with the settings, `ChildFailed` when a part cannot
-    start.
+def serve(settings: Settings, only: Sequence[str] = (), flags: Mapping[str, str] | None = None) -> None:
+    """Run until interrupted. `flags` are those that the settings were read with. Raises `ConfigError` for what is wrong
+    with the settings, `ChildFailed` when a part cannot start.
     """
     out = console(soft_wrap=True)
     notices = console(stderr=True, soft_wrap=True)
@@ -39,6 +40,9 @@ def serve(settings: Settings, only: Sequence[str] = ()) -> None:
     def say(line: str) -> None:
         notices.print(line)
 
+    settings = preflight.ready(settings, only or ROLES, flags or {}, say)
+    for line in leaves(settings):
+        say(f"leaves this machine: {line}")
     if "learner" in (only or ROLES):
         check_start(settings)
     supervisor = Supervisor(settings, only or ROLES, say=say)

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from cli import judge_engine, running
+from cli import data_policy, judge_engine, running
 from cli.child import Child
 from cli.model import local_folder, provided_tokenizer, tokenizer_folder
 from shared import registry
@@ -56,6 +56,7 @@ class Supervisor:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._locks = [FolderLock(data, role) for role in self.roles]
             self.settings = self._settle(settings.model_copy(update={"data": data}))
+            data_policy.hold(self.settings, settings.model)
         except OSError as error:
             raise ConfigError(
                 f"the data folder {data} cannot be written ({error.strerror}); "

@@ -65,13 +65,14 @@ class CloudSettings(BaseSettings):
         60.0, ge=0, description="Seconds a chat waits while the provider fails or refuses, before it says so"
     )
     cloud_daily_train_tokens: int = Field(
-        0, ge=0, description="Tokens trained on at the provider in a day (UTC) at most; 0 sets no limit"
+        0,
+        ge=0,
+        description="Tokens that learning (training, rehearsals, scores, the guard) may take at the provider in a day "
+        "(UTC); 0 sets no limit",
     )
-    cloud_daily_steps: int = Field(
-        0, ge=0, description="Training steps at the provider in a day (UTC) at most; 0 sets no limit"
-    )
+    cloud_daily_steps: int = Field(0, ge=0, description="Training steps at the provider in a day (UTC); 0: no limit")
     cloud_daily_chat_tokens: int = Field(
-        0, ge=0, description="Tokens read and written for chats at the provider in a day (UTC) at most; 0 sets no limit"
+        0, ge=0, description="Tokens that chats may take at the provider in a day (UTC), read and written; 0: no limit"
     )
     cloud_prices: str = Field("", description="File with a price table of your own; default: the one that ships")
     backend_fallback: Literal["", "embedded"] = Field(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from shared.settings import EMBEDDED_POLICY
 from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
+from tests.trainer_cloud.stand_in import StandIn
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +141,88 @@ def test_figures_for_wandb_leave_the_machine_unless_it_is_offline(monkeypatch: p
     checks = {check["name"]: check for check in answer["checks"]}
     assert checks["packages [tensorboard]"]["ok"] is not False
     assert checks["packages [wandb]"]["ok"] is not False, "learning goes on without"
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    """An HTTP server in the place of a provider."""
+    server = StandIn()
+    yield server
+    server.close()
+
+
+def checks(*flags: str) -> dict[str, tuple[bool | None, str]]:
+    return {check["name"]: (check["ok"], check["told"]) for check in told(*flags)["checks"]}
+
+
+def tinker(stand_in: StandIn, *flags: str) -> list[str]:
+    url = ("--tinker-base-url", stand_in.url, "--tinker-api-key", "tml-s3cret")
+    return ["--backend", "tinker", "--model", "Qwen/Qwen3-8B", "--tokenizer", str(EMBEDDED_POLICY), *url, *flags]
+
+
+def test_doctor_asks_a_stand_in_for_a_provider(stand_in: StandIn) -> None:
+    stand_in.has({"model_name": "Qwen/Qwen3-8B", "max_context_length": 32768})
+    found = checks(*tinker(stand_in, "--cloud-daily-steps", "10"))
+    assert found["backend"] == (True, "tinker")
+    assert found["packages [cloud]"][0] and "tinker" in found["packages [cloud]"][1]
+    assert found["provider key"] == (True, "set by --tinker-api-key (hidden)")
+    assert found["provider"][0] and "has Qwen/Qwen3-8B, context 32768 tokens" in found["provider"][1]
+    assert found["budget"][0] and "cloud_daily_steps = 10 (no limit: cloud_daily_train_tokens" in found["budget"][1]
+    assert found["policy"] == (True, f"Qwen/Qwen3-8B, tokenizer in {EMBEDDED_POLICY}")
+    assert found["conversations"][0]
+
+
+def test_doctor_says_what_is_wrong_with_a_cloud_backend(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TINKER_API_KEY", "FIREWORKS_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    found = checks("--backend", "cloud")
+    assert not found["backend"][0] and "set TINKER_API_KEY or FIREWORKS_API_KEY" in found["backend"][1]
+    found = checks("--backend", "tinker")
+    assert not found["provider key"][0] and "set TINKER_API_KEY (tinker_api_key)" in found["provider key"][1]
+    stand_in.fails(401)
+    assert checks(*tinker(stand_in))["provider"][0] is False
+    ok, words = checks(*tinker(stand_in, "--backend-fallback", "embedded"))["provider"]
+    assert ok is None and "would start the shipped policy here instead" in words
+    mine = tmp_path / "prices.toml"
+    mine.write_text('[tinker."Qwen/Qwen3-8B"]\nprefill = 0.1\ntrain = 0.4\n')
+    found = checks(*tinker(stand_in, "--cloud-prices", str(mine)))
+    assert found["prices"] == (True, "a million tokens: reading $0.1, training $0.4")
+    assert found["budget"][0] is None and "nothing bounds what is spent" in found["budget"][1]
+    found = checks("--backend", "fireworks", "--model", "accounts/fireworks/models/new", "--fireworks-api-key", "fw_k",
+                   "--fireworks-base-url", stand_in.url)  # fmt: skip
+    assert found["prices"][0] is None and "is not known" in found["prices"][1]
+    assert found["policy"][0] is False and "set tokenizer" in found["policy"][1]
+
+
+def test_doctor_never_shows_a_providers_key(stand_in: StandIn) -> None:
+    stand_in.fails(401, {"detail": "tml-s3cret is wrong"})
+    shown = CliRunner().invoke(app, ["doctor", *tinker(stand_in)]).stdout
+    assert "tinker_api_key" in shown and "s3cret" not in shown
+
+
+def test_what_goes_to_a_provider_is_said(stand_in: StandIn) -> None:
+    stand_in.has("Qwen/Qwen3-8B")
+    sampled, trained, key = told(*tinker(stand_in))["leaves_the_machine"]
+    for line in (sampled, trained, key):
+        assert f"to Tinker at {stand_in.url}" in line
+    assert "as token ids" in sampled and "Secrets that are recognised are taken out first" in sampled
+    assert "advantages" in trained and "teacher" in trained
+    assert "telemetry of its library is switched off" in key
+    lines = told(*tinker(stand_in, "--no-train", "--judge", "policy", "--cloud-redact", "off"))["leaves_the_machine"]
+    assert len(lines) == 3 and "Nothing is taken out of them first" in lines[0] and "base model judges them" in lines[1]
+
+
+def test_names_that_the_hub_is_asked_for_are_said(stand_in: StandIn) -> None:
+    stand_in.has("Qwen/Qwen3-8B")
+    flags = [*tinker(stand_in), "--tokenizer", "somebody/words"]
+    assert told(*flags)["leaves_the_machine"][-1].startswith("the name somebody/words goes to the Hugging Face hub")
+
+
+def test_a_data_folder_of_another_policy_is_told(tmp_path: Path, stand_in: StandIn) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "policy.json").write_text('{"backend": "embedded", "model": "the shipped policy"}')
+    stand_in.has("Qwen/Qwen3-8B")
+    ok, words = checks(*tinker(stand_in))["data folder"]
+    assert ok is False and "belongs to another policy" in words

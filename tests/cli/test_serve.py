@@ -86,7 +86,8 @@ def of(engine: Engine) -> list[str]:
 
 
 @contextmanager
-def serving(data: Path, *flags: str) -> Iterator[Served]:
+def serving(data: Path, *flags: str, shown: Path | None = None) -> Iterator[Served]:
+    """A service on a data folder, whose card is in `shown` if not there."""
     printed = data.parent / f"{data.name}.txt"
     with printed.open("wb") as output:
         process = subprocess.Popen(
@@ -96,7 +97,7 @@ def serving(data: Path, *flags: str) -> Iterator[Served]:
             stdout=output,
             stderr=output,
         )
-    served = Served(process, data, printed)
+    served = Served(process, shown or data, printed)
     try:
         until(lambda: process.poll() is not None or "Ctrl-C" in served.text(), 60.0, what="the service")
         assert process.poll() is None, served.text()

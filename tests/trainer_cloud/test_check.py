@@ -4,7 +4,6 @@ server stands in for them: it answers what it is told to, in the shapes of the l
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -14,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,53 +20,12 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.settings import EMBEDDED_POLICY, Settings
+from tests.trainer_cloud.stand_in import StandIn
 from trainer_cloud import check as checking
 from trainer_cloud.check import base_url, check, diagnose
 from trainer_cloud.provider import CloudError
 
 MODELS = ["Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.2-1B", *(f"other/model-{n}" for n in range(12))]
-
-
-class StandIn:
-    """An HTTP server in the place of a provider: `answers` by path (without the query), `seen` what came."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, Any, dict[str, str]]] = {}
-        self.seen: list[tuple[str, dict[str, str]]] = []
-        stand_in = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                stand_in.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
-                status, content, headers = stand_in.answers.get(self.path.split("?")[0], (404, {"detail": "none"}, {}))
-                body = content.encode() if isinstance(content, str) else json.dumps(content).encode()
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def has(self, *models: Any, status: int = 200, **headers: str) -> None:
-        rows = [model if isinstance(model, dict) else {"model_name": model} for model in models]
-        self.answers["/api/v1/get_server_capabilities"] = (status, {"supported_models": rows}, headers)
-
-    def fails(self, status: int, content: Any = "", **headers: str) -> None:
-        self.answers["/api/v1/get_server_capabilities"] = (status, content, headers)
-
-    def secure(self, context: ssl.SSLContext) -> None:
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture

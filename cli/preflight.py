@@ -1,0 +1,73 @@
+"""What `serve` makes sure of before any process starts with a cloud backend: that the provider can be used at all."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+
+from cli.supervisor import ROLES, stored_key
+from shared import registry
+from shared.errors import ConfigError
+from shared.setting_sources import load
+from shared.settings import EMBEDDED_POLICY, Settings
+from trainer_cloud.check import account, diagnose
+
+LIBRARIES = {"tinker": "tinker", "fireworks": "fireworks"}
+"""The module that each cloud backend needs."""
+
+
+def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], say: Callable[[str], None]) -> Settings:
+    """The settings to start with: these, or those of the fallback. `flags` are those that the settings were read with.
+
+    Raises `ConfigError` saying why the provider cannot be used.
+    """
+    why = _obstacle(settings, roles)
+    if not why:
+        return settings
+    if settings.backend_fallback != "embedded":
+        raise ConfigError(
+            f"{why}\n(backend_fallback = embedded would serve the shipped policy on this machine meanwhile)"
+        )
+    if set(roles) != set(ROLES):
+        raise ConfigError(f"{why} (backend_fallback is for a service that runs whole on one machine)")
+    meanwhile = fallback(settings, flags)
+    say(
+        f"{why}. So the shipped policy is served and trained on this machine (backend_fallback = embedded), with "
+        f"conversations and versions of its own in {meanwhile.data}, by the same address and key. To come back to "
+        f"{settings.backend}, mend that and start serve again: {settings.data} is as you left it"
+    )
+    return meanwhile
+
+
+def fallback(settings: Settings, flags: Mapping[str, str]) -> Settings:
+    """What the same settings are with the shipped policy on this machine, on a data folder of its own: turns of two
+    models must not mix in one journal. Address and key stay, so that clients notice nothing.
+    """
+    data = settings.data.resolve()
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = {
+        **{"backend": "embedded", "model": str(EMBEDDED_POLICY), "tokenizer": "", "family": "auto", "resume": ""},
+        **{"journal": "", "checkpoints": "", "engine-url": "", "context-length": "0"},
+        **{"data": str(data / "fallback"), "api-key": settings.api_key or stored_key(data)},
+    }
+    return load({**flags, **own})[0]
+
+
+def _obstacle(settings: Settings, roles: Sequence[str]) -> str:
+    """Why the provider cannot be used, as far as these roles need it; "" if it can."""
+    serves = "engine" in roles and not settings.engine_url
+    if not serves and not ("learner" in roles and settings.train):
+        return ""
+    try:
+        backend = registry.chosen(settings)
+    except ConfigError as error:
+        if settings.tinker_api_key or settings.fireworks_api_key:
+            raise  # two keys: that is a question to be answered
+        return str(error)
+    if backend not in registry.CLOUDS:
+        return ""
+    settings = settings.model_copy(update={"backend": backend})
+    if importlib.util.find_spec(LIBRARIES[backend]) is None:
+        return f"backend = {backend} needs its library: pip install 'openclaw-rl[cloud]'"
+    trouble = diagnose(settings)
+    return "" if trouble is None else f"{account(settings).name} cannot be used: {trouble}"
