@@ -34,6 +34,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
     lines = [
         ("service", url),
         ("serving", serving),
+        *([("trouble", answer["trouble"])] if answer.get("trouble") else []),
         ("training", str(answer["training"])),
         ("learner", _learner(answer.get("processes", {}))),
         ("interactions", f"{answer['interactions']} (main turns that somebody answered)"),

@@ -1,9 +1,10 @@
 """The audit: some turns are scored again by the version that sampled them, and their recorded logprobs compared.
 
 Which turns: `audit_fraction` of them, decided by the turn's id alone, and those of every version until a few were found
-aligned. What can be compared: answers sampled at a temperature and nothing else, and greedy ones at
-temperature 1, at which engines report them. Filters and penalties cannot be scored; such turns reach no term that uses
-their logprobs (see `shared.ratio`). A turn whose logprobs are off by more than `audit_tolerance` goes into quarantine.
+aligned. What can be compared: answers sampled at a temperature and nothing else, at temperature 1 greedy ones and those
+of engines that report no other (`Sampling.unscaled`). Filters and penalties cannot be scored; such turns reach no term
+that uses their logprobs (see `shared.ratio`). A turn whose logprobs are off by more than `audit_tolerance` goes into
+quarantine.
 
 Scoring comes after everything else that wants the engine. What the engine keeps of earlier prompts is one of the things
 that can be wrong, so the fraction, and a version's turns until one was found aligned, are scored without it; the others
@@ -142,7 +143,7 @@ class Auditor:
             list(turn.response_ids[span.start : span.end]),
             version=span.version,
             priority=Priority.AUDIT,
-            temperature=1.0 if greedy(turn.sampling) else turn.sampling.temperature,
+            temperature=1.0 if greedy(turn.sampling) or turn.sampling.unscaled else turn.sampling.temperature,
             fresh=fresh,
             images=placed_in(turn.messages, turn.image_spans) if turn.image_spans else (),
         )

@@ -60,6 +60,7 @@ class ChatTurn:
         self._from: list[tuple[int, int]] = []  # until then: versions, and the position that each began at
         self._engine_reason: str | None = None
         self._forced = False
+        self._unscaled = False
         self._first_token: float | None = None
         self._entry: Entry | None = None
         self._answer: Answer | None = None
@@ -180,6 +181,7 @@ class ChatTurn:
             self._from.append((tokens.version, start))
         self.version = tokens.version
         self._forced |= tokens.forced
+        self._unscaled |= tokens.unscaled
         if tokens.prompt_tokens:
             self._prompt_tokens = tokens.prompt_tokens
         if tokens.cached_tokens:
@@ -267,7 +269,7 @@ class ChatTurn:
             prompt_ids=incoming.prompt.packed(),
             response_ids=self.ids,
             logprobs=self.logprobs,
-            sampling=incoming.parameters.sampling,
+            sampling=msgspec.structs.replace(incoming.parameters.sampling, unscaled=self._unscaled),
             versions=self._spans(),
             finish_reason=answer.finish_reason,
             status=status,

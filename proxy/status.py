@@ -67,6 +67,7 @@ async def status_report(service: Service) -> dict[str, Any]:
         ),
         "training": training,
         "capture": service.settings.capture,
+        "trouble": info.trouble if info is not None and service.watch.ready else "",
         "processes": told,
         "active": len(service.answering),
         "limits": {

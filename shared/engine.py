@@ -38,7 +38,7 @@ class Tokens(msgspec.Struct, frozen=True):
     event only, which then carries `versions`, the spans over the whole answer. `prompt_tokens` and `cached_tokens`
     count prompt tokens, the latter those whose KV was reused. `top_logprobs`, where asked for, holds per token the
     `(logprob, id)` pairs, best first. `forced`: the engine was told what to say and sampled nothing; such an answer is
-    never trained on.
+    never trained on. `unscaled`: it was sampled at another temperature than 1, and the logprobs are those at 1.
     """
 
     ids: Sequence[int]
@@ -50,6 +50,7 @@ class Tokens(msgspec.Struct, frozen=True):
     cached_tokens: int = 0
     top_logprobs: Sequence[Sequence[tuple[float, int]]] = ()
     forced: bool = False
+    unscaled: bool = False
 
 
 class Scores(msgspec.Struct, frozen=True):
@@ -67,7 +68,8 @@ class Scores(msgspec.Struct, frozen=True):
 class EngineInfo(msgspec.Struct, frozen=True):
     """What the engine serves: live version, versions it can sample, and the model's limits in tokens. `constrains` says
     whether it can hold an answer to a JSON schema, `sees` whether it takes images, `beside` whether it holds other
-    versions beside the live one.
+    versions beside the live one, `scales` whether it tells logprobs at the temperature that was sampled with. `trouble`
+    is what keeps it from answering though it runs (its provider is away, say), in words; "" when all is well.
     """
 
     live: int
@@ -78,6 +80,8 @@ class EngineInfo(msgspec.Struct, frozen=True):
     constrains: bool = False
     sees: bool = False
     beside: bool = True
+    scales: bool = True
+    trouble: str = ""
 
 
 class Engine(Protocol):

@@ -5,7 +5,7 @@ The ratio π/μ of a sampled token needs both sides over the same tokens. A trai
 and a schema does the same; penalties follow what was said before; greedy decoding samples from nothing, and engines
 report logprobs at temperature 1 for it. Answers sampled so are distilled like any other (those terms compare whole
 distributions and know no μ), but no term with a ratio takes them. The same holds for imported answers: what sampled
-them is not known at all.
+them is not known at all; and for those of engines that tell logprobs at temperature 1 whatever they sampled at.
 """
 
 from __future__ import annotations
@@ -44,5 +44,7 @@ def no_ratio(sampling: Sampling) -> str:
         return IMPORTED
     if greedy(sampling):
         return "decoded greedily (temperature 0), so no probability of sampling its tokens exists"
+    if sampling.unscaled:
+        return f"sampled at temperature {sampling.temperature:g} by an engine that tells its logprobs at 1"
     what = reshaped(sampling)
     return f"sampled with {what}, so its logprobs are not the policy's own" if what else ""

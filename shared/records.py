@@ -55,7 +55,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
     `stop_ids` end it like the model's own end tokens. `json_schema` (JSON) is what it is held to, "" for nothing.
     `imported`: it came from a file, nobody knows how it was sampled; its logprobs are those of the version that scored
-    it, at temperature 1.
+    it, at temperature 1. `unscaled`: its logprobs are those at temperature 1, though it was sampled at another.
     """
 
     temperature: float = 1.0
@@ -72,6 +72,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     ignore_eos: bool = False
     json_schema: str = ""
     imported: bool = False
+    unscaled: bool = False
 
 
 class Timings(msgspec.Struct, frozen=True):

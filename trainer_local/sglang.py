@@ -115,7 +115,7 @@ class SglangEngine:
             while events := await stream.read():
                 tokens = wire.tokens(events, seen, bool(top_logprobs), refusal)
                 seen += len(tokens.ids)
-                yield tokens
+                yield msgspec.structs.replace(tokens, unscaled=True) if self._unscaled(sampling) else tokens
                 if tokens.finish_reason is not None:
                     await stream.drain()
                     return
@@ -230,7 +230,9 @@ class SglangEngine:
             vocab_size=int(facts.get("vocab_size") or 0),
             constrains=bool(facts.get("constrains")),
             sees=bool(facts.get("sees")),
-            beside=self._ours,
+            beside=bool(facts.get("beside", self._ours)),
+            scales=bool(facts.get("scales", True)),
+            trouble=str(facts.get("trouble") or ""),
         )
         return self._info
 
@@ -244,6 +246,10 @@ class SglangEngine:
 
     def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> wire.Refusal:
         return wire.Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
+
+    def _unscaled(self, sampling: Sampling) -> bool:
+        """Whether logprobs are told at temperature 1 of what is sampled at another one."""
+        return sampling.temperature != 1 and self._info is not None and not self._info.scales
 
     async def _address(self, request: dict[str, Any], version: int | None, priority: Priority) -> None:
         """Say which version is wanted and how urgent the request is, as far as the engine understands it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cli.status import traffic_lines
+import pytest
+
+from cli.status import status, traffic_lines
 
 FREE = {"places": 4, "active": 1, "waiting": 0, "refused": 0}
 
@@ -42,3 +44,33 @@ def test_other_models_and_full_limits_are_told() -> None:
         ("key 2", "4 of 4 places taken, 2 waiting, 7 refused"),
         ("sessions", "4 of 4 places taken, 0 waiting, 7 refused"),
     ]
+
+
+class Told:
+    """Stands for a service that gives this answer."""
+
+    url = "http://here"
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self._content = content
+
+    def get(self, path: str) -> dict[str, Any]:
+        assert path == "/rl/status"
+        return self._content
+
+
+@pytest.mark.parametrize("trouble", ["", "the Tinker account cannot pay"])
+def test_what_keeps_the_engine_from_answering_is_told(trouble: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content = answer(
+        trouble=trouble,
+        version={"live": 0, "engine": 0},
+        backlog={"unjudged": 0, "ready": 0, "quarantined": {}},
+        turns={},
+        training="running",
+        interactions=0,
+        why_untrained="",
+        audit={"fraction": 0},
+    )
+    status(Told(content), as_json=False)  # type: ignore[arg-type]
+    shown = capsys.readouterr().out
+    assert ("trouble" in shown) == bool(trouble) and trouble in shown

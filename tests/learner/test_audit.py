@@ -200,6 +200,12 @@ async def test_scripted_each_span_of_an_answer_is_scored_by_its_version(journal:
     assert all(one["fresh"] for one in engine.asked)
 
 
+async def test_scripted_logprobs_that_are_told_at_temperature_1_are_compared_there(journal: AsyncJournal) -> None:
+    engine = ScriptedEngine()
+    found = await scripted(journal, engine, sampling=Sampling(temperature=0.7, unscaled=True))
+    assert found.verdict == "aligned" and engine.asked[0]["temperature"] == 1.0
+
+
 async def test_scripted_what_the_engine_cannot_tell_exactly_counts_in_the_turn_s_favour(journal: AsyncJournal) -> None:
     found = await scripted(journal, ScriptedEngine(slack=[0.1, 0.3, 0.3]), logprobs=[-0.75] * 3)
     assert list(found.differences) == pytest.approx([0.15, 0.0, 0.0])

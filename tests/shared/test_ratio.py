@@ -29,6 +29,11 @@ def test_what_reshapes_the_distribution_is_named(shaped: dict[str, Any], told: s
     assert f"with {told}, so" in no_ratio(Sampling(**shaped))
 
 
+def test_logprobs_at_another_temperature_than_the_sampling_leave_none() -> None:
+    told = no_ratio(Sampling(temperature=0.7, unscaled=True))
+    assert told == "sampled at temperature 0.7 by an engine that tells its logprobs at 1"
+
+
 def test_greedy_answers_have_no_ratio_and_filters_change_nothing_of_them() -> None:
     assert "greedily" in no_ratio(Sampling(temperature=0))
     assert reshaped(Sampling(temperature=0, top_p=0.5, top_k=3)) == ""
