@@ -142,7 +142,7 @@ class Asking:
             return (_among(own, answer) if "entropy" in terms else None), None
         asked = None if "anchor" in terms else own
         seen = await self._view(self._base, sample.prompt_ids, sample, tops=self._count, chosen=asked)
-        ids = _among(seen.ids, answer) if asked is None else _both(own, [seen], answer)
+        ids = _among(seen.ids, answer) if asked is None else await asyncio.to_thread(_both, own, [seen], answer)
         return ids, losses.with_tail(_tensor(seen.at(ids, answer)[0]))
 
     async def _taught(self, sample: Sample, hints: Sequence[Sequence[int]], own: NDArray[np.int64]) -> Target:
@@ -159,14 +159,13 @@ class Asking:
         if exact:
             return Target(sampled=_tensor(views[0].sampled))
         if given is not None:
-            ids = _both(given, views, answer) if recipe.distillation == "full" else given
-            return Target(ids=ids, taught=self._mean([view.at(ids, answer)[0] for view in views]))
-        ids = _likeliest(views, self._count)
+            ids = given if recipe.distillation != "full" else await asyncio.to_thread(_both, given, views, answer)
+            return Target(ids=ids, taught=await asyncio.to_thread(self._mean, views, ids, answer))
+        ids = await asyncio.to_thread(_likeliest, views, self._count)
         ids = _among(ids, answer) if token else ids
-        known = [view.at(ids, answer) for view in views]
-        if not all(there.all() for _, there in known):
+        if not all(view.at(ids, answer)[1].all() for view in views):
             views = await _together(self._view(self._teacher, hint, sample, chosen=ids) for hint in hints)
-        taught = self._mean([view.at(ids, answer)[0] for view in views])
+        taught = await asyncio.to_thread(self._mean, views, ids, answer)
         if not token:
             return Target(ids=ids, taught=taught)
         place = torch.from_numpy((ids == answer[:, None]).argmax(axis=-1))
@@ -179,8 +178,9 @@ class Asking:
             return own[:, : recipe.select_k]
         return own[:, : self._count] if _student(recipe) else None
 
-    def _mean(self, values: Sequence[NDArray[np.float32]]) -> Tensor:
-        bins = torch.stack([losses.with_tail(_tensor(one)) for one in values])
+    def _mean(self, views: Sequence[View], ids: NDArray[np.int64], answer: NDArray[np.int64]) -> Tensor:
+        """The teacher's `[R, K + 1]` at `ids` `[R, K]`, which every view knows, and their tail."""
+        bins = torch.stack([losses.with_tail(_tensor(view.at(ids, answer)[0])) for view in views])
         return losses.ensemble_target(bins / self._recipe.teacher_temperature)
 
     async def _view(
@@ -196,7 +196,7 @@ class Asking:
         async with self._gate:
             self.tokens += len(text)
             scored = await sampler.score(text, len(prompt), tops=tops, chosen=chosen)
-        return _read(scored, sample, tops, chosen)
+        return await asyncio.to_thread(_read, scored, sample, tops, chosen)
 
 
 def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:

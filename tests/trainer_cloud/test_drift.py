@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,8 @@ from msgspec.structs import replace
 from shared.trainer import Recipe
 from tests.trainer_local.tiny import anchor, sample
 from trainer_cloud.drift import drift
-from trainer_cloud.objective import Objective
 
-from .torch_training import TorchSampler
+from .both import make_world
 
 BEFORE = np.array([0.7, 0.2, 0.06, 0.04])
 AFTER = np.array([0.4, 0.3, 0.05, 0.25])
@@ -45,14 +45,14 @@ def test_of_nothing_both_are_zero() -> None:
     assert drift(np.zeros(0), np.zeros(0)) == {"kl/parent": 0.0, "entropy/mean": 0.0}
 
 
-async def test_answers_of_the_policy_alone_count_where_there_are_any() -> None:
-    own = sample(1, hints=0, reward=1.0, response=2)
-    filtered = replace(sample(2, hints=0, reward=1.0, response=2), no_ratio="sampled with top_p 0.9")
-    recipe = Recipe(distillation="none", rewards="all", anchor=0.0)
-    objective = Objective([own, filtered, anchor(3)], recipe, loss="ppo")
-    await objective.learn_targets(None, TorchSampler(None), None, tops=0)
-    before = [np.full(one.targets.shape, -1.0, dtype=np.float32) for one in objective.asked()]
-    after = [np.full(one.targets.shape, -1.5, dtype=np.float32) for one in objective.asked()]
-    assert len(before) == 1
-    assert objective.drift(before, after)["kl/parent"] == pytest.approx(math.exp(-0.5) - 1 + 0.5)
-    assert objective.drift(before, after)["entropy/mean"] == pytest.approx(1.5)
+async def test_answers_of_the_policy_alone_count_where_there_are_any(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    filtered = replace(sample(2, hints=1, response=2), no_ratio="sampled with top_p 0.9")
+    for samples, nearer in (([sample(1, hints=1, response=2), filtered, anchor(3)], 0.5), ([filtered, anchor(3)], 3.0)):
+        objective = await world.learned(samples, Recipe(topk=4))
+        before = [np.full(one.targets.shape, -4.0, dtype=np.float32) for one in objective.asked()]
+        after = [np.full(one.targets.shape, -7.0, dtype=np.float32) for one in objective.asked()]
+        after[0][:] = -4.0 - nearer
+        found = objective.drift(before, after)
+        assert found["kl/parent"] == pytest.approx(math.exp(-nearer) - 1 + nearer)
+        assert found["entropy/mean"] == pytest.approx(4.0 + nearer)
