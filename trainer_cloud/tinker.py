@@ -70,32 +70,35 @@ class Tinker:
     async def sampler(self, path: str) -> TinkerSampler:
         """See `Provider.sampler`."""
         service = await self._service("sampling")
-        base = {"base_model": self._settings.model}
-        client = await self._new(lambda: service.create_sampling_client(**({"model_path": path} if path else base)))
+        wanted = {"model_path": path} if path else {"base_model": self._settings.model}
+        try:
+            client = await self._new(lambda: service.create_sampling_client(**wanted))
+        except CloudError as error:
+            if not path or error.trouble != "model":
+                raise
+            raise CloudError(f"Tinker has no weights at {path} any more: {error}", "refused", undone=True) from error
         return TinkerSampler(client, self._settings)
 
     async def train(self, *, rank: int, seed: int) -> TinkerTraining:
         """See `Provider.train`."""
-        service = await self._service("training")
         model = self._settings.model
-        return self._training(await self._new(lambda: service.create_lora_training_client(model, rank=rank, seed=seed)))
+        return await self._begun(lambda service: service.create_lora_training_client(model, rank=rank, seed=seed))
 
     async def resume(self, path: str, *, rank: int) -> TinkerTraining:
         """See `Provider.resume`."""
-        service = await self._service("training")
         try:
-            client = await self._new(lambda: service.create_training_client_from_state_with_optimizer(path))
+            return await self._begun(lambda service: service.create_training_client_from_state_with_optimizer(path))
         except CloudError as error:
             if error.trouble != "refused":
                 raise
-            # A server that loads states into a model that is there already.
-            model = self._settings.model
-            client = await self._new(lambda: service.create_lora_training_client(model, rank=rank))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                loading = client.load_state_with_optimizer(path)
-            await self._awaited(loading, f"loading {path}")
-        return self._training(client)
+        # A server that loads states into a model that is there already.
+        model = self._settings.model
+        training = await self._begun(lambda service: service.create_lora_training_client(model, rank=rank))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            loading = training.client.load_state_with_optimizer(path)
+        await self._awaited(loading, f"loading {path}")
+        return training
 
     async def delete(self, path: str) -> None:
         """See `Provider.delete`."""
@@ -110,13 +113,16 @@ class Tinker:
         """See `Provider.download`."""
         try:
             training = await self.resume(found.state, rank=found.rank)
-            await tinker_export.exported(
-                training.client,
-                await self._rest(),
-                Path(folder),
-                done=self._awaited,
-                seconds=self._settings.cloud_timeout,
-            )
+            try:
+                await tinker_export.exported(
+                    training.client,
+                    await self._rest(),
+                    Path(folder),
+                    done=self._awaited,
+                    seconds=self._settings.cloud_timeout,
+                )
+            finally:
+                await training.close()
         except CloudError as error:
             if error.trouble != "refused":
                 raise
@@ -124,11 +130,8 @@ class Tinker:
 
     async def close(self) -> None:
         """See `Provider.close`."""
-        for service in self._services.values():
-            close = getattr(service, "close", None) or service.holder.close
-            with contextlib.suppress(Exception):  # whatever the library does at its end
-                await asyncio.wait_for(asyncio.wrap_future(_in_thread(close)), _CLOSE_SECONDS)
-        self._services = {}
+        services, self._services = self._services, {}
+        await asyncio.gather(*(_finished(service) for service in services.values()))
 
     async def _rest(self) -> Any:
         library = _library()
@@ -141,11 +144,19 @@ class Tinker:
     async def _awaited(self, given: Any, doing: str) -> Any:
         return await _done(given, self._settings.cloud_timeout, doing, self._settings)
 
-    def _training(self, client: Any) -> TinkerTraining:
-        return TinkerTraining(client, self._settings)
+    async def _begun(self, make: Callable[[Any], Any]) -> TinkerTraining:
+        """A model in training in a session of its own, which ends with it: a client that is thrown away leaves nothing
+        behind, and the next one begins afresh.
+        """
+        service = await self._new(lambda: self._connected("training"), _START_SECONDS)
+        try:
+            return TinkerTraining(await self._new(lambda: make(service)), self._settings, service)
+        except BaseException:
+            await _finished(service)
+            raise
 
     async def _service(self, purpose: str) -> Any:
-        """The library's client of an account. Training has one of its own: its requests go out once."""
+        """The library's client of an account."""
         async with self._starting:
             if purpose not in self._services:
                 self._services[purpose] = await self._new(lambda: self._connected(purpose), _START_SECONDS)
@@ -249,9 +260,10 @@ class TinkerSampler:
 class TinkerTraining:
     """See `trainer_cloud.provider.Training`."""
 
-    def __init__(self, client: Any, settings: Settings) -> None:
+    def __init__(self, client: Any, settings: Settings, service: Any) -> None:
         self.client = client
         self._settings = settings
+        self._service = service
 
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
         """See `Training.forward`."""
@@ -303,6 +315,7 @@ class TinkerTraining:
 
     async def close(self) -> None:
         """See `Training.close`: Tinker lets go of a model with its session."""
+        await _finished(self._service)
 
     async def _done(self, given: Any, doing: str) -> Any:
         return await _done(given, self._settings.cloud_timeout, doing, self._settings)
@@ -379,6 +392,19 @@ async def _done(given: Any, seconds: float, doing: str, settings: Settings) -> A
         raise CloudError(f"the Tinker library gave up {doing}", "away") from None
     except Exception as error:  # a library that raises all kinds of things
         raise told(error, model=settings.model, doing=doing) from error
+
+
+async def _finished(service: Any) -> None:
+    """End a session, without raising: what is still there ends by itself once nobody is heard of."""
+
+    def finish() -> None:
+        if hasattr(service, "close"):
+            service.close("success").result(_CLOSE_SECONDS)
+        else:
+            service.holder.close()
+
+    with contextlib.suppress(Exception):  # whatever the library does at its end
+        await asyncio.wait_for(asyncio.wrap_future(_in_thread(finish)), _CLOSE_SECONDS)
 
 
 def _in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
