@@ -26,6 +26,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cli import preflight
+from cli.supervisor import ROLES
 from evaluation import arm as arms
 from evaluation.arm import Arm, Plan
 from evaluation.client import ChatClient
@@ -34,15 +36,19 @@ from evaluation.provenance import save, typed
 from evaluation.service import Service, own_service
 from evaluation.statistics import Interval, interval
 from evaluation.together import together
+from shared import registry
 from shared.errors import ConfigError
+from shared.setting_sources import FILE_VARIABLE, load
+from shared.settings import Settings
 
 ARMS = ("trained", "control")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a demo does. `out` is the folder of the picture and the figures; `url` and `key` name a running service for
-    the trained arm (then there is one seed, since it has one policy; the control is still a service of its own).
+    """What a demo does. `backend` and `model` are those of its services, where not the environment's. `out` is the
+    folder of the picture and the figures; `url` and `key` name a running service for the trained arm (then there is one
+    seed, since it has one policy; the control is still a service of its own).
     """
 
     seeds: int = 3
@@ -50,6 +56,8 @@ class Options:
     problems: int = 100
     batch_size: int = 8
     method: str = ""
+    backend: str = ""
+    model: str = ""
     out: Path = Path("data/demo")
     url: str = ""
     key: str = ""
@@ -118,12 +126,13 @@ def parse(arguments: list[str]) -> Options:
     defaults = Options()
     parser = argparse.ArgumentParser(
         prog="openclaw-rl demo",
-        description="A simulated student, who dislikes bold and numbered steps, talks to the shipped policy over "
-        "ordinary chat requests: once to a service that trains, once to a control that does not. Both are measured "
-        "on held-out problems.",
+        description="A simulated student, who dislikes bold and numbered steps, talks to a policy (the shipped one, if "
+        "none is named) over ordinary chat requests: once to a service that trains, once to a control that does not. "
+        "Both are measured on held-out problems.",
         epilog="An interaction is one reaction of the student to an answer. He reads and types slower than the "
         "machine trains, so after every batch of interactions he waits until it has been learned. Every service is "
-        "the demo's own, with a temporary data folder. The last line on stdout is one JSON object; everything else "
+        "the demo's own, with a temporary data folder; other settings come from OPENCLAW_RL_* variables, and keys from "
+        "TINKER_API_KEY or FIREWORKS_API_KEY. The last line on stdout is one JSON object; everything else "
         "goes to stderr.",
     )
     parser.add_argument(
@@ -137,6 +146,12 @@ def parse(arguments: list[str]) -> Options:
         "--batch-size", type=int, default=defaults.batch_size, help="judged turns a step (default: %(default)s)"
     )
     parser.add_argument("--method", default=defaults.method, help="learning method (default: the service's own)")
+    parser.add_argument(
+        "--backend", default=defaults.backend, help="embedded, tinker, fireworks, local or cloud (default: embedded)"
+    )
+    parser.add_argument(
+        "--model", default=defaults.model, help="policy; with a cloud backend a name that the provider offers"
+    )
     parser.add_argument(
         "--out", type=Path, default=defaults.out, help="folder of picture and figures (default: %(default)s)"
     )
@@ -162,13 +177,16 @@ def demo(options: Options) -> None:
         raise ConfigError(f"no key for {options.url}: give --key KEY")
     if min(options.seeds, options.interactions, options.problems, options.batch_size) < 1:
         raise ConfigError("--seeds, --interactions, --problems and --batch-size are at least 1")
+    chosen = _check(options)
     console = Console(stderr=True)
     if not console.is_terminal:
         console = Console(stderr=True, width=110)
     board = Board(console, options)
     with Live(board, console=console, refresh_per_second=4, transient=True) if console.is_terminal else _Quiet():
-        runs = asyncio.run(_runs(options, board))
+        runs = asyncio.run(_runs(options, board, chosen))
     result = summary(options, runs)
+    if registry.is_cloud(chosen):
+        result |= {"backend": registry.chosen(chosen), "model": chosen.model}
     picture = options.out / "learning-curve.png"
     draw(
         picture,
@@ -201,16 +219,34 @@ class _Quiet:
         return None
 
 
-async def _runs(options: Options, board: Board) -> dict[str, list[Arm]]:
+def service_settings(options: Options) -> dict[str, str]:
+    """What the options say of the services, by name of the setting."""
+    model = str(Path(options.model).resolve()) if Path(options.model).is_dir() else options.model
+    named = {"method": options.method, "backend": options.backend, "model": model if options.model else ""}
+    return {name: value for name, value in named.items() if value}
+
+
+def _check(options: Options) -> Settings:
+    """The settings that the services will have, which read no file of this folder's. Raises `ConfigError`, for a
+    provider that cannot be used too: there is nothing to fall back to, since both arms are to be compared.
+    """
+    file = None if os.environ.get(FILE_VARIABLE) else Path(os.devnull)
+    settings, _ = load({**service_settings(options), "backend-fallback": ""}, file=file)
+    return preflight.ready(settings, ROLES, {}, lambda _: None)
+
+
+async def _runs(options: Options, board: Board, chosen: Settings) -> dict[str, list[Arm]]:
     """Both arms of one seed side by side (two processes that compute, two cores), one seed after the other."""
     runs: dict[str, list[Arm]] = {name: [] for name in ARMS}
     for seed in range(1, options.seeds + 1):
-        for name, run in zip(ARMS, await together(*(_run(options, board, seed, name) for name in ARMS)), strict=True):
+        for name, run in zip(
+            ARMS, await together(*(_run(options, board, chosen, seed, name) for name in ARMS)), strict=True
+        ):
             runs[name].append(run)
     return runs
 
 
-async def _run(options: Options, board: Board, seed: int, name: str) -> Arm:
+async def _run(options: Options, board: Board, chosen: Settings, seed: int, name: str) -> Arm:
     plan = Plan(
         seed=seed,
         interactions=options.interactions,
@@ -218,13 +254,13 @@ async def _run(options: Options, board: Board, seed: int, name: str) -> Arm:
         problems=options.problems,
         glances=(options.problems + 1) // 2,
         trained=name == "trained",
+        patience=chosen.cloud_timeout if registry.is_cloud(chosen) else Plan.patience,
     )
     board.changed(seed, name, Arm(plan, doing="starting a service"))
     if name == "trained" and options.url:
         return await _talk(Service(options.url.rstrip("/").removesuffix("/v1"), options.key), plan, board, name)
     settings: dict[str, Any] = {"train": plan.trained, "seed": seed, "batch_size": options.batch_size}
-    if options.method:
-        settings["method"] = options.method
+    settings |= service_settings(options)
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-demo-") as folder:
         async with own_service(settings, keep=Path(folder)) as service:
             return await _talk(service, plan, board, name)

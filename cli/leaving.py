@@ -59,7 +59,7 @@ def _judges(settings: Settings) -> Iterator[str]:
             if not is_loopback(urlsplit(base).hostname or ""):
                 yield (
                     f"conversations (request, answer and what came next) go to the {what} {name} "
-                    f"at {base or 'its provider'}"
+                    f"at {base or 'its provider'}; {_REDACTED[settings.cloud_redact]}"
                 )
         elif spelling.kind == "engine":
             url = spelling.url or names.engine_url(settings, setting)

@@ -29,7 +29,7 @@ START_SECONDS = 180.0
 STOP_SECONDS = 20.0
 OWN_SETTINGS = (
     *("HOST", "PORT", "DATA", "JOURNAL", "API_KEY", "CAPTURE", "TRAIN", "PARENT_PID"),
-    *("ENGINE_URL", "ENGINE_HOST", "ENGINE_PORT", "CHECKPOINTS", "RESUME"),
+    *("ENGINE_URL", "ENGINE_HOST", "ENGINE_PORT", "CHECKPOINTS", "RESUME", "BACKEND_FALLBACK"),
 )
 """Settings that a service of one's own never takes over from the environment."""
 

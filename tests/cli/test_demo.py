@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.demo import Options, demo, parse, summary
+from cli.demo import Options, demo, parse, service_settings, summary
 from evaluation.arm import Arm, Plan, Point
 from evaluation.probe import Probe
 from shared.errors import ConfigError
@@ -42,6 +42,22 @@ def test_a_running_service_means_one_seed() -> None:
 def test_nonsense_numbers_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         demo(Options(interactions=0))
+
+
+def test_backend_model_and_method_are_those_of_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = parse(["--backend", "tinker", "--model", "Qwen/Qwen3-8B", "--method", "opd"])
+    assert service_settings(options) == {"backend": "tinker", "model": "Qwen/Qwen3-8B", "method": "opd"}
+    assert service_settings(parse([])) == {}
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)  # the services run elsewhere
+    assert service_settings(parse(["--model", "mine"])) == {"model": str(tmp_path / "mine")}
+
+
+def test_a_provider_that_cannot_be_used_is_said_before_any_service_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    monkeypatch.setenv("OPENCLAW_RL_BACKEND_FALLBACK", "embedded")  # two arms on another policy would prove nothing
+    with pytest.raises(ConfigError, match=r"set TINKER_API_KEY \(tinker_api_key\)"):
+        demo(Options(backend="tinker"))
 
 
 @pytest.mark.slow

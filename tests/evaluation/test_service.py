@@ -2,10 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.service import ServiceFailed, own_service
+from evaluation.service import ServiceFailed, _environment, own_service
 
 
 async def test_a_service_that_cannot_start_says_why() -> None:
     with pytest.raises(ServiceFailed, match="method"):
         async with own_service({"method": "no-such-method"}):
             pytest.fail("it must not get here")
+
+
+def test_a_service_of_ones_own_has_the_providers_keys_and_no_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ("TINKER_API_KEY", "TINKER_BASE_URL", "FIREWORKS_API_KEY", "OPENCLAW_RL_TOKENIZER", "OPENCLAW_RL_CLOUD_LOSS")
+    dropped = ("OPENCLAW_RL_BACKEND_FALLBACK", "OPENCLAW_RL_DATA", "OPENCLAW_RL_RESUME")
+    for name in (*kept, *dropped):
+        monkeypatch.setenv(name, "x")
+    environment = _environment()
+    assert all(environment.get(name) == "x" for name in kept)
+    assert not any(name in environment for name in dropped)
