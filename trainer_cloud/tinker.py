@@ -6,8 +6,8 @@ Facts that shape this file (the library's source, and the Tinker-compatible serv
 - A text's first token has no logprob; some servers leave its place out, so logprobs are counted from the end.
 - Gradients are summed over all places. A place is masked by an advantage, or a weight, of 0.
 - The library tries every request again by itself for minutes, whatever came of it. Twice is once too often for a
-  gradient: a server need not recognise the second. So requests of training go out once (`_once`), and one whose answer
-  was lost leaves a client that is thrown away.
+  gradient: a server need not recognise the second. So requests of training go out once, and one whose answer was lost
+  leaves a client that is thrown away.
 - After a fatal error a training client refuses everything.
 - Its telemetry (figures and stack traces, to Tinker) is switched off.
 """
@@ -15,13 +15,8 @@ Facts that shape this file (the library's source, and the Tinker-compatible serv
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
-import logging
-import os
-import threading
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +28,11 @@ from shared.settings import Settings
 from trainer_cloud import check, tinker_export
 from trainer_cloud.pointer import Pointer
 from trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored
-from trainer_cloud.tinker_errors import told
+from trainer_cloud.tinker_library import done, finished, in_thread, library, once, types
 from trainer_cloud.tops import TopsProbe
 
 NAME = "tinker"
 _START_SECONDS = 60.0
-_CLOSE_SECONDS = 5.0
-_PAUSE_SECONDS = 30.0
 
 
 def create(settings: Settings) -> Tinker:
@@ -131,18 +124,18 @@ class Tinker:
     async def close(self) -> None:
         """See `Provider.close`."""
         services, self._services = self._services, {}
-        await asyncio.gather(*(_finished(service) for service in services.values()))
+        await asyncio.gather(*(finished(service) for service in services.values()))
 
     async def _rest(self) -> Any:
-        library = _library()
-        if hasattr(library, "RestClient"):
+        known = library()
+        if hasattr(known, "RestClient"):
             settings = self._settings
             url, key = check.base_url(settings), settings.tinker_api_key
-            return await self._new(lambda: library.RestClient(base_url=url, api_key=key), _START_SECONDS)
+            return await self._new(lambda: known.RestClient(base_url=url, api_key=key), _START_SECONDS)
         return (await self._service("sampling")).create_rest_client()
 
     async def _awaited(self, given: Any, doing: str) -> Any:
-        return await _done(given, self._settings.cloud_timeout, doing, self._settings)
+        return await done(given, self._settings.cloud_timeout, doing, self._settings)
 
     async def _begun(self, make: Callable[[Any], Any]) -> TinkerTraining:
         """A model in training in a session of its own, which ends with it: a client that is thrown away leaves nothing
@@ -152,7 +145,7 @@ class Tinker:
         try:
             return TinkerTraining(await self._new(lambda: make(service)), self._settings, service)
         except BaseException:
-            await _finished(service)
+            await finished(service)
             raise
 
     async def _service(self, purpose: str) -> Any:
@@ -167,7 +160,7 @@ class Tinker:
         problem = check.key_problem(settings)
         if problem is not None:
             raise problem
-        service = _library().ServiceClient(
+        service = library().ServiceClient(
             base_url=check.base_url(settings),
             api_key=settings.tinker_api_key,
             user_metadata={"program": "openclaw-rl", "purpose": purpose},
@@ -175,7 +168,7 @@ class Tinker:
         )
         holder = service.holder  # connects
         if purpose == "training":
-            _once(holder, settings.cloud_timeout)
+            once(holder, settings.cloud_timeout)
         return service
 
     async def _new(self, make: Callable[[], Any], seconds: float = 0.0) -> Any:
@@ -185,7 +178,7 @@ class Tinker:
             given = make()
             return given.result() if hasattr(given, "result") else given
 
-        return await _done(_in_thread(made), seconds or self._settings.cloud_timeout, "starting", self._settings)
+        return await done(in_thread(made), seconds or self._settings.cloud_timeout, "starting", self._settings)
 
 
 class TinkerSampler:
@@ -197,7 +190,7 @@ class TinkerSampler:
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
         """See `Sampler.sample`. Every field is set: what the library leaves out, its server chooses."""
-        asked = _types().SamplingParams(
+        asked = types().SamplingParams(
             max_tokens=params.max_new_tokens,
             seed=params.sampling_seed if params.sampling_seed is not None else params.seed,
             stop=list(params.stop_token_ids or ()),
@@ -228,8 +221,8 @@ class TinkerSampler:
         if chosen is not None:
             rows = np.full((len(ids) - 1, chosen.shape[1]), -1, dtype=np.int64)
             rows[start - 1 :] = chosen
-            wanted["target_prompt_logprobs"] = _types().TensorData.from_numpy(rows)
-        asked = _types().SamplingParams(max_tokens=1, seed=0, stop=[], temperature=1.0, top_k=-1, top_p=1.0)
+            wanted["target_prompt_logprobs"] = types().TensorData.from_numpy(rows)
+        asked = types().SamplingParams(max_tokens=1, seed=0, stop=[], temperature=1.0, top_k=-1, top_p=1.0)
         answer = await self._asked(
             ids, asked, self._settings.cloud_timeout, {"include_prompt_logprobs": True, **wanted}
         )
@@ -249,12 +242,12 @@ class TinkerSampler:
         )
 
     async def _asked(self, ids: Sequence[int], params: Any, seconds: float, wanted: Mapping[str, Any]) -> Any:
-        prompt = _types().ModelInput.from_ints([int(token) for token in ids])
+        prompt = types().ModelInput.from_ints([int(token) for token in ids])
         try:
             given = self._client.sample(prompt=prompt, num_samples=1, sampling_params=params, **wanted)
         except TypeError as error:  # an older library, which does not know the field
             raise CloudError(f"this version of the Tinker library cannot do that: {error}", "refused") from error
-        return await _done(given, seconds, "sampling", self._settings)
+        return await done(given, seconds, "sampling", self._settings)
 
 
 class TinkerTraining:
@@ -283,7 +276,7 @@ class TinkerTraining:
         ]
         given.append(
             self.client.optim_step(
-                _types().AdamParams(
+                types().AdamParams(
                     learning_rate=adam.learning_rate,
                     beta1=adam.beta1,
                     beta2=adam.beta2,
@@ -315,23 +308,22 @@ class TinkerTraining:
 
     async def close(self) -> None:
         """See `Training.close`: Tinker lets go of a model with its session."""
-        await _finished(self._service)
+        await finished(self._service)
 
     async def _done(self, given: Any, doing: str) -> Any:
-        return await _done(given, self._settings.cloud_timeout, doing, self._settings)
+        return await done(given, self._settings.cloud_timeout, doing, self._settings)
 
 
 def _datum(datum: Datum, loss: str) -> Any:
-    types = _types()
     parts: dict[str, NDArray[Any] | None] = {"target_tokens": datum.targets.astype(np.int64)}
     if loss == "cross_entropy":
         weights = np.zeros(datum.targets.shape, dtype=np.float32) if datum.weights is None else datum.weights
         parts["weights"] = weights.astype(np.float32)
     else:
         parts |= {"logprobs": datum.logprobs, "advantages": datum.advantages}
-    inputs = {name: types.TensorData.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
-    return types.Datum(
-        model_input=types.ModelInput.from_ints([int(token) for token in datum.ids]), loss_fn_inputs=inputs
+    inputs = {name: types().TensorData.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+    return types().Datum(
+        model_input=types().ModelInput.from_ints([int(token) for token in datum.ids]), loss_fn_inputs=inputs
     )
 
 
@@ -347,93 +339,5 @@ def _best(row: Sequence[tuple[int, float]]) -> list[tuple[float, int]]:
 
 
 def _clipping(norm: float) -> dict[str, float]:
-    known = "grad_clip_norm" in getattr(_types().AdamParams, "model_fields", {})
+    known = "grad_clip_norm" in getattr(types().AdamParams, "model_fields", {})
     return {"grad_clip_norm": norm} if known else {}
-
-
-def _once(holder: Any, seconds: float) -> None:
-    """Make the requests of a service's holder go out once. A second is sent only where it is certain that the first
-    was not taken: the server said so (429).
-    """
-    kwargs = holder._constructor_kwargs
-    kwargs["max_retries"] = 0
-
-    async def execute(send: Callable[..., Awaitable[Any]], *args: Any, **given: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while True:
-            try:
-                return await send(*args, **given)
-            except Exception as error:
-                known = told(error)
-                pause = min(known.retry_after or 1.0, _PAUSE_SECONDS)
-                if known.trouble != "limit" or loop.time() + pause > deadline:
-                    raise
-                await asyncio.sleep(pause)
-
-    holder.execute_with_retries = execute
-
-
-async def _done(given: Any, seconds: float, doing: str, settings: Settings) -> Any:
-    """What a future of the library holds. Raises `CloudError`; the library's work is cancelled with ours."""
-    future = given.future() if hasattr(given, "future") else given
-    waiting = asyncio.wrap_future(future) if isinstance(future, concurrent.futures.Future) else future
-    try:
-        async with asyncio.timeout(seconds):
-            return await waiting
-    except CloudError:
-        raise
-    except TimeoutError as error:
-        raise CloudError(f"Tinker did not answer within {seconds:.0f} s ({doing})", "away") from error
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise CloudError(f"the Tinker library gave up {doing}", "away") from None
-    except Exception as error:  # a library that raises all kinds of things
-        raise told(error, model=settings.model, doing=doing) from error
-
-
-async def _finished(service: Any) -> None:
-    """End a session, without raising: what is still there ends by itself once nobody is heard of."""
-
-    def finish() -> None:
-        if hasattr(service, "close"):
-            service.close("success").result(_CLOSE_SECONDS)
-        else:
-            service.holder.close()
-
-    with contextlib.suppress(Exception):  # whatever the library does at its end
-        await asyncio.wait_for(asyncio.wrap_future(_in_thread(finish)), _CLOSE_SECONDS)
-
-
-def _in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """The result of blocking work, done in a thread that nothing waits for at the end."""
-    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-    def run() -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            result = work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=run, daemon=True, name="tinker").start()
-    return future
-
-
-def _library() -> Any:
-    os.environ["TINKER_TELEMETRY"] = "0"
-    import tinker
-
-    # What it says is told by our errors; a lost connection it repeats every ten seconds.
-    logging.getLogger("tinker").setLevel(logging.CRITICAL)
-
-    return tinker
-
-
-def _types() -> Any:
-    return _library().types
