@@ -25,6 +25,7 @@ from shared.engine import Engine, Tokens
 from shared.errors import EngineError, JournalError
 from shared.images import holds_placeholder
 from shared.normalize import ChatInput
+from shared.outgoing import told
 from shared.records import ImageSpan, Timings, Turn, TurnStatus, VersionSpan, now
 from shared.rendering import Prompter
 
@@ -116,7 +117,8 @@ class ChatTurn:
     async def complete(self) -> tuple[Sequence[Delta], Answer]:
         """The last deltas and the whole answer, once the turn is committed. Raises `JournalError`."""
         deltas, answer = self._finish(self._engine_reason or "stop")
-        notes = filter(None, (self.incoming.note, self._offered.note()))
+        taken = told(self.incoming.prompt.taken) if self.ids else ""
+        notes = filter(None, (self.incoming.note, self._offered.note(), taken))
         await self._commit("complete", answer, "; ".join(notes))
         return deltas, answer
 
@@ -252,6 +254,8 @@ class ChatTurn:
         if untrainable:
             metrics.untrainable.inc()
         message = answer.message()
+        if self.ids and self._prompter.outgoing is not None:
+            self._prompter.outgoing.said(message)
         finished = now()
         turn = Turn(
             turn_id=self.turn_id,

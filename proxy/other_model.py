@@ -25,6 +25,7 @@ from proxy.response_format import ANY_OBJECT, FIELD
 from shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError, OpenClawRLError, RequestError
 from shared.images import sent_part
 from shared.normalize import ANY_TOOL
+from shared.outgoing import Outgoing
 from shared.records import Message, Sampling, now
 from shared.settings import Settings
 
@@ -59,10 +60,19 @@ class OtherFigures(msgspec.Struct, frozen=True):
 
 
 class OtherModel:
-    """One of them. `role` is the setting that names it, `name` what LiteLLM calls it."""
+    """One of them. `role` is the setting that names it, `name` what LiteLLM calls it; `outgoing` takes out of requests
+    what may not go there.
+    """
 
     def __init__(
-        self, role: OtherRole, name: str, api_base: str, api_key: str, seconds: float, process: AdapterProcess
+        self,
+        role: OtherRole,
+        name: str,
+        api_base: str,
+        api_key: str,
+        seconds: float,
+        process: AdapterProcess,
+        outgoing: Outgoing | None = None,
     ) -> None:
         self.role = role
         self.name = name
@@ -74,6 +84,7 @@ class OtherModel:
         self._api_key = api_key
         self._seconds = seconds
         self._process = process
+        self._outgoing = outgoing
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}"
@@ -85,6 +96,7 @@ class OtherModel:
     async def ask(self, incoming: Incoming) -> AsyncIterator[dict[str, Any]]:
         """The pieces of its answer, as `proxy.dialects.other` says. Raises `OtherModelFailed`."""
         try:
+            incoming = await self._leaving(incoming)
             async with aclosing(self._lines(wire_request(incoming))) as lines:
                 async with asyncio.timeout(self._seconds):
                     event = await anext(lines)
@@ -106,6 +118,13 @@ class OtherModel:
             raise
         except RequestError as error:
             raise self._failure(error.message) from error
+
+    async def _leaving(self, incoming: Incoming) -> Incoming:
+        """The request as it may leave."""
+        if self._outgoing is None:
+            return incoming
+        chat = await asyncio.to_thread(self._outgoing.chat, incoming.chat)
+        return msgspec.structs.replace(incoming, chat=chat)
 
     def _failure(self, reason: str) -> OtherModelFailed:
         reason = reason.replace(self._api_key, "(key)")[:500] if self._api_key else reason[:500]
@@ -132,30 +151,21 @@ class OtherModel:
 
 
 class OtherModels:
-    """Those of the settings, and who is asked when."""
+    """Those of the settings, and who is asked when. Raises `ConfigError` (`shared.outgoing`)."""
 
     def __init__(self, settings: Settings, process: AdapterProcess, watch: EngineWatch, metrics: Metrics) -> None:
         self._watch = watch
         self._metrics = metrics
-        seconds = settings.other_model_seconds
-        self.side = (
-            OtherModel(
-                "side_model", settings.side_model, settings.side_api_base, settings.side_api_key, seconds, process
-            )
-            if settings.side_model
-            else None
-        )
-        self.fallback = (
-            OtherModel(
-                "fallback_model",
-                settings.fallback_model,
-                settings.fallback_api_base,
-                settings.fallback_api_key,
-                seconds,
-                process,
-            )
-            if settings.fallback_model
-            else None
+
+        def made(role: OtherRole, name: str, base: str, key: str) -> OtherModel | None:
+            if not name:
+                return None
+            outgoing = Outgoing.to_model(settings, name, base)
+            return OtherModel(role, name, base, key, settings.other_model_seconds, process, outgoing)
+
+        self.side = made("side_model", settings.side_model, settings.side_api_base, settings.side_api_key)
+        self.fallback = made(
+            "fallback_model", settings.fallback_model, settings.fallback_api_base, settings.fallback_api_key
         )
 
     @property

@@ -159,8 +159,10 @@ class Importer:
 
     async def _ids(self, told: Told, prompt: Prompt) -> tuple[array[int], str]:
         """The ids of the answer, and why the turn must not be trained on."""
-        turn = told.turn
-        spelled = await asyncio.to_thread(spell, self._prompter, told.chat, prompt, told.answer)
+        turn, chat, answer = told.turn, told.chat, told.answer
+        if (outgoing := self._prompter.outgoing) is not None:  # nobody sampled this answer: it leaves like the prompt
+            chat, answer = await asyncio.to_thread(lambda: (outgoing.chat(told.chat), outgoing.message(told.answer)))
+        spelled = await asyncio.to_thread(spell, self._prompter, chat, prompt, answer)
         if turn.type != "main":
             return spelled.ids, "a side turn, imported without being scored"
         if not turn.trainable:

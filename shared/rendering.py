@@ -13,7 +13,7 @@ import hashlib
 import json
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,18 @@ from shared.engine import PromptImage
 from shared.errors import BadRequest
 from shared.families import AUTO, PLAIN, TEMPLATE, context_length, end_tokens, model_config, vocabulary_size
 from shared.family_choice import choose
+from shared.hinted import with_hint
 from shared.histories import GROWN, Histories
 from shared.images import Vision, images_in, placed, read_vision
-from shared.normalize import ANY_TOOL, TEXT_ONLY, ChatInput, is_internal_context
+from shared.normalize import ANY_TOOL, TEXT_ONLY, ChatInput
 from shared.novelty import Novelty
+from shared.outgoing import Outgoing
 from shared.pieces import PieceTokenizer
 from shared.records import Message
 from shared.settings import Settings
 from shared.vocab import Vocab, load_tokenizer
 from shared.xml_call_reader import schemas_of
 
-_HINT_HEADING = "\n\n[user's hint / instruction]\n"
 _HEADS = 256
 _LONG_PROMPT = 32_000  # characters; a template takes some 4 ms for 100,000
 _LONGEST_IMAGES = 1 << 20  # tokens, where a model does not say how long its context is
@@ -65,10 +66,11 @@ class Prompt:
 
     `forced` are the last ids of `tail` where the start of a tool call was written for the policy, and `forced_text`
     their text; the answer then begins inside that call. `reasoning_open` says that the prompt ends inside reasoning.
-    `tools` are those that it offers, `images` the data URLs of those that stand in it, as `vision` sees them.
+    `tools` are those that it offers, `images` the data URLs of those that stand in it, as `vision` sees them. `taken`
+    says how much was taken out of the messages before they were written (`shared.outgoing`), by kind.
     """
 
-    __slots__ = ("forced", "forced_text", "head", "images", "reasoning_open", "tail", "tools", "vision")
+    __slots__ = ("forced", "forced_text", "head", "images", "reasoning_open", "tail", "taken", "tools", "vision")
 
     def __init__(
         self,
@@ -81,8 +83,10 @@ class Prompt:
         tools: list[dict[str, Any]] | None = None,
         images: Sequence[str] = (),
         vision: Vision | None = None,
+        taken: Mapping[str, int] | None = None,
     ) -> None:
         self.tools = tools or []
+        self.taken = taken or {}
         self.images = images
         self.vision = vision
         self.head = head
@@ -128,7 +132,8 @@ class Prompter:
     `thinking` is the default of `render`. `stop_ids` end an answer; `own_stop_ids` are those of them that the model's
     files do not name, so that an engine has to be told; `text_stops` are texts that end one too. `vocab_size` counts
     the model's logits, `context_length` is what the model was made for, in tokens; `blind` says why it takes no images,
-    "" where it does. Raises `ConfigError` for a model that cannot be served.
+    "" where it does; `outgoing` takes out of prompts what may not leave. Raises `ConfigError` for a model that cannot
+    be served.
     """
 
     def __init__(
@@ -139,8 +144,10 @@ class Prompter:
         family: str = AUTO,
         thinking: bool = False,
         cache_bytes: int = 32 << 20,
+        outgoing: Outgoing | None = None,
     ) -> None:
         folder = Path(folder)
+        self.outgoing = outgoing
         words = Path(tokenizer) if tokenizer else folder
         self.thinking = thinking
         config = model_config(folder)
@@ -176,8 +183,13 @@ class Prompter:
     @classmethod
     def of(cls, settings: Settings) -> Prompter:
         """The one that the settings name. Raises `ConfigError`."""
-        folder = settings.model_folder
-        return cls(folder, tokenizer=settings.tokenizer, family=settings.family, thinking=settings.thinking)
+        return cls(
+            settings.model_folder,
+            tokenizer=settings.tokenizer,
+            family=settings.family,
+            thinking=settings.thinking,
+            outgoing=Outgoing.to_backend(settings),
+        )
 
     def render(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
         """The prompt of a chat request. `hint` is added to the last message the user wrote (`with_hint`). Raises
@@ -198,10 +210,15 @@ class Prompter:
                 param="tool_choice",
                 code="unsupported_value",
             )
-        messages = with_hint(chat.messages, hint) if hint else chat.messages
+        sent, taken = chat, None
         try:
-            tools_json = _tools_json(chat)
-            head, tail = self._render(messages, chat.tools, tools_json, mode)
+            if self.outgoing is not None:
+                sent = self.outgoing.chat(chat)
+                taken = None if sent is chat else self.outgoing.taken(chat)
+                hint = self.outgoing.text(hint) if hint else hint
+            messages = with_hint(sent.messages, hint) if hint else sent.messages
+            tools_json = _tools_json(sent)
+            head, tail = self._render(messages, sent.tools, tools_json, mode)
             head, tail, images = self._see(head, tail, messages)
         except RecursionError as error:
             raise BadRequest("The request is nested too deeply to be rendered.", param="tools") from error
@@ -217,6 +234,7 @@ class Prompter:
             tools=chat.tools,
             images=images,
             vision=self.vision,
+            taken=taken,
         )
 
     async def render_async(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
@@ -231,6 +249,10 @@ class Prompter:
         length = len(chat.tools_json) + sum(len(message["content"]) for message in chat.messages)
         if not self._writer.cuttable and length > _LONG_PROMPT:
             return True
+        if self.outgoing is not None:
+            if self.outgoing.fresh(chat) > _COLD_CHARACTERS:
+                return True
+            chat = self.outgoing.chat(chat)
         mode = self.thinking if thinking is None else thinking
         first, messages, tools_json = chat.messages[0], chat.messages, _tools_json(chat)
         if first["role"] == "system" and (mode, first["content"], tools_json) in self._heads:
@@ -379,23 +401,3 @@ def _spelled(ids: bytes) -> bytes:
 
 def _tools_json(chat: ChatInput) -> bytes:
     return chat.tools_json or msgspec.json.encode(chat.tools)
-
-
-def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
-    """The messages with `hint` at the end of the last one that a user wrote: the context a teacher sees, which the
-    policy did not.
-
-    Messages that OpenClaw appends by itself do not count as written by a user while there is another. Where no user has
-    spoken, the hint becomes a user message at the end.
-    """
-    changed = list(messages)
-    users = [index for index, message in enumerate(changed) if message["role"] == "user"]
-    written = [index for index in users if not is_internal_context(changed[index])]
-    if not users:
-        return [*changed, {"role": "user", "content": _HINT_HEADING.lstrip() + hint}]
-    index = (written or users)[-1]
-    content = changed[index]["content"]
-    suffix = _HINT_HEADING + hint
-    added = content + suffix if isinstance(content, str) else [*content, {"type": "text", "text": suffix}]
-    changed[index] = {**changed[index], "content": added}
-    return changed

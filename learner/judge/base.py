@@ -17,6 +17,7 @@ from learner.judge.selection import Selector
 from learner.judge.votes import Asker, Voting
 from shared.engine import Engine
 from shared.errors import ConfigError
+from shared.outgoing import Outgoing
 from shared.records import Judgement, NextState, Turn
 from shared.registry import create_engine, create_reward_model, own_engine
 from shared.rendering import Prompter
@@ -83,4 +84,5 @@ def _asker(spelling: Spelling, setting: str, settings: Settings, engine: Engine 
         )
     folder = "" if spelling.url else spelling.target
     own = create_engine(own_engine(settings, folder, url=url))
-    return EngineAsker(name, own, LazyPrompter.folder(folder, own), settings, version=None, own=True)
+    prompter, outgoing = LazyPrompter.folder(folder, own), Outgoing.to_model(settings, "", url)
+    return EngineAsker(name, own, prompter, settings, version=None, own=True, outgoing=outgoing)

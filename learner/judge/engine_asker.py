@@ -15,6 +15,7 @@ from learner.judge.votes import Said
 from shared.engine import Engine, Priority
 from shared.errors import BadRequest, ConfigError, EngineError, JudgeAway, JudgeError
 from shared.normalize import ChatInput
+from shared.outgoing import Outgoing
 from shared.records import Sampling
 from shared.rendering import Prompter
 from shared.settings import Settings
@@ -74,7 +75,7 @@ class LazyPrompter:
 
 class EngineAsker:
     """See `learner.judge.votes.Asker`. `version` is the one that answers (`None`: the live one); `own` closes the
-    engine with the asker.
+    engine with the asker; `outgoing` takes out of questions what may not go there.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class EngineAsker:
         *,
         version: int | None,
         own: bool,
+        outgoing: Outgoing | None = None,
     ) -> None:
         self.name = name
         self._engine = engine
@@ -93,6 +95,7 @@ class EngineAsker:
         self._settings = settings
         self._version = version
         self._own = own
+        self._outgoing = outgoing
 
     async def ask(self, question: str) -> Said:
         """One sampled answer, behind every chat."""
@@ -118,6 +121,8 @@ class EngineAsker:
 
     async def _sample(self, question: str) -> Said:
         prompter = await self._prompter.get()
+        if self._outgoing is not None:
+            question = await asyncio.to_thread(self._outgoing.text, question)
         chat = ChatInput(messages=[{"role": "user", "content": question}])
         prompt = await prompter.render_async(chat)
         limit = self._settings.judge_max_tokens

@@ -13,6 +13,7 @@ from typing import Any
 from learner.judge.votes import Said
 from shared.errors import ConfigError, JudgeAway, JudgeError
 from shared.litellm_library import litellm
+from shared.outgoing import Outgoing
 from shared.settings import Settings
 
 _AWAY = frozenset([401, 402, 403, 404, 408, 429])
@@ -20,7 +21,9 @@ _NO_MODEL = ("LLM Provider NOT provided", "model_not_found")  # what some say wi
 
 
 class LiteLLMAsker:
-    """See `learner.judge.votes.Asker`. Raises `ConfigError` when LiteLLM is not installed."""
+    """See `learner.judge.votes.Asker`. Raises `ConfigError` when LiteLLM, or what `cloud_redact` needs, is not
+    installed.
+    """
 
     def __init__(self, name: str, settings: Settings, *, api_base: str, api_key: str) -> None:
         if importlib.util.find_spec("litellm") is None:
@@ -31,11 +34,14 @@ class LiteLLMAsker:
         self._settings = settings
         self._api_base = api_base
         self._api_key = api_key
+        self._outgoing = Outgoing.to_model(settings, name, api_base)
 
     async def ask(self, question: str) -> Said:
         """One completion. LiteLLM's own retries are off: a vote has its own."""
         library = await self.load()
         settings = self._settings
+        if self._outgoing is not None:
+            question = await asyncio.to_thread(self._outgoing.text, question)
         try:
             async with asyncio.timeout(settings.judge_timeout):
                 response = await library.acompletion(

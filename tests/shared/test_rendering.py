@@ -14,8 +14,9 @@ from shared.answer import Answer
 from shared.answer_parser import AnswerParser
 from shared.canonical import canonical_json
 from shared.errors import BadRequest, ConfigError
+from shared.hinted import with_hint
 from shared.normalize import ChatInput
-from shared.rendering import Prompter, with_hint
+from shared.rendering import Prompter
 from tests.shared.speech import (
     CONTEXT,
     CONVERSATIONS,
