@@ -21,7 +21,7 @@ import msgspec
 from shared.engine_wire import Choice, Event, GenerateRequest, Refused, UpdateWeights
 from shared.families import context_length, end_tokens, model_config, vocabulary_size
 from shared.settings import Settings
-from shared.vocab import Vocab, load_tokenizer
+from shared.vocab import load_tokenizer
 from trainer_cloud.budget import Budget
 from trainer_cloud.jobs import Job
 from trainer_cloud.ledger import Purpose
@@ -54,7 +54,8 @@ class CloudEngine:
         self._provider = provider
         self._settings = settings
         self._budget = budget
-        self._vocab = Vocab(load_tokenizer(folder), size=vocabulary_size(config), name=str(folder))
+        self._tokenizer = load_tokenizer(folder)
+        self._vocabulary = vocabulary_size(config) or self._tokenizer.get_vocab_size()
         self._ends = end_tokens(folder, config)
         self._own_context = context_length(config)
         self._offered_context = 0
@@ -174,7 +175,7 @@ class CloudEngine:
             "live_error": self._live_error,
             "versions": self.versions.numbers() if self._provider.beside else [self.versions.live],
             "context_length": self.context_length,
-            "vocab_size": self._vocab.size,
+            "vocab_size": self._vocabulary,
             "running": len(self._jobs),
             "trouble": "" if self._trouble is None else str(self._trouble),
             "scales": False,
@@ -183,7 +184,7 @@ class CloudEngine:
 
     def text(self, ids: Sequence[int]) -> str:
         """See `ServedEngine.text`."""
-        return self._vocab.decode(ids, skip_special_tokens=True)
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
     async def _run(self, job: Job) -> None:
         try:
@@ -283,11 +284,11 @@ class CloudEngine:
     def _matched(self, ids: Sequence[int], stops: Sequence[str]) -> str | None:
         # Every token is at least one byte, so a stop string that the new token completes lies within this tail.
         tail = max(len(stop.encode()) for stop in stops) + 1
-        text = self._vocab.decode(ids[-tail:])
+        text = str(self._tokenizer.decode(list(ids[-tail:]), skip_special_tokens=False))
         return next((stop for stop in stops if stop in text), None)
 
     def _check(self, request: GenerateRequest) -> None:
-        ids, params, size = request.input_ids, request.sampling_params, self._vocab.size
+        ids, params, size = request.input_ids, request.sampling_params, self._vocabulary
         if request.image_data or request.video_data or request.audio_data:
             raise Refused("cloud backends take text only: leave image_data, video_data and audio_data out")
         if not ids:
