@@ -329,35 +329,29 @@ class CloudEngine:
         self._trouble = error
 
     async def _watch(self) -> None:
-        """Ask how the provider is while something is wrong or takes long, and end what waits in vain."""
+        """Ask how the provider is at first, and while something is wrong or takes long; end what waits in vain."""
+        patience, since, known = self._settings.cloud_patience, 0.0, False
         while True:
-            try:
-                self._offered_context = (await self._provider.offer()).context_length
-                self._trouble = None
-                break
-            except CloudError as error:
-                self._note(error)
-                await asyncio.sleep(WATCH_SECONDS)
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
             longest = max((job.waiting for job in self._jobs), default=0.0)
-            if self._trouble is None and longest < SUSPICIOUS_SECONDS:
-                continue
-            try:
-                await self._provider.offer()
-            except CloudError as error:
-                self._note(error)
-                if error.trouble != "limit":
-                    self._give_up(error)
-                continue
-            if self._trouble is not None and self._trouble.trouble != "limit":
-                log.info("%s answers again", self._provider.name)
-            self._trouble = None
-            if longest > self._settings.cloud_patience:
-                self._trouble = CloudError(
-                    f"{self._provider.name} can be reached, but an answer has been waited for for {longest:.0f} s",
-                    "away",
-                )
+            if not known or self._trouble is not None or longest >= SUSPICIOUS_SECONDS:
+                try:
+                    self._offered_context = (await self._provider.offer()).context_length
+                    known, since = True, 0.0
+                    self._better(longest if longest > patience else 0.0)
+                except CloudError as error:
+                    self._note(error)
+                    since = since or time.monotonic()
+                    # One check may fail of a busy line: what is under way ends only if they go on failing.
+                    if error.trouble != "limit" and (not error.passes or time.monotonic() - since > patience):
+                        self._give_up(error)
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def _better(self, waited: float) -> None:
+        """The provider answers, and yet a request may have been waiting for long."""
+        if self._trouble is not None and self._trouble.trouble != "limit":
+            log.info("%s can be reached again", self._provider.name)
+        told = f"{self._provider.name} can be reached, but an answer has been waited for for {waited:.0f} s"
+        self._trouble = CloudError(told, "away") if waited else None
 
     def _give_up(self, error: CloudError) -> None:
         """End the requests that have waited for a provider that fails."""
