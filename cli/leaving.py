@@ -108,7 +108,7 @@ def _provider(settings: Settings) -> Iterator[str]:
     if any(spelling.kind == "policy" for _, _, spelling in asked(settings)):
         yield f"conversations (request, answer and what came next) go {to}, whose base model judges them"
     yield (
-        f"the key, the model's name, and with each run that it is one of openclaw-rl go {to}; the telemetry of its "
+        f"the key, the model's name and that the program is openclaw-rl go {to}; the telemetry of its "
         "library is switched off (TINKER_TELEMETRY=0)"
     )
 

@@ -155,21 +155,27 @@ def backend(name: str) -> Backend:
     return BACKENDS[name]
 
 
+def _entry(settings: Settings) -> tuple[Backend, Settings]:
+    """The backend that the settings mean, and they with its own name. Raises `ConfigError`."""
+    name = chosen(settings)
+    return backend(name), settings if name == settings.backend else settings.model_copy(update={"backend": name})
+
+
 def create_engine(settings: Settings) -> Engine:
     """An engine client for the configured backend."""
-    entry = backend(chosen(settings))
+    entry, settings = _entry(settings)
     return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings))
 
 
 def create_trainer(settings: Settings) -> Trainer:
     """A trainer for the configured backend; imports torch and the like, so only the learner process calls this."""
-    entry = backend(chosen(settings))
+    entry, settings = _entry(settings)
     return cast("Trainer", resolve(entry.trainer, extra=entry.extra)(settings))
 
 
 def engine_command(settings: Settings) -> list[str] | None:
     """The command line that starts the engine process, or `None` if this backend's engine is not ours to start."""
-    entry = backend(chosen(settings))
+    entry, settings = _entry(settings)
     return None if entry.server is None else cast("list[str]", resolve(entry.server, extra=entry.extra)(settings))
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ConfigError
-from shared.registry import BACKENDS, backend, chosen, own_engine
+from shared.registry import BACKENDS, Backend, backend, chosen, create_trainer, own_engine
 from shared.setting_sources import load
-from shared.settings import Settings, shown
+from shared.settings import Settings, shown, to_environment
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +43,6 @@ def test_nothing_changes_without_a_cloud_backend() -> None:
 
 
 def test_children_get_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shared.settings import to_environment
-
     settings, _ = load({"backend": "tinker", "method": "binary", "tinker-api-key": "tml-k"}, environ={})
     for name, value in to_environment(settings).items():
         monkeypatch.setenv(name, value)
@@ -84,6 +82,17 @@ def test_cloud_is_the_provider_whose_key_is_set() -> None:
         chosen(Settings(backend="cloud", tinker_api_key="tml-k", fireworks_api_key="fw_k"))
     with pytest.raises(ConfigError, match="set TINKER_API_KEY or FIREWORKS_API_KEY"):
         chosen(Settings(backend="cloud"))
+
+
+def test_what_a_backend_makes_gets_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = BACKENDS["tinker"]
+    monkeypatch.setitem(BACKENDS, "tinker", Backend(here.engine, f"{__name__}:trained", here.server, here.extra))
+    assert create_trainer(Settings(backend="cloud", tinker_api_key="tml-k")) == "tinker"  # type: ignore[comparison-overlap]
+
+
+def trained(settings: Settings) -> str:
+    """Stands for a trainer, which would connect."""
+    return settings.backend
 
 
 def test_local_is_the_embedded_one_and_other_names_are_themselves() -> None:
