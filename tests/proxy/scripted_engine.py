@@ -15,6 +15,7 @@ from proxy.app import create_app
 from proxy.service import Service
 from shared.engine import EngineInfo, Priority, Scores, Tokens
 from shared.journal import AsyncJournal
+from shared.outgoing import Outgoing
 from shared.records import Sampling
 from shared.rendering import Prompter
 from shared.settings import Settings
@@ -77,11 +78,17 @@ class ScriptedEngine:
 
 @asynccontextmanager
 async def scripted_service(
-    policy: Path, data: Path, says: str, *, engine: type[ScriptedEngine] = ScriptedEngine, **changes: Any
+    policy: Path,
+    data: Path,
+    says: str,
+    *,
+    engine: type[ScriptedEngine] = ScriptedEngine,
+    outgoing: Outgoing | None = None,
+    **changes: Any,
 ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, ScriptedEngine]]:
     """A client of the application, the service behind it and its engine."""
     settings = Settings(model=str(policy), data=data, api_key="key", **changes)
-    prompter = Prompter(policy)
+    prompter = Prompter(policy, outgoing=outgoing)
     scripted = engine(prompter, says)
     service = Service(settings, AsyncJournal.open(settings.journal_path), scripted, prompter)
     await service.start()

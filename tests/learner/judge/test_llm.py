@@ -222,3 +222,17 @@ def test_a_hint_model_takes_the_judges_address_only_where_both_have_one_provider
     assert (asker._api_base, asker._api_key) == expected
     own = asker_of(hint, settings.model_copy(update={"hint_api_base": "http://hints", "hint_api_key": "other"}))
     assert (own._api_base, own._api_key) == ("http://hints", "other")
+
+
+async def test_a_scripted_judge_elsewhere_gets_no_secret_and_one_on_this_machine_gets_it(
+    model: ScriptedModel, judge: Judges
+) -> None:
+    pytest.importorskip("detect_secrets")
+    key = f"ghp_{'a1B2' * 9}"
+    asked = turn(2, question=f"Log in with {key}.", answer="Done.")
+    for place, here in (("127.0.0.1", True), ("0.0.0.0", False)):
+        model.script = [r"\boxed{1}"]
+        base = model.url.replace("127.0.0.1", place)
+        assert (await judge(judge_api_base=base).judge(asked, COMPLAINT)).score == 1.0
+        question = model.requests[-1]["messages"][0]["content"]
+        assert (key in question, "Log in with [SECRET]." in question) == (here, not here)
