@@ -30,8 +30,17 @@ _BYTES = 16 << 20
 _ENTRY = 200  # bytes that a text weighs which stays as it is
 _SAID = 20_000
 _SHORT = 6  # characters; nothing that is shorter is found
+_TOOLS = 256
 _NAMES = frozenset(["id", "name", "type", "role"])
 """Fields that nobody writes by hand."""
+
+
+class _Tools(msgspec.Struct, frozen=True):
+    """What became of a list of tools, `None` for itself, and what was found in it."""
+
+    content: list[dict[str, Any]] | None
+    json: bytes
+    found: Counter[str]
 
 
 class Outgoing:
@@ -45,6 +54,7 @@ class Outgoing:
         self._known: OrderedDict[bytes, tuple[str | None, Counter[str]]] = OrderedDict()
         self._size = 0
         self._said: OrderedDict[bytes, None] = OrderedDict()
+        self._tools: OrderedDict[bytes, _Tools] = OrderedDict()
         self._lock = threading.Lock()
 
     @classmethod
@@ -85,12 +95,14 @@ class Outgoing:
     def chat(self, chat: ChatInput) -> ChatInput:
         """A request's messages and tools as they may leave; the same object where nothing is taken out."""
         messages = [self.message(message) for message in chat.messages]
-        tools = _each(chat.tools, self.text) if chat.tools else chat.tools
-        same = tools is chat.tools and all(new is old for new, old in zip(messages, chat.messages, strict=True))
-        if same:
-            return chat
-        tools_json = chat.tools_json if tools is chat.tools else msgspec.json.encode(tools)
-        return msgspec.structs.replace(chat, messages=messages, tools=tools, tools_json=tools_json)
+        tools = self._looked_at(chat)
+        if all(new is old for new, old in zip(messages, chat.messages, strict=True)):
+            if tools.content is None:
+                return chat
+            messages = chat.messages
+        if tools.content is None:
+            return msgspec.structs.replace(chat, messages=messages)
+        return msgspec.structs.replace(chat, messages=messages, tools=tools.content, tools_json=tools.json)
 
     def message(self, message: Message) -> Message:
         """A canonical message as it may leave; the same object where nothing is taken out."""
@@ -104,7 +116,7 @@ class Outgoing:
 
     def said(self, answer: Message) -> None:
         """Leave this answer of the policy as it is from now on."""
-        digests = [_digest(text) for text, _ in _written(ChatInput(messages=[answer]))]
+        digests = [_digest(text) for text, _ in _written([answer])]
         with self._lock:
             for digest in digests:
                 self._said.pop(digest, None)
@@ -113,21 +125,46 @@ class Outgoing:
                 self._said.popitem(last=False)
 
     def fresh(self, chat: ChatInput) -> int:
-        """How many characters of a request were never looked through; all of them where it is nested too deeply."""
-        try:
-            texts = [text for text, _ in _written(chat)]
-        except RecursionError:
-            return len(chat.tools_json)
+        """How many characters of a request were never looked through."""
+        texts = [text for text, _ in _written(chat.messages)]
+        digest = _digest(chat.tools_json)
         with self._lock:
-            return sum(len(text) for text in texts if _digest(text) not in self._known)
+            tools = 0 if not chat.tools or digest in self._tools else len(chat.tools_json)
+            return tools + sum(len(text) for text in texts if _digest(text) not in self._known)
 
     def taken(self, chat: ChatInput) -> Mapping[str, int]:
         """How much is taken out of a request, by kind."""
-        found: Counter[str] = Counter()
-        for text, own in _written(chat):
+        found = Counter(self._looked_at(chat).found)
+        for text, own in _written(chat.messages):
             if not (own and self._is_said(text)):
                 found.update(self._looked(text)[1])
         return dict(found)
+
+    def _looked_at(self, chat: ChatInput) -> _Tools:
+        """What became of a request's tools, which are long and the same every time."""
+        if not chat.tools:
+            return _NO_TOOLS
+        digest = _digest(chat.tools_json or msgspec.json.encode(chat.tools))
+        with self._lock:
+            known = self._tools.get(digest)
+            if known is not None:
+                self._tools.move_to_end(digest)
+                return known
+        found: Counter[str] = Counter()
+
+        def change(text: str) -> str:
+            left, more = self._redactor.counted(text) if len(text) >= _SHORT else (text, Counter[str]())
+            found.update(more)
+            return left
+
+        content = _each(chat.tools, change)
+        changed = content is not chat.tools
+        entry = _Tools(content if changed else None, msgspec.json.encode(content) if changed else b"", found)
+        with self._lock:
+            self._tools[digest] = entry
+            while len(self._tools) > _TOOLS:
+                self._tools.popitem(last=False)
+        return entry
 
     def _unless_said(self, text: str) -> str:
         left = self.text(text)
@@ -156,6 +193,9 @@ class Outgoing:
         return entry
 
 
+_NO_TOOLS = _Tools(None, b"", Counter())
+
+
 def is_here(model: str, base: str) -> bool:
     """Whether a LiteLLM model answers on this machine: its base URL is loopback, or it has none and is one of those
     that run where they are asked.
@@ -178,21 +218,19 @@ def _parts(message: Message) -> Iterator[tuple[str, Any]]:
             yield name, message[name]
 
 
-def _written(chat: ChatInput) -> list[tuple[str, bool]]:
-    """Every text of a request that is long enough to be looked through, and whether an assistant wrote it."""
+def _written(messages: Sequence[Message]) -> list[tuple[str, bool]]:
+    """Every text of messages that is long enough to be looked through, and whether an assistant wrote it."""
     found: list[tuple[str, bool]] = []
-
-    def keep(text: str) -> str:
-        if len(text) >= _SHORT:
-            found.append((text, own))
-        return text
-
-    for message in chat.messages:
+    for message in messages:
         own = message["role"] == "assistant"
+
+        def keep(text: str, own: bool = own) -> str:
+            if len(text) >= _SHORT:
+                found.append((text, own))
+            return text
+
         for _, value in _parts(message):
             _each(value, keep)
-    own = False
-    _each(chat.tools, keep)
     return found
 
 
@@ -218,8 +256,9 @@ def _each(value: Any, change: Callable[[str], str], names: frozenset[str] = _NAM
     return value
 
 
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _digest(text: str | bytes) -> bytes:
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _weight(entry: tuple[str | None, Counter[str]]) -> int:
