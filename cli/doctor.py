@@ -118,7 +118,9 @@ def _packages(settings: Settings, *, cloud: bool) -> Iterator[Check]:
     those = [spelling for _, _, spelling in asked(settings)]
     litellm = any(spelling.kind == "litellm" for spelling in those)
     here = any(spelling.kind in ("engine", "reward-model") and not spelling.url for spelling in those)
-    needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": False, "cloud": cloud}
+    others = litellm or any(spelling.url for spelling in those) or settings.side_model or settings.fallback_model
+    redacts = settings.cloud_redact != "off" and bool(cloud or others)
+    needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": redacts, "cloud": cloud}
     reported = {"tensorboard": settings.tensorboard, "wandb": bool(settings.wandb)}
     for extra, packages in PACKAGES.items():
         if extra == "cloud" and cloud:

@@ -13,6 +13,7 @@ from learner.judge import litellm_asker, names
 from learner.judge.names import Spelling
 from shared import registry
 from shared.errors import ConfigError
+from shared.outgoing import is_here
 from shared.process import is_loopback
 from shared.settings import Settings
 from trainer_cloud.check import account, base_url
@@ -38,8 +39,8 @@ def leaves(settings: Settings) -> Iterator[str]:
             "while the engine is away, requests go to the model",
         ),
     ):
-        if name and not is_loopback(urlsplit(base).hostname or ""):
-            yield f"{what} {name} at {base or 'its provider'}"
+        if name and not is_here(name, base):
+            yield f"{what} {name} at {base or 'its provider'}; {_REDACTED[settings.cloud_redact]}"
     if settings.wandb and os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
         where = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
         yield f"figures of every step and its recipe, no text, go to the W&B project {settings.wandb} at {where}"
@@ -56,7 +57,7 @@ def _judges(settings: Settings) -> Iterator[str]:
         name = getattr(settings, setting)
         if spelling.kind == "litellm":
             base = litellm_asker.address(name, settings)[0]
-            if not is_loopback(urlsplit(base).hostname or ""):
+            if not is_here(name, base):
                 yield (
                     f"conversations (request, answer and what came next) go to the {what} {name} "
                     f"at {base or 'its provider'}; {_REDACTED[settings.cloud_redact]}"
@@ -64,7 +65,10 @@ def _judges(settings: Settings) -> Iterator[str]:
         elif spelling.kind == "engine":
             url = spelling.url or names.engine_url(settings, setting)
             if url and not is_loopback(urlsplit(url).hostname or ""):
-                yield f"conversations, as token ids, go to the {what}'s engine at {url}"
+                yield (
+                    f"conversations, as token ids, go to the {what}'s engine at {url}; "
+                    f"{_REDACTED[settings.cloud_redact]}"
+                )
         elif spelling.kind == "hook":
             yield f"conversations go to your own code {name} ({setting}); where that sends them is not known here"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cli.supervisor import ROLES, stored_key
 from shared import registry
 from shared.errors import ConfigError
+from shared.outgoing import Outgoing
 from shared.setting_sources import load
 from shared.settings import EMBEDDED_POLICY, Settings
 from trainer_cloud.check import account, diagnose
@@ -69,5 +70,6 @@ def _obstacle(settings: Settings, roles: Sequence[str]) -> str:
     settings = settings.model_copy(update={"backend": backend})
     if importlib.util.find_spec(LIBRARIES[backend]) is None:
         return f"backend = {backend} needs its library: pip install 'openclaw-rl[cloud]'"
+    Outgoing.to_backend(settings)  # raises where it cannot keep what it should from the provider
     trouble = diagnose(settings)
     return "" if trouble is None else f"{account(settings).name} cannot be used: {trouble}"

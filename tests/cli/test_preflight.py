@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,3 +167,12 @@ def test_with_the_fallback_the_same_address_and_key_are_served(tmp_path: Path) -
         answer = httpx.post(f"{card['url']}/v1/chat/completions", json=body, headers=headers, timeout=60)
         assert answer.status_code == 200
         assert (data / "fallback" / "journal.db").exists() and not (data / "journal.db").exists()
+
+
+def test_what_should_be_kept_from_the_provider_needs_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "detect_secrets.plugins", None)
+    monkeypatch.setitem(sys.modules, "detect_secrets.plugins.keyword", None)
+    monkeypatch.setitem(sys.modules, "detect_secrets", None)
+    monkeypatch.setitem(sys.modules, "detect_secrets.core", None)
+    with pytest.raises(ConfigError, match=r"pip install 'openclaw-rl\[redact\]'"):
+        ready(Settings(backend="tinker", tinker_api_key="tml-k", tinker_base_url=NOWHERE))
