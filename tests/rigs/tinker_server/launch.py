@@ -16,6 +16,7 @@ import asyncio
 import sys
 import time
 import typing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,8 @@ typing.TypedDict = typing_extensions.TypedDict  # SkyRL's models use it; pydanti
 
 ENGINE_SECONDS = 0.03
 RESULT_SECONDS = 0.05
+READY = ".ready"
+"""The file among the checkpoints that says that the engine has loaded the model."""
 
 
 def run_engine(arguments: list[str]) -> None:
@@ -40,7 +43,9 @@ def run_engine(arguments: list[str]) -> None:
     config = EngineConfig.model_validate(vars(parser.parse_args(arguments)))
     skyrl.backends.jax.get_dtype = lambda dtype: jnp.float32
     skyrl.tinker.engine.time = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(ENGINE_SECONDS))
-    Engine(config).run()
+    engine = Engine(config)
+    Path(config.checkpoints_base, READY).touch()
+    engine.run()
 
 
 def run_api(arguments: list[str]) -> None:
@@ -66,7 +71,10 @@ def run_api(arguments: list[str]) -> None:
     api.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": sleep})
     fields = api.EngineConfig.model_fields
     api.app.state.engine_config = api.EngineConfig.model_validate({key: given[key] for key in fields})
-    add_routes(api.app)
+    ready = Path(given["checkpoints_base"], READY)
+    ready.parent.mkdir(parents=True, exist_ok=True)
+    ready.unlink(missing_ok=True)
+    add_routes(api.app, ready)
     uvicorn.run(shimmed(api.app) if given["shim"] else api.app, host="127.0.0.1", port=given["port"])
 
 

@@ -1,5 +1,6 @@
 """Routes of Tinker's API that SkyRL 0.3.0 does not have, after what the clients send and read (tinker 0.24.1, 0.38.0):
-deleting and downloading checkpoints, the end of a session, cancelling, the context length of the model.
+deleting and downloading checkpoints, loading one onto a new model, the end of a session, cancelling, the context length
+of the model.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ class Cancelled(BaseModel):
     request_id: str
 
 
-def add_routes(app: FastAPI) -> None:
-    """Add them to SkyRL's own, or in their place."""
+def add_routes(app: FastAPI, ready: Path) -> None:
+    """Add them to SkyRL's own, or in their place. `ready` is there once the engine has loaded the model."""
+    app.state.ready = ready
     ours = ("/api/v1/get_server_capabilities", "/api/v1/load_weights")
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in ours]
     app.get("/api/v1/get_server_capabilities")(_capabilities)
     app.post("/api/v1/load_weights")(_load)
+    app.get("/readyz")(_ready)
     app.delete(_CHECKPOINTS + "/{kind}/{name}")(_delete)
     app.get(_CHECKPOINTS + "/sampler_weights/{name}/archive")(_archive)
     app.post("/api/v1/save_weights_external")(_save_external)
@@ -64,6 +67,11 @@ async def _capabilities(request: Request) -> dict[str, Any]:
     model = request.app.state.engine_config.base_model
     length = json.loads((Path(model) / "config.json").read_text())["max_position_embeddings"]
     return {"supported_models": [{"model_name": model, "max_context_length": length}]}
+
+
+async def _ready(request: Request) -> Response:
+    """SkyRL's own `healthz` answers before its engine can."""
+    return Response(status_code=200 if request.app.state.ready.exists() else 503)
 
 
 async def _load(request: Request, asked: Load) -> Any:

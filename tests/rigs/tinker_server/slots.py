@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import skyrl.backends.jax
 import skyrl.tinker.engine
 import skyrl.tx.utils.models
 from flax import nnx
@@ -33,7 +34,10 @@ from skyrl.tx.utils.models import get_adapter_idx, load_lora_checkpoint, round_u
 from skyrl.utils.storage import download_and_unpack
 from sqlmodel import Session, select
 
-BATCHES = (1, 4, 16)
+BATCH = 8
+"""Answers that are sampled together; there are batches of one, and of so many."""
+TOGETHER = 1024
+"""The longest prompt, in tokens, that is sampled with others: beyond, filling up costs more than a batch saves."""
 STOP_TOKENS = 8
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 EXTERNAL = "external-"
@@ -78,8 +82,9 @@ class Slots(JaxBackend):
         return done
 
     def sample(self, prepared_batch: types.PreparedSampleBatch) -> Any:
-        wanted = min(len(prepared_batch.all_model_inputs), BATCHES[-1])
-        self.config.sample_max_num_sequences = next(size for size in BATCHES if size >= wanted)
+        longest = max(len(chunk.tokens) for prompt in prepared_batch.all_model_inputs for chunk in prompt.chunks)
+        alone = len(prepared_batch.all_model_inputs) == 1 or longest > TOGETHER
+        self.config.sample_max_num_sequences = 1 if alone else BATCH
         return super().sample(prepared_batch)
 
     def load_sampler_weights(self, prepared_batch: types.PreparedSampleBatch) -> list[int]:
@@ -124,7 +129,7 @@ class Engine(TinkerEngine):
             .where(FutureDB.request_type == types.RequestType.SAMPLE)
             .where(FutureDB.status == RequestStatus.PENDING)
             .order_by(FutureDB.request_id)
-            .limit(4 * BATCHES[-1])
+            .limit(4 * BATCH)
         )
         found: dict[str, tuple[str, types.SampleInput]] = {}
         versions: set[Version] = set()
@@ -133,7 +138,7 @@ class Engine(TinkerEngine):
             request = types.SampleInput.model_validate(future.request_data)
             first = next(iter(found.values()), (future.model_id, request))[1]
             together = versions | ({(future.model_id, request.checkpoint_id)} if future.model_id else set())
-            fits = not found or count + request.num_samples <= BATCHES[-1]
+            fits = not found or count + request.num_samples <= BATCH
             if fits and request.prompt_logprobs == first.prompt_logprobs and len(together) <= len(self.backend.free):
                 found[str(future.request_id)] = (future.model_id, request)
                 versions, count = together, count + request.num_samples
@@ -167,6 +172,11 @@ class Engine(TinkerEngine):
         return done
 
 
+def binned(length: int) -> int:
+    """A length filled up: few for short ones, where a compilation costs more than what is computed in vain."""
+    return max(64, 1 << (length - 1).bit_length()) if length <= TOGETHER else round_up_seq_len(length)
+
+
 def _in_bins(
     decode: Any,
     model: Any,
@@ -185,8 +195,8 @@ def _in_bins(
     is beyond a request's own length is cut off after it.
     """
     if max_new_tokens > 1:  # a text is scored with an answer of one token
-        max_new_tokens = round_up_seq_len(max_new_tokens)
-    max_length = round_up_seq_len(input_ids.shape[1] + max_new_tokens)
+        max_new_tokens = binned(max_new_tokens)
+    max_length = input_ids.shape[1] + max_new_tokens
     stop_tokens = jnp.pad(stop_tokens, ((0, 0), (0, -stop_tokens.shape[1] % STOP_TOKENS)), constant_values=-1)
     if not stop_tokens.shape[1]:
         stop_tokens = jnp.full((input_ids.shape[0], STOP_TOKENS), -1, dtype=jnp.int32)
@@ -202,6 +212,7 @@ def _backend(name: str, use_ray: bool = False) -> tuple[type[Slots], type[JaxBac
 
 
 skyrl.tinker.engine.get_backend_classes = _backend
+skyrl.backends.jax.round_up_seq_len = binned
 GeneratorMixin._prefill_and_decode = staticmethod(partial(_in_bins, GeneratorMixin._prefill_and_decode))
 # Without them PEFT guesses which modules the adapter is for.
 skyrl.tx.utils.models.peft.LoraConfig = partial(PeftConfig, target_modules=TARGETS)

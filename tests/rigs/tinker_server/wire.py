@@ -1,8 +1,8 @@
-"""Lets tinker 0.38.0 talk to SkyRL 0.3.0, which speaks the older, JSON form of the protocol. An ASGI application around
-its own; it translates what is on the wire, and no number is made here.
+"""Lets tinker 0.38.0 talk to SkyRL 0.3.0, which speaks the older, JSON form of the protocol, and leaves older clients
+as they are. An ASGI application around its own; it translates what is on the wire, and no number is made here.
 
-The newer client sends passes as protobuf, takes results of passes and samples as protobuf only, expects an id for each
-answer when it submits, and logprobs of a prompt from its first token on, which has none.
+The newer client sends passes as protobuf, takes results of passes and samples as protobuf only, and expects an id for
+each answer when it submits. To every client the logprobs of a prompt are told from its first token on, which has none.
 """
 
 from __future__ import annotations
@@ -46,12 +46,8 @@ def shimmed(application: Application) -> Application:
         if status == 200 and path == SAMPLE:
             ids = [uuid.uuid4().hex for _ in range(asked.get("num_samples", 1))]
             answer = json.dumps({**json.loads(answer), "sample_sequence_ids": ids}).encode()
-        elif status == 200 and PROTOBUF in headers.get(b"accept", b""):
-            done = json.loads(answer)
-            if "sequences" in done:
-                answer, kind = _samples(done), PROTOBUF
-            elif "loss_fn_outputs" in done:
-                answer, kind = _outputs(done), PROTOBUF
+        elif status == 200 and path == RESULT:
+            answer, kind = _result(json.loads(answer), PROTOBUF in headers.get(b"accept", b""))
         length = str(len(answer)).encode()
         told = [(b"content-type", kind), (b"content-length", length)]
         await send({"type": "http.response.start", "status": status, "headers": told})
@@ -119,6 +115,17 @@ def _tensor(tensor: Any) -> dict[str, Any]:
     return {"data": np.frombuffer(tensor.dense, dtype).tolist(), "dtype": name, "shape": list(tensor.shape)}
 
 
+def _result(done: dict[str, Any], protobuf: bool) -> tuple[bytes, bytes]:
+    """A result in the form that is asked for, and its kind."""
+    if done.get("prompt_logprobs") is not None:
+        done["prompt_logprobs"].insert(0, None)
+    if protobuf and "sequences" in done:
+        return _samples(done), PROTOBUF
+    if protobuf and "loss_fn_outputs" in done:
+        return _outputs(done), PROTOBUF
+    return json.dumps(done).encode(), JSON
+
+
 def _samples(done: Mapping[str, Any]) -> bytes:
     message = messages.SampleResponse()
     for sequence in done["sequences"]:
@@ -128,7 +135,7 @@ def _samples(done: Mapping[str, Any]) -> bytes:
             logprobs=np.asarray(sequence["logprobs"], np.float32).tobytes(),
         )
     if done.get("prompt_logprobs") is not None:
-        message.prompt_logprobs = np.array([np.nan, *done["prompt_logprobs"]], np.float32).tobytes()
+        message.prompt_logprobs = np.array(done["prompt_logprobs"], np.float32).tobytes()  # None becomes NaN
     return message.SerializeToString()
 
 
