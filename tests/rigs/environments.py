@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,11 +31,13 @@ class Unavailable(Exception):
 
 class Environment(NamedTuple):
     """A foreign program's environment. `python`: the minor version of Python 3 that its pins are for, or 0 for a
-    Node program.
+    Node program. `over`: it has this project's packages too, after its own: for our code with another version of a
+    library.
     """
 
     name: str
     python: int = 11
+    over: bool = False
 
     @property
     def folder(self) -> Path:
@@ -74,6 +77,10 @@ class Environment(NamedTuple):
         pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
         # The list is complete: resolving it again would only find later versions of what it pins.
         _run([*pip, "--no-deps", "-r", str(self.files[0])], self.folder)
+        if self.over:
+            (packages,) = self.folder.glob("lib/python3.*/site-packages")
+            beneath = sysconfig.get_path("purelib")
+            (packages / "beneath.pth").write_text(f"import site; site.addsitedir({beneath!r})\n")
 
     def _make_node(self) -> None:
         npm = shutil.which("npm")
@@ -93,6 +100,7 @@ ENVIRONMENTS = {
         Environment("nanobot"),
         Environment("openclaw", python=0),
         Environment("terminus", python=12),
+        Environment("tinker_old", over=True),
         Environment("tinker_server"),
         Environment("wandb"),
     )
