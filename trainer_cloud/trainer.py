@@ -33,6 +33,7 @@ from trainer_cloud.budget import Budget
 from trainer_cloud.objective import Objective
 from trainer_cloud.pointer import BadPointer, Pointer
 from trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
+from trainer_cloud.remains import Remains
 from trainer_cloud.setback import Setback
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class CloudTrainer:
         self._provider = provider
         self._budget = Budget(settings, provider.name, settings.model)
         self._setback = Setback(provider)
+        self._remains = Remains(provider, settings)
         self._training: Training | None = None
         self._origin: Pointer | None = None
         self._step = 0
@@ -70,17 +72,15 @@ class CloudTrainer:
         """
         started = time.perf_counter()
         number = self._step + 1
+        _check_samples(samples, number)
+        objective = Objective(samples, recipe, loss=self._settings.cloud_loss)
         try:
-            objective = Objective(samples, recipe, loss=self._settings.cloud_loss)
-            _check_samples(samples, number)
             metrics = await self._trained(objective, recipe)
         except CloudError as error:
-            await self._drop()
+            if error.trouble != "budget":  # which is asked before anything is sent
+                await self._drop()
             raise self._setback.after(error, f"step {number}") from error
-        except TrainerError:
-            await self._drop()
-            raise
-        except asyncio.CancelledError:
+        except (TrainerError, asyncio.CancelledError):
             await self._drop()
             raise
         self._setback.over()
@@ -102,7 +102,7 @@ class CloudTrainer:
         target = Path(path)
         try:
             training = await self._ready()
-            found = await self._kept(training, weights=True)
+            found = await self._kept(training, weights=True, folder=target)
         except CloudError as error:
             await self._drop()
             raise self._setback.after(error, f"saving {target.name}") from error
@@ -115,6 +115,7 @@ class CloudTrainer:
                 "lora": True,
             }
             (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
+        await self._remains.sweep(found)
         return Checkpoint(path=str(target), served=str(target / SERVED), step=self._step)
 
     async def restore(self, checkpoint: str | None) -> None:
@@ -232,8 +233,8 @@ class CloudTrainer:
                 self._training = await self._provider.resume(origin.state, rank=origin.rank)
         return self._training
 
-    async def _kept(self, training: Training, *, weights: bool) -> Pointer:
-        """Have the provider keep the state, and with `weights` what is sampled from."""
+    async def _kept(self, training: Training, *, weights: bool, folder: Path | None = None) -> Pointer:
+        """Have the provider keep the state, and with `weights` what is sampled from, for a checkpoint's folder."""
         name = f"openclaw-rl-{self._step}-{secrets.token_hex(4)}"
         state = await training.save_state(name)
         sampler = await training.save_sampler(name) if weights else ""
@@ -245,12 +246,17 @@ class CloudTrainer:
             state=state,
             step=self._step,
         )
+        await self._remains.note(found, folder)
         self._origin, self._unsaved = found, False
         return found
 
     async def _drop(self) -> None:
-        """Throw the client away: the next one goes on from the last saved state."""
+        """Throw the client away: the next one goes on from the last saved state. Steps that were not saved are lost
+        with it; the learner saves every step, or undoes it.
+        """
         training, self._training = self._training, None
+        if self._unsaved:
+            self._step, self._unsaved = (0 if self._origin is None else self._origin.step), False
         if training is not None:
             await training.close()
 

@@ -1,0 +1,165 @@
+"""A stand-in for a provider: no server that could be run in `make test` trains and samples.
+
+`TorchProvider` does with a small model in this process what providers document, and can be told to fail. All its
+weights train, so what it keeps are state dicts, under paths like those of Tinker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModelForCausalLM
+
+from shared.engine_wire import SamplingParams
+from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
+from trainer_cloud.pointer import Pointer
+from trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled
+
+
+class LiveSampler(TorchSampler):
+    """It samples too. While `gate` is not set, answers wait."""
+
+    def __init__(self, provider: TorchProvider, model: Any) -> None:
+        super().__init__(model)
+        self._own, self._provider = model, provider
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+        self._provider.sampled += 1
+        await self._provider.gate.wait()
+        self._provider.fail("sample")
+        seed = params.sampling_seed
+        draw = random.Random(seed) if seed is not None else random.Random()
+        found: list[int] = []
+        logprobs: list[float] = []
+        while len(found) < params.max_new_tokens:
+            with torch.no_grad():
+                logits = self._own(input_ids=torch.tensor([[*ids, *found]])).logits[0, -1].double()
+            row = torch.log_softmax(logits, dim=-1)
+            cooled = torch.softmax(logits / params.temperature, dim=-1) if params.temperature else None
+            token = int(row.argmax()) if cooled is None else draw.choices(range(len(row)), cooled.tolist())[0]
+            found.append(token)
+            logprobs.append(float(row[token]))
+            if token in (params.stop_token_ids or ()):
+                return Sampled(found, logprobs, "stop")
+            await asyncio.sleep(0)
+        return Sampled(found, logprobs, "length")
+
+    async def score(self, ids: Sequence[int], start: int, **asked: Any) -> Any:
+        self._provider.fail("score")
+        return await super().score(ids, start, **asked)
+
+
+class KeptTraining(TorchTraining):
+    """It keeps states, and can fail before or after what it was asked for was done."""
+
+    def __init__(self, provider: TorchProvider, model: Any) -> None:
+        super().__init__(model)
+        self._provider = provider
+        self.closed = False
+
+    async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        self._provider.fail("forward")
+        return await super().forward(data)
+
+    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+        self._provider.fail("update")
+        told = await super().update(passes, adam)
+        self._provider.updates += 1
+        self._provider.fail("updated")
+        return told
+
+    async def save_state(self, name: str) -> str:
+        self._provider.fail("save_state")
+        return self._provider.keep(f"torch://run/weights/{name}", self)
+
+    async def save_sampler(self, name: str) -> str:
+        self._provider.fail("save_sampler")
+        return self._provider.keep(f"torch://run/sampler_weights/{name}", self)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class TorchProvider:
+    """`failures` are the errors to raise, by what is asked: the next one each time. `gate` holds answers back while it
+    is cleared; `away`, if set, is what `offer` raises.
+    """
+
+    name = "torch"
+    beside = True
+
+    def __init__(self, model: Path) -> None:
+        self._base: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+        self.kept: dict[str, tuple[Any, Any]] = {}
+        self.failures: dict[str, deque[CloudError]] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.away: CloudError | None = None
+        self.most = 1000
+        self.updates = self.sampled = self.offers = 0
+        self.trainings: list[KeptTraining] = []
+        self.deleted: list[str] = []
+        self.closed = False
+
+    def fail(self, where: str) -> None:
+        """Raise what is to be raised there, once."""
+        if self.failures.get(where):
+            raise self.failures[where].popleft()
+
+    def keep(self, path: str, training: KeptTraining) -> str:
+        self.kept[path] = copy.deepcopy((training.model, training._optimizer and training._optimizer.state_dict()))
+        return path
+
+    async def offer(self) -> Offer:
+        self.offers += 1
+        if self.away is not None:
+            raise self.away
+        return Offer([self.name])
+
+    async def tops(self, wanted: int) -> int:
+        return min(wanted, self.most, self._base.config.vocab_size)
+
+    async def sampler(self, path: str) -> LiveSampler:
+        self.fail("sampler")
+        if path and path not in self.kept:
+            raise CloudError(f"there are no weights at {path}", "refused", undone=True)
+        return LiveSampler(self, copy.deepcopy(self.kept[path][0]).eval() if path else self._base)
+
+    async def train(self, *, rank: int, seed: int) -> KeptTraining:
+        self.fail("train")
+        return self._begun(self._base)
+
+    async def resume(self, path: str, *, rank: int) -> KeptTraining:
+        self.fail("resume")
+        model, optimizer = self.kept[path]
+        training = self._begun(model)
+        if optimizer is not None:
+            training._optimizer = torch.optim.AdamW(training.model.parameters())
+            training._optimizer.load_state_dict(copy.deepcopy(optimizer))
+        return training
+
+    async def delete(self, path: str) -> None:
+        self.fail("delete")
+        self.kept.pop(path, None)
+        self.deleted.append(path)
+
+    async def download(self, found: Pointer, folder: str) -> None:
+        self.kept[found.sampler][0].save_pretrained(folder)
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def _begun(self, model: Any) -> KeptTraining:
+        own = copy.deepcopy(model)
+        own.requires_grad_(True)
+        self.trainings.append(KeptTraining(self, own))
+        return self.trainings[-1]
