@@ -126,9 +126,14 @@ def evaluate(
 @app.command()
 def status(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
     """What the service is doing: version, turns, backlog, processes."""
+    from cli.running import as_served
+    from cli.spending import spending_line
     from cli.status import status as run
 
-    run(service(data, url, key), as_json=as_json)
+    found = service(data, url, key)
+    here = not url  # elsewhere nobody can read what was spent
+    spending = spending_line(as_served(load({"data": data} if data else {})[0])) if here else ""
+    run(found, as_json=as_json, spending=spending)
 
 
 @app.command()
@@ -320,6 +325,26 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
 
     healthy = run(parse_flags(context.args), as_json=as_json)
     raise typer.Exit(0 if healthy else 1)
+
+
+@app.command(context_settings=_SETTINGS, epilog=_EPILOG)
+def estimate(
+    context: typer.Context,
+    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a prompt; default: as recorded")] = None,
+    answer_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of an answer; default: as recorded")] = None,
+    turns_per_day: Annotated[float | None, typer.Option(min=0, help="Main turns a day; default: as recorded")] = None,
+    as_json: Json = False,
+) -> None:
+    """What chat and learning cost with a cloud backend, in tokens and dollars, and which limit stops it; a dry run."""
+    from cli.estimate import estimate as run
+
+    run(
+        parse_flags(context.args),
+        prompt_tokens=prompt_tokens,
+        answer_tokens=answer_tokens,
+        turns_per_day=turns_per_day,
+        as_json=as_json,
+    )
 
 
 def main() -> None:

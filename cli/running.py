@@ -18,6 +18,10 @@ _TOLD = (
     "context_length",
     "max_output_tokens",
     "engine_url",
+    "cloud_daily_train_tokens",
+    "cloud_daily_steps",
+    "cloud_daily_chat_tokens",
+    "cloud_prices",
 )
 
 

@@ -11,19 +11,19 @@ from cli.options import print_json
 from cli.tables import console, table
 
 
-def status(service: Service, *, as_json: bool) -> None:
-    """Ask the service and show its answer."""
+def status(service: Service, *, as_json: bool, spending: str = "") -> None:
+    """Ask the service and show its answer, with what a cloud backend's day has cost."""
     answer = service.get("/rl/status")
     if as_json:
         print_json(answer)
         return
     out = console()
-    _headline(out, service.url, answer)
+    _headline(out, service.url, answer, spending)
     _classes(out, answer.get("classes", ()))
     _processes(out, answer.get("processes", {}))
 
 
-def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
+def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> None:
     version, backlog, turns = answer["version"], answer["backlog"], answer["turns"]
     live, engine = version.get("live"), version.get("engine")
     serving = "the base" if not live else f"version {live}"
@@ -47,6 +47,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any]) -> None:
     if answer["why_untrained"]:
         lines.append(("nothing trained", answer["why_untrained"]))
     lines += traffic_lines(answer)
+    lines += [("cloud", spending)] if spending else []
     shown = table("", "")
     shown.show_header = False
     for name, text in lines:

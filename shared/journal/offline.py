@@ -1,15 +1,63 @@
-"""What export and import ask of the journal: which sessions there are, and a whole session written at once."""
+"""What export, import and estimates ask of the journal: which sessions there are, a whole session written at once, and
+how much is said on a day.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from shared.journal.audits import Audits
-from shared.records import Feedback, NextState, Turn
+from shared.records import Feedback, Kind, NextState, Turn
+
+
+class Lengths(msgspec.Struct, frozen=True):
+    """How many turns of a kind there were, and the tokens of their prompts and of their answers together."""
+
+    turns: int = 0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What was recorded on `days` UTC days, those without a turn not counted: turns by kind, main turns that a person
+    `answered`, and of all `samples` those with a hint and those with a reward other than 0.
+    """
+
+    days: int
+    main: Lengths
+    side: Lengths
+    answered: int
+    samples: int
+    hinted: int
+    rewarded: int
 
 
 class Offline(Audits):
-    """The part of the journal that export and import work from."""
+    """The part of the journal that export, import and estimates work from."""
+
+    def recorded(self, since: float = 0.0) -> Recorded:
+        """What the policy was asked and said since then (Unix seconds); imported turns do not count."""
+        with self._reading() as connection:
+            own = "arrived >= ? AND response_tokens > 0 AND dialect != 'import'"
+            (days,) = connection.execute(
+                f"SELECT count(DISTINCT date(arrived, 'unixepoch')) FROM turns WHERE {own}", (since,)
+            ).fetchone()
+            rows = connection.execute(
+                f"SELECT kind, count(*), sum(prompt_tokens), sum(response_tokens) FROM turns WHERE {own} GROUP BY kind",
+                (since,),
+            )
+            kinds: dict[Kind, Lengths] = {kind: Lengths(*numbers) for kind, *numbers in rows}
+            (answered,) = connection.execute(
+                "SELECT count(*) FROM next_states JOIN turns ON turns.id = next_states.turn "
+                f"WHERE role = 'user' AND kind = 'main' AND {own}",
+                (since,),
+            ).fetchone()
+            samples = connection.execute(
+                "SELECT count(*), count(hint), coalesce(sum(coalesce(reward, 0) != 0), 0) FROM samples"
+            ).fetchone()
+            return Recorded(days, kinds.get("main", Lengths()), kinds.get("side", Lengths()), answered, *samples)
 
     def session_ids(self, since: float = 0.0) -> list[str]:
         """Sessions that were last seen at `since` (Unix seconds) or later, oldest first."""
