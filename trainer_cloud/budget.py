@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from shared.settings import Settings
 from trainer_cloud.ledger import Entry, Kind, Ledger, LedgerError, Purpose
-from trainer_cloud.provider import CloudError
+from trainer_cloud.provider import CloudError, Trouble
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,15 @@ LIMITS = (
     Limit("cloud_daily_chat_tokens", "chat", _TOKENS, "tokens"),
 )
 _GOES_ON: dict[Purpose, str] = {"learning": "Chat goes on", "chat": "Learning has limits of its own"}
+
+
+class _Passed(CloudError):
+    """A limit would be passed by an amount that is wanted."""
+
+    def __init__(self, limit: Limit, wanted: int, message: str, trouble: Trouble, **more: Any) -> None:
+        super().__init__(message, trouble, **more)
+        self.limit = limit
+        self.wanted = wanted
 
 
 class Bill:
@@ -105,6 +115,10 @@ class Budget:
         try:
             self.ledger.add(entries, approve=lambda spent: self._allow(purpose, spent, entries))
             self._told = False
+        except _Passed as error:
+            with suppress(LedgerError):
+                self.ledger.refuse(self._day(), error.limit.setting, error.wanted)
+            raise
         except LedgerError as error:
             self._unwritten(purpose, entries, error)
 
@@ -130,12 +144,21 @@ class Budget:
         return found
 
     def obstacle(self, purpose: Purpose) -> str:
-        """Why nothing more may be spent today, in words; "" if it may."""
+        """Why nothing more may be spent today, in words; "" if it may. It may not where a limit is reached, nor where a
+        request of any process was refused that would be refused again: to make the beginning of a step again and again
+        that cannot be ended would spend what is left.
+        """
+        if not any(limit.of(self._settings) for limit in _limits(purpose)):
+            return ""
+        day = self._day()
         try:
-            self.check(purpose, "sample", 1)
-            self.check(purpose, "step", 1)
-        except CloudError as error:
-            return str(error)
+            spent, refused = self.ledger.day(day), self.ledger.refused(day)
+        except LedgerError as error:
+            return str(self._blind(purpose, error))
+        for limit in _limits(purpose):
+            most, had, wanted = limit.of(self._settings), limit.counts(spent), refused.get(limit.setting, 1)
+            if most and had + wanted > most:
+                return str(self._passed(limit, most, had, wanted))
         return ""
 
     def close(self) -> None:
@@ -164,12 +187,14 @@ class Budget:
             if most and wanted and had + wanted > most:
                 raise self._passed(limit, most, had, wanted)
 
-    def _passed(self, limit: Limit, most: int, had: int, wanted: int) -> CloudError:
+    def _passed(self, limit: Limit, most: int, had: int, wanted: int) -> _Passed:
         now = self._now().astimezone(UTC)
         seconds = (_midnight(now) - now).total_seconds()
         minutes = int(seconds // 60)
         whole = " More than the limit of a whole day: it has to be raised." if wanted > most else ""
-        return CloudError(
+        return _Passed(
+            limit,
+            wanted,
             f"Today's limit {limit.setting} = {most} is used up: {limit.purpose} has spent {had} {limit.unit} at cloud "
             f"providers, and the next request takes up to {wanted} more.{whole} {_GOES_ON[limit.purpose]}. The day "
             f"ends at 00:00 UTC, in {minutes // 60} h {minutes % 60:02d} min; to go on now, raise {limit.setting} "

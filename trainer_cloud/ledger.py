@@ -24,10 +24,15 @@ BUSY_SECONDS = 5.0
 Purpose = Literal["chat", "learning"]
 Kind = Literal["prefill", "sample", "train", "step"]
 
-_SCHEMA = """
+_USAGE = """
 CREATE TABLE IF NOT EXISTS usage (
     day TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, purpose TEXT NOT NULL, kind TEXT NOT NULL,
     amount INTEGER NOT NULL, PRIMARY KEY (day, provider, model, purpose, kind)
+) WITHOUT ROWID
+"""
+_REFUSALS = """
+CREATE TABLE IF NOT EXISTS refusals (
+    day TEXT NOT NULL, setting TEXT NOT NULL, wanted INTEGER NOT NULL, PRIMARY KEY (day, setting)
 ) WITHOUT ROWID
 """
 _ADD = """
@@ -86,6 +91,30 @@ class Ledger:
                     connection.execute("ROLLBACK")
                 raise
 
+    def refuse(self, day: str, setting: str, wanted: int) -> None:
+        """Note that a limit refused an amount; of several the smallest is kept. Raises `LedgerError`."""
+        with self._lock:
+            try:
+                self._open().execute(
+                    "INSERT INTO refusals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET wanted = min(wanted, ?)",
+                    (day, setting, wanted, wanted),
+                )
+            except (sqlite3.Error, OSError) as error:
+                self._drop()
+                raise LedgerError(f"{self.path} cannot be written: {error}") from error
+
+    def refused(self, day: str) -> dict[str, int]:
+        """The smallest amount that each limit refused on a day. Raises `LedgerError`."""
+        with self._lock:
+            if not self.path.exists():
+                return {}
+            try:
+                rows = self._open().execute("SELECT setting, wanted FROM refusals WHERE day = ?", (day,))
+                return dict(rows.fetchall())
+            except (sqlite3.Error, OSError) as error:
+                self._drop()
+                raise LedgerError(f"{self.path} cannot be read: {error}") from error
+
     def owe(self, amounts: Mapping[Entry, int]) -> None:
         """Keep amounts that could not be added, for the next time."""
         with self._lock:
@@ -116,7 +145,8 @@ class Ledger:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.execute(_SCHEMA)
+                connection.execute(_USAGE)
+                connection.execute(_REFUSALS)
             except BaseException:
                 connection.close()
                 raise

@@ -66,6 +66,19 @@ def test_the_message_says_which_limit_how_much_until_when_and_what_to_do(tmp_pat
     assert "cloud_daily_train_tokens" in ours.obstacle("learning")
 
 
+def test_what_was_refused_is_in_the_way_of_every_process_until_it_would_fit(tmp_path: Path) -> None:
+    engine, trainer = (budget(tmp_path, cloud_daily_train_tokens=1000) for _ in range(2))
+    engine.reserve("learning", {"train": 600})
+    assert trainer.obstacle("learning") == ""
+    for wanted in (700, 500):
+        with pytest.raises(CloudError):
+            engine.reserve("learning", {"prefill": wanted})
+    assert "500 more" in trainer.obstacle("learning") and trainer.obstacle("chat") == ""
+    assert budget(tmp_path, cloud_daily_train_tokens=1100).obstacle("learning") == ""
+    tomorrow = datetime(2026, 5, 2, 1, tzinfo=UTC)
+    assert budget(tmp_path, tomorrow, cloud_daily_train_tokens=1000).obstacle("learning") == ""
+
+
 def test_a_request_larger_than_a_days_limit_says_that_waiting_does_not_help(tmp_path: Path) -> None:
     with pytest.raises(CloudError, match="limit of a whole day"):
         budget(tmp_path, cloud_daily_chat_tokens=100).check("chat", "prefill", 101)
