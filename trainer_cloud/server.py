@@ -22,6 +22,7 @@ from shared.settings import Settings
 from trainer_cloud import providers
 from trainer_cloud.budget import Budget
 from trainer_cloud.engine import CloudEngine
+from trainer_cloud.provider import Provider
 
 log = logging.getLogger("engine")
 
@@ -37,9 +38,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def application(settings: Settings, *, live: tuple[int, str] | None = None) -> Starlette:
+def application(settings: Settings, provider: Provider, *, live: tuple[int, str] | None = None) -> Starlette:
     """The ASGI application. Raises `ConfigError`."""
-    provider = providers.create(settings)
     engine = CloudEngine(provider, settings, Budget(settings, provider.name, settings.model), live=live)
     app = create_app(engine)
     inner = app.router.lifespan_context
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         for noisy in ("httpx", "tinker", "fireworks"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
-        app = application(settings, live=live_version(flags.live))
+        app = application(settings, providers.create(settings), live=live_version(flags.live))
     except OpenClawRLError as error:
         print(f"ERROR {error}", file=sys.stderr)
         return 2

@@ -12,6 +12,8 @@ from shared.engine_server import http_server
 from shared.settings import Settings
 from tests.rigs.tinker_server import KEY
 from tests.trainer_local.serving import wait_for
+from trainer_cloud import providers
+from trainer_cloud.provider import Provider
 from trainer_cloud.server import application
 
 
@@ -23,9 +25,12 @@ def tinker_settings(url: str, model: Path | str, data: Path, **changes: Any) -> 
 
 
 @contextmanager
-def serving_cloud(settings: Settings, *, live: tuple[int, str] | None = None) -> Iterator[str]:
+def serving_cloud(
+    settings: Settings, provider: Provider | None = None, *, live: tuple[int, str] | None = None
+) -> Iterator[str]:
     """The engine's URL until the block ends."""
-    server = http_server(application(settings, live=live), host="127.0.0.1", port=0)
+    app = application(settings, provider or providers.create(settings), live=live)
+    server = http_server(app, host="127.0.0.1", port=0)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

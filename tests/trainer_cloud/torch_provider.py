@@ -34,7 +34,11 @@ class LiveSampler(TorchSampler):
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
         self._provider.sampled += 1
-        await self._provider.gate.wait()
+        try:
+            await self._provider.gate.wait()
+        except asyncio.CancelledError:
+            self._provider.cancelled += 1
+            raise
         self._provider.fail("sample")
         seed = params.sampling_seed
         draw = random.Random(seed) if seed is not None else random.Random()
@@ -105,7 +109,7 @@ class TorchProvider:
         self.gate.set()
         self.away: CloudError | None = None
         self.most = 1000
-        self.updates = self.sampled = self.offers = 0
+        self.updates = self.sampled = self.cancelled = self.offers = 0
         self.trainings: list[KeptTraining] = []
         self.deleted: list[str] = []
         self.closed = False
