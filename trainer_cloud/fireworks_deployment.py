@@ -113,12 +113,14 @@ class Deployment:
                 await self._account.remove(self.thing)
 
     async def _served(self) -> str:
-        """What it serves now, by the last part of its path."""
+        """What it serves now, by the last part of its path; "" where that is not known."""
         state = await blocking(self._settings, self._state, REST_SECONDS, f"asking what {self.id} serves")
-        replicas = state.get("replicas") or [{}]
-        current = str(replicas[0].get("current_snapshot_identity") or "")
-        known = {thing.name.rsplit("/", 1)[-1] for thing in self._bases()}
-        return BASE if not current or current in known else current
+        replica: dict[str, Any] = next(iter(state.get("replicas") or ()), {})
+        current = str(replica.get("current_snapshot_identity") or "")
+        known = {thing.name.rsplit("/", 1)[-1] for thing in await asyncio.to_thread(self._bases)}
+        if not current:
+            return "" if replica.get("loaded_adapters") else BASE
+        return BASE if current in known else current
 
     async def _identity(self, path: str) -> str:
         if path:

@@ -28,6 +28,8 @@ from trainer_cloud.provider import CloudError, Sampled, Scored
 
 MOST_TOPS = 5
 MOST_STOPS = 4
+READY_TRIES, READY_PAUSE = 3, 5.0
+"""How often, and after how many seconds, a snapshot is asked for again that was saved a moment ago."""
 _GONE = (404, 410)
 
 
@@ -76,7 +78,8 @@ class RolloutSampler:
 
     async def ready(self) -> None:
         """Ask for one token, and wait a little for weights that are being loaded. Raises `CloudError`."""
-        await self._asked((1, 2), 1, 1.0, {"top_p": 1.0, "top_k": 0, "hotload_max_retries": 10}, "a first token")
+        patient = {"hotload_max_retries": READY_TRIES, "hotload_retry_interval": READY_PAUSE}
+        await self._asked((1, 2), 1, 1.0, {"top_p": 1.0, "top_k": 0, **patient}, "a first token")
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
         """See `Sampler.sample`. Every field is set: what is left out, the model's own configuration chooses."""

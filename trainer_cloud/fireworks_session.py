@@ -32,6 +32,7 @@ class Session:
         self._purpose = purpose
         self._lock = asyncio.Lock()
         self._service: Any = None
+        self._url = ""
         self._thing: Thing | None = None
         self._base: Any = None
 
@@ -95,10 +96,13 @@ class Session:
 
     async def _connected(self, url: str) -> Any:
         async with self._lock:
+            if url != self._url:
+                await self._lose()
             if self._service is None:
                 self._service = await blocking(
                     self._settings, lambda: self._begin(url), _START_SECONDS, "starting a session"
                 )
+                self._url = url
             return self._service
 
     def _begin(self, url: str) -> Any:

@@ -57,7 +57,8 @@ class FireworksTraining:
         load = self._client.load_state_with_optimizer
         if "://" in reference and not reference.startswith("cross_job://"):
             # Another server's path, which Fireworks' own class would refuse before it is sent.
-            load = super(library().FiretitanTrainingClient, self._client).load_state_with_optimizer
+            above: Any = super(library().FiretitanTrainingClient, self._client)
+            load = above.load_state_with_optimizer
         await self._done(load, reference, doing=f"loading {reference}")
         self._names = {name} if name else set()
 

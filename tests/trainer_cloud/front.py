@@ -81,7 +81,9 @@ class Front:
                 return web.Response(text=chosen.text, status=chosen.status, headers=dict(chosen.headers))
             return web.json_response(chosen.body, status=chosen.status, headers=dict(chosen.headers))
         if not self._target:
-            return web.json_response({"message": f"nothing is known of {request.path}"}, status=404)
+            if chosen is None:
+                return web.json_response({"message": f"nothing is known of {request.path}"}, status=404)
+            return await self._lose(request, chosen)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in DROPPED}
         url = f"{self._target}{request.rel_url}"
         async with (
@@ -90,12 +92,16 @@ class Front:
         ):
             content = await answered.read()
         if chosen is not None:
-            if isinstance(chosen, Silent):
-                await self.over.wait()
-            assert request.transport is not None
-            request.transport.abort()
+            return await self._lose(request, chosen)
         told = {name: value for name, value in answered.headers.items() if name.lower() not in DROPPED}
         return web.Response(body=content, status=answered.status, headers=told)
+
+    async def _lose(self, request: web.Request, how: Lost | Silent) -> web.Response:
+        if isinstance(how, Silent):
+            await self.over.wait()
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
 
 
 @contextmanager
