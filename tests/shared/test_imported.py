@@ -13,7 +13,9 @@ from shared.engine import Engine
 from shared.errors import EngineError
 from shared.imported import Added, Importer
 from shared.journal import AsyncJournal
+from shared.outgoing import Outgoing
 from shared.records import VersionSpan
+from shared.redaction import Redactor
 from shared.registry import create_engine
 from shared.rendering import Prompter
 from shared.settings import Settings
@@ -193,3 +195,18 @@ async def test_nothing_is_stored_where_the_engine_fails(
         await importer.add(session(tmp_path, {"prompt": "Hi", "response": "Hello."}))
     await nobody.close()
     assert (await journal.status())["sessions"] == 0
+
+
+async def test_what_may_not_leave_is_scored_and_kept_as_it_left(
+    tmp_path: Path, journal: AsyncJournal, engine: Engine, policy_folder: Path
+) -> None:
+    pytest.importorskip("detect_secrets")
+    key = f"ghp_{'a1B2' * 9}"
+    prompter = Prompter(policy_folder, outgoing=Outgoing(Redactor(personal=False)))
+    careful = Importer(journal, engine, prompter, policy="policy", context=4096)
+    given = session(tmp_path, {"prompt": f"Log in with {key}", "response": f"Used {key}.", "next_state": "Fine"})
+    assert (await added(careful, given)).trainable == 1
+    (turn,) = await journal.unjudged(9)
+    assert turn.answer == {"role": "assistant", "content": f"Used {key}."}
+    assert "Log in with [SECRET]" in prompter.decode(list(turn.prompt_ids))
+    assert prompter.decode(list(turn.response_ids)).startswith("Used [SECRET].")

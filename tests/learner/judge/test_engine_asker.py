@@ -13,6 +13,7 @@ from learner.judge.engine_asker import EngineAsker, LazyPrompter
 from shared.engine import Engine as EngineProtocol
 from shared.engine import EngineInfo, Priority, Tokens
 from shared.errors import ConfigError, ContextLengthExceeded, EngineError, JudgeAway, JudgeError
+from shared.outgoing import Outgoing
 from shared.records import NextState, Sampling, VersionSpan
 from shared.registry import create_engine
 from shared.rendering import Prompter
@@ -207,3 +208,16 @@ async def test_an_engine_of_its_own_is_asked_over_the_same_wire(shipped: Engine,
     await judge.close()
     assert judgement.score is None and judgement.votes[0].text
     assert judgement.judge == changes["judge"]
+
+
+async def test_a_scripted_engine_elsewhere_gets_no_secret(prompter: Prompter) -> None:
+    pytest.importorskip("detect_secrets")
+    engine = SpeakingEngine(prompter, "Well. \\boxed{1}", "Well. \\boxed{1}")
+    outgoing = Outgoing.to_model(settings(), "", "http://10.0.0.7:30000")
+    key = f"ghp_{'a1B2' * 9}"
+    for one in (None, outgoing):
+        ready, given = LazyPrompter.ready(prompter), settings(judge_max_tokens=80)
+        asker = EngineAsker("engine", engine, ready, given, version=None, own=False, outgoing=one)  # type: ignore[arg-type]
+        await asker.ask(f"Was {key} right?")
+    assert [key in question for question, *_ in engine.asked] == [True, False]
+    assert "Was [SECRET] right?" in engine.asked[-1][0]
