@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
+import os
+import signal
 import sys
 import time
 import typing
@@ -32,6 +35,7 @@ READY = ".ready"
 
 def run_engine(arguments: list[str]) -> None:
     """The process that computes."""
+    _end_with_parent()
     import jax.numpy as jnp
     import skyrl.backends.jax
     import skyrl.tinker.engine
@@ -46,6 +50,14 @@ def run_engine(arguments: list[str]) -> None:
     engine = Engine(config)
     Path(config.checkpoints_base, READY).touch()
     engine.run()
+
+
+def _end_with_parent() -> None:
+    """The API does not end its engine when it is killed, and an engine without an API looks for work for ever."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        sys.exit(1)
 
 
 def run_api(arguments: list[str]) -> None:
