@@ -16,7 +16,6 @@ from shared.errors import ConfigError
 from shared.outgoing import is_here
 from shared.process import is_loopback
 from shared.settings import Settings
-from trainer_cloud.check import account, base_url
 
 _REDACTED = {
     "off": "nothing is taken out of them first (cloud_redact = off)",
@@ -98,6 +97,8 @@ def _cloud(settings: Settings) -> str:
 
 def _provider(settings: Settings) -> Iterator[str]:
     """What the provider of the policy gets, and where that is."""
+    from trainer_cloud.check import account, base_url  # with numpy, which a service on this machine does without
+
     to = f"to {account(settings).name} at {base_url(settings)}"
     yield (
         f"everything that is said to the policy and by it, as token ids, goes {to}, which samples the answers; so do "

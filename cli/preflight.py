@@ -11,7 +11,6 @@ from shared.errors import ConfigError
 from shared.outgoing import Outgoing
 from shared.setting_sources import load
 from shared.settings import EMBEDDED_POLICY, Settings
-from trainer_cloud.check import account, diagnose
 
 LIBRARIES = {"tinker": "tinker", "fireworks": "fireworks"}
 """The module that each cloud backend needs."""
@@ -67,6 +66,8 @@ def _obstacle(settings: Settings, roles: Sequence[str]) -> str:
         return str(error)
     if backend not in registry.CLOUDS:
         return ""
+    from trainer_cloud.check import account, diagnose  # with numpy, which a service on this machine does without
+
     settings = settings.model_copy(update={"backend": backend})
     if importlib.util.find_spec(LIBRARIES[backend]) is None:
         return f"backend = {backend} needs its library: pip install 'openclaw-rl[cloud]'"
