@@ -38,6 +38,7 @@ SLOW_PLACES = 2
 SLOW_SECONDS = 20.0
 WATCH_SECONDS = 5.0
 SUSPICIOUS_SECONDS = 15.0
+LARGEST_SEED = 2**31 - 1
 _STATUS = {"refused": 400, "model": 400, "budget": 429, "limit": 503, "key": 503, "billing": 503, "away": 503}
 _UNSUPPORTED = ("min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens")
 
@@ -248,11 +249,18 @@ class CloudEngine:
         job.input_tops += [list(row[:tops]) for row in scored.tops]
 
     def _with_ends(self, job: Job) -> Any:
-        """The parameters with every token that ends an answer named."""
+        """The parameters with every token that ends an answer named, and a seed that every provider takes."""
         params = job.request.sampling_params
         ends = [] if params.ignore_eos else self._ends
         stops = list(dict.fromkeys([*(params.stop_token_ids or ()), *ends]))
-        return msgspec.structs.replace(params, stop=None, stop_token_ids=stops)
+        seed = params.sampling_seed if params.sampling_seed is not None else params.seed
+        return msgspec.structs.replace(
+            params,
+            stop=None,
+            stop_token_ids=stops,
+            sampling_seed=None if seed is None else seed & LARGEST_SEED,
+            seed=None,
+        )
 
     def _event(self, job: Job, answer: Sampled) -> Event:
         ids, finish = self._cut(job, answer)

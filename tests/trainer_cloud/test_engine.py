@@ -295,6 +295,12 @@ async def test_the_chats_budget_ends_chats_and_not_learning(alone: Callable[...,
     assert (await ask(engine, tokens=10, priority=int(Priority.REHEARSAL))).error is None
 
 
+async def test_any_seed_repeats_an_answer(engine: Engine) -> None:
+    asked = Sampling(max_tokens=8, seed=2**40 + 7, ignore_eos=True)
+    once, again = [await collect(engine.generate(prompt(9), asked, version=0)) for _ in range(2)]
+    assert once.ids == again.ids
+
+
 async def test_an_engine_starts_while_its_provider_is_away(
     alone: Callable[..., Awaitable[Any]], adapter: Path, model: Path, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ class LiveSampler(TorchSampler):
             raise
         self._provider.fail("sample")
         seed = params.sampling_seed
+        assert seed is None or 0 <= seed < 2**31, "services take 32 bits"
         draw = random.Random(seed) if seed is not None else random.Random()
         found: list[int] = []
         logprobs: list[float] = []
