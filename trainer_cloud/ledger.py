@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,6 +21,7 @@ from shared.errors import OpenClawRLError
 
 FILE = "cloud_usage.db"
 BUSY_SECONDS = 5.0
+_PAUSE = 0.005
 
 Purpose = Literal["chat", "learning"]
 Kind = Literal["prefill", "sample", "train", "step"]
@@ -143,7 +145,7 @@ class Ledger:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
+                _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(_USAGE)
                 connection.execute(_REFUSALS)
@@ -159,6 +161,19 @@ class Ledger:
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
+
+
+def _patiently(work: Callable[[], object]) -> None:
+    """Do what SQLite refuses at once while another process does the same, however long it may wait for locks."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            work()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
 
 
 def _write(connection: sqlite3.Connection, entry: Entry, amount: int) -> None:

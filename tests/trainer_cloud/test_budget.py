@@ -142,7 +142,7 @@ def test_several_processes_count_exactly_and_a_kill_forgets_nothing(tmp_path: Pa
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(100)
         assert child.exitcode == -signal.SIGKILL
     expected = {("learning", "train"): 75, ("chat", "sample"): 150, ("chat", "prefill"): 15}
     assert budget(tmp_path).spent() == expected
