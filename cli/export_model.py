@@ -16,13 +16,13 @@ from typing import Any
 
 import typer
 
-from cli.model import local_folder
+from cli.model import local_folder, provided_tokenizer
 from cli.options import print_json
 from cli.running import as_served
 from shared.errors import ConfigError, OpenClawRLError
 from shared.journal import Journal
 from shared.records import PolicyVersion
-from shared.registry import create_trainer
+from shared.registry import CLOUDS, create_trainer, is_cloud
 from shared.settings import Settings
 
 _SERVED = "served"
@@ -40,8 +40,8 @@ def export_model(
     force: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Write version `number` (default: the live one) to `folder`: whole weights, or with `adapter` what was learned
-    alone. Raises `ConfigError` for what cannot be, `TrainerError`.
+    """Write version `number` (default: the live one) to `folder`: whole weights, or with `adapter`, and always of a
+    cloud backend, what was learned alone. Raises `ConfigError` for what cannot be, `TrainerError`.
     """
     _check(folder, force=force)
     settings = as_served(settings)
@@ -51,11 +51,17 @@ def export_model(
             f"the files of version {version.number} are gone (the last {settings.keep_checkpoints} are kept, setting "
             "keep_checkpoints); openclaw-rl versions lists what is there"
         )
-    settings = _as_trained(settings, version)
-    if adapter:
-        _write_adapter(settings, version, folder)
+    told = _json(Path(version.checkpoint) / "meta.json") if version.number else {}
+    if told.get("trainer") in CLOUDS or (not told and is_cloud(settings)):
+        adapter = True  # the base's weights are the provider's
+        changes = {"backend": told["trainer"], "model": told["model"]} if told else {}
+        _write_downloaded(settings.model_copy(update=changes), version, folder)
     else:
-        asyncio.run(_write_merged(settings, version, folder))
+        settings = _as_trained(settings, version)
+        if adapter:
+            _write_adapter(settings, version, folder)
+        else:
+            asyncio.run(_write_merged(settings, version, folder))
     _readable(folder)
     if as_json:
         print_json({"version": version.number, "folder": str(folder), "form": "adapter" if adapter else "model"})
@@ -131,6 +137,17 @@ async def _write_merged(settings: Settings, version: PolicyVersion, folder: Path
         await trainer.export(str(folder))
     finally:
         await trainer.close()
+
+
+def _write_downloaded(settings: Settings, version: PolicyVersion, folder: Path) -> None:
+    """The adapter from the provider, with the tokenizer's files beside it."""
+    if not version.number:
+        raise ConfigError(f"version 0 is {settings.model} itself, which stays with its provider: name a later version")
+    asyncio.run(_write_merged(settings, version, folder))
+    tokenizer = Path(provided_tokenizer(settings) or settings.model)
+    for pattern in _TOKENIZER_FILES:
+        for file in tokenizer.glob(pattern):
+            shutil.copy(file, folder)
 
 
 def _write_adapter(settings: Settings, version: PolicyVersion, folder: Path) -> None:

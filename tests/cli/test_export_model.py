@@ -22,7 +22,9 @@ from shared.records import PolicyVersion, Sampling
 from shared.registry import create_engine, create_trainer
 from shared.settings import Settings
 from tests.processes import Engine, run_engine, write_random_policy
+from tests.trainer_cloud.torch_provider import TorchProvider
 from tests.trainer_local.tiny import sample
+from trainer_cloud import providers
 
 ASKED = [{"role": "user", "content": "How much is 12 and 30?"}]
 TOKENS = 12
@@ -175,3 +177,19 @@ def test_what_cannot_be_exported_says_why(tmp_path: Path, policy: Path) -> None:
     with pytest.raises(ConfigError, match=r"no journal at .*write the base with --version 0"):
         export_model(Settings(data=tmp_path / "nowhere"), tmp_path / "out", number=None)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_version_of_a_provider_is_downloaded_as_an_adapter(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider is a stand-in: `TorchProvider` keeps whole models where others keep adapters."""
+    provider = TorchProvider(policy, name="tinker")
+    monkeypatch.setattr(providers, "create", lambda _: provider)
+    settings = asyncio.run(
+        trained(tmp_path / "data", policy, backend="tinker", tinker_api_key="tml-x", method="binary", lora_rank=8)
+    )
+    folder = tmp_path / "exported"
+    export_model(settings, folder)
+    assert (folder / "model.safetensors").is_file() and (folder / "tokenizer.json").is_file()
+    with pytest.raises(ConfigError, match="stays with its provider"):
+        export_model(settings.model_copy(update={"backend": "tinker"}), tmp_path / "base", number=0)

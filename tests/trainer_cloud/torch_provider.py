@@ -99,10 +99,10 @@ class TorchProvider:
     is cleared; `away`, if set, is what `offer` raises.
     """
 
-    name = "torch"
     beside = True
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, *, name: str = "torch") -> None:
+        self.name = name
         self._base: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         self.kept: dict[str, tuple[Any, Any]] = {}
         self.failures: dict[str, deque[CloudError]] = {}
