@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
-import os
 import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shared.settings import Settings
+from tests.processes import ROOT
 from trainer_cloud.budget import Budget
 from trainer_cloud.ledger import FILE, Ledger
 from trainer_cloud.provider import CloudError
@@ -127,25 +128,24 @@ async def test_requests_at_the_same_time_cannot_pass_the_limit(tmp_path: Path) -
     assert sum(asked) == 3 and ours.spent() == {("chat", "sample"): 870}
 
 
-def _spend_and_die(data: Path, times: int) -> None:
-    ours = budget(data)
-    for _ in range(times):
-        ours.spend("learning", "train", 1)
-        ours.spend("chat", "sample", 2)
-    ours.reserve("chat", {"prefill": 5})
-    os.kill(os.getpid(), signal.SIGKILL)
+DYING = """
+import os, pathlib, signal, sys
+from shared.settings import Settings
+from trainer_cloud.budget import Budget
+ours = Budget(Settings(data=pathlib.Path(sys.argv[1])), "tinker", "some/model")
+for _ in range(25):
+    ours.spend("learning", "train", 1)
+    ours.spend("chat", "sample", 2)
+ours.reserve("chat", {"prefill": 5})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 def test_several_processes_count_exactly_and_a_kill_forgets_nothing(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    children = [context.Process(target=_spend_and_die, args=(tmp_path, 25)) for _ in range(3)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(100)
-        assert child.exitcode == -signal.SIGKILL
+    children = [subprocess.Popen([sys.executable, "-c", DYING, str(tmp_path)], cwd=ROOT) for _ in range(3)]
+    assert [child.wait(100) for child in children] == 3 * [-signal.SIGKILL]
     expected = {("learning", "train"): 75, ("chat", "sample"): 150, ("chat", "prefill"): 15}
-    assert budget(tmp_path).spent() == expected
+    assert budget(tmp_path, datetime.now(UTC)).spent() == expected
 
 
 async def test_a_ledger_that_cannot_be_written_stops_only_what_is_limited(
