@@ -244,7 +244,7 @@ class CloudEngine:
             return
         scored = await sampler.score(ids, start + 1, tops=tops)
         if tops and len(scored.tops) != len(scored.logprobs):
-            raise CloudError(f"{self._provider.name} tells no likeliest tokens of a text", "refused", undone=True)
+            raise CloudError(f"{self._provider.name} tells no likeliest tokens of a text", "refused")
         job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)
         job.input_tops += [list(row[:tops]) for row in scored.tops]
 
