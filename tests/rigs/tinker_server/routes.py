@@ -1,6 +1,6 @@
-"""Routes of Tinker's API that SkyRL 0.3.0 does not have, after what the clients send and read (tinker 0.24.1, 0.38.0):
-deleting and downloading checkpoints, loading one onto a new model, the end of a session, cancelling, the context length
-of the model.
+"""Routes of Tinker's API that SkyRL 0.3.0 does not have, after what the clients send and read (tinker 0.24.1, 0.38.0,
+fireworks-ai 1.2.28): deleting and downloading checkpoints, loading one onto a new model, the end of a session,
+cancelling, the context length of the model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class External(BaseModel):
 
 
 class Load(BaseModel):
-    """A request to load weights: onto a model, or, since tinker 0.38.0, onto a new one of a session."""
+    """A request to load weights: onto a model, or, since tinker 0.38.0, onto a new one of a session. `path` is of
+    Tinker's form; Fireworks, whose trainers have checkpoints of their own, sends a name.
+    """
 
     path: str
     model_id: str | None = None
@@ -53,6 +55,7 @@ def add_routes(app: FastAPI, ready: Path) -> None:
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in ours]
     app.get("/api/v1/get_server_capabilities")(_capabilities)
     app.post("/api/v1/load_weights")(_load)
+    app.get("/api/v1/list_checkpoints")(_names)
     app.get("/readyz")(_ready)
     app.delete(_CHECKPOINTS + "/{kind}/{name}")(_delete)
     app.get(_CHECKPOINTS + "/sampler_weights/{name}/archive")(_archive)
@@ -77,6 +80,8 @@ async def _ready(request: Request) -> Response:
 async def _load(request: Request, asked: Load) -> Any:
     """SkyRL loads onto a model that is there; the rank of a new one is that of the model it was saved from."""
     async with AsyncSession(request.app.state.db_engine) as session:
+        if "://" not in asked.path:
+            asked.path = await _newest(session, asked.path)
         model = asked.model_id
         if model is None:
             path = types.TinkerPath.parse(asked.path)
@@ -97,6 +102,24 @@ async def _load(request: Request, asked: Load) -> Any:
             session.add(row)
             await session.commit()
         return await api.load_weights(api.LoadWeightsRequest(model_id=model, path=asked.path), request, session)
+
+
+async def _newest(session: AsyncSession, name: str) -> str:
+    """Tinker's path of the newest training checkpoint of that name. Raises `HTTPException` 404."""
+    query = select(CheckpointDB).where(
+        CheckpointDB.checkpoint_id == name, CheckpointDB.checkpoint_type == types.CheckpointType.TRAINING
+    )
+    found = (await session.exec(query.order_by(CheckpointDB.created_at.desc()))).first()
+    if found is None:
+        raise HTTPException(404, f"Checkpoint not found: {name}")
+    return f"tinker://{found.model_id}/weights/{name}"
+
+
+async def _names(request: Request) -> dict[str, list[str]]:
+    """Of all training checkpoints, as a Fireworks trainer tells them."""
+    async with AsyncSession(request.app.state.db_engine) as session:
+        query = select(CheckpointDB.checkpoint_id).where(CheckpointDB.checkpoint_type == types.CheckpointType.TRAINING)
+        return {"checkpoints": sorted(set((await session.exec(query)).all()))}
 
 
 def _file(request: Request, run: str, kind: str, name: str) -> Path:
