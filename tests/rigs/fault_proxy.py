@@ -45,18 +45,21 @@ T = TypeVar("T")
 
 @dataclass
 class Rule:
-    """What is done to requests whose path contains `on`: to all, or to the next `times`. `met`: how many so far."""
+    """What is done to requests whose path contains `on`, and whose body is `of` the right kind: to all, or to the next
+    `times`. `met`: how many so far.
+    """
 
     fault: Fault
     on: str
     times: int
+    of: Callable[[bytes], bool] = lambda _: True
     met: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def takes(self, path: str) -> bool:
+    def takes(self, path: str, body: bytes) -> bool:
         """Whether it decides about this request; if so it has met one more."""
         with self._changed:
-            if self.on not in path or (self.times and self.met >= self.times):
+            if self.on not in path or (self.times and self.met >= self.times) or not self.of(body):
                 return False
             self.met += 1
             self._changed.notify_all()
@@ -202,7 +205,7 @@ class FaultProxy:
         async def forward() -> web.Response | None:
             return await self._forward(request, seen.body)
 
-        rule = next((rule for rule in list(self._rules) if rule.takes(request.path)), None)
+        rule = next((rule for rule in list(self._rules) if rule.takes(request.path, seen.body)), None)
         answer = await (rule.fault(forward) if rule else forward())
         if answer is None:
             _reset(request)
