@@ -28,7 +28,7 @@ from shared.settings import Settings
 from trainer_cloud import check, tinker_export
 from trainer_cloud.pointer import Pointer
 from trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored
-from trainer_cloud.tinker_library import done, finished, in_thread, library, once, types
+from trainer_cloud.tinker_library import done, end, in_thread, library, once, types
 from trainer_cloud.tops import TopsProbe
 
 NAME = "tinker"
@@ -124,7 +124,7 @@ class Tinker:
     async def close(self) -> None:
         """See `Provider.close`."""
         services, self._services = self._services, {}
-        await asyncio.gather(*(finished(service) for service in services.values()))
+        await asyncio.gather(*(end(service) for service in services.values()))
 
     async def _rest(self) -> Any:
         known = library()
@@ -145,7 +145,7 @@ class Tinker:
         try:
             return TinkerTraining(await self._new(lambda: make(service)), self._settings, service)
         except BaseException:
-            await finished(service)
+            await end(service)
             raise
 
     async def _service(self, purpose: str) -> Any:
@@ -308,7 +308,7 @@ class TinkerTraining:
 
     async def close(self) -> None:
         """See `Training.close`: Tinker lets go of a model with its session."""
-        await finished(self._service)
+        await end(self._service)
 
     async def _done(self, given: Any, doing: str) -> Any:
         return await done(given, self._settings.cloud_timeout, doing, self._settings)

@@ -7,13 +7,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import logging
 import os
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shared.settings import Settings
+from trainer_cloud import library_calls
 from trainer_cloud.provider import CloudError
 from trainer_cloud.tinker_errors import told
 
@@ -23,10 +24,18 @@ _PAUSE_SECONDS = 30.0
 
 def once(holder: Any, seconds: float) -> None:
     """Make the requests of a service's holder go out once. A second is sent only where it is certain that the first
-    was not taken: the server said so (429).
+    was not taken: the server said so (429). Raises `CloudError` for a library that cannot be held to it.
     """
-    kwargs = holder._constructor_kwargs
-    kwargs["max_retries"] = 0
+    if not isinstance(getattr(holder, "_constructor_kwargs", None), dict) or not hasattr(
+        holder, "execute_with_retries"
+    ):
+        raise CloudError(
+            "this version of the Tinker library sends lost requests again, and a gradient must not count twice: "
+            "install one that is known (pip install 'openclaw-rl[cloud]')",
+            "refused",
+            undone=True,
+        )
+    holder._constructor_kwargs["max_retries"] = 0
 
     async def execute(send: Callable[..., Awaitable[Any]], *args: Any, **given: Any) -> Any:
         loop = asyncio.get_running_loop()
@@ -46,25 +55,11 @@ def once(holder: Any, seconds: float) -> None:
 
 async def done(given: Any, seconds: float, doing: str, settings: Settings) -> Any:
     """What a future of the library holds. Raises `CloudError`; the library's work is cancelled with ours."""
-    future = given.future() if hasattr(given, "future") else given
-    waiting = asyncio.wrap_future(future) if isinstance(future, concurrent.futures.Future) else future
-    try:
-        async with asyncio.timeout(seconds):
-            return await waiting
-    except CloudError:
-        raise
-    except TimeoutError as error:
-        raise CloudError(f"Tinker did not answer within {seconds:.0f} s ({doing})", "away") from error
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise CloudError(f"the Tinker library gave up {doing}", "away") from None
-    except Exception as error:  # a library that raises all kinds of things
-        raise told(error, model=settings.model, doing=doing) from error
+    words = functools.partial(told, model=settings.model, doing=doing)
+    return await library_calls.finished(given, seconds, who="Tinker", doing=doing, told=words)
 
 
-async def finished(service: Any) -> None:
+async def end(service: Any) -> None:
     """End a session, without raising: what is still there ends by itself once nobody is heard of."""
 
     def finish() -> None:
@@ -78,21 +73,8 @@ async def finished(service: Any) -> None:
 
 
 def in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """The result of blocking work, done in a thread that nothing waits for at the end."""
-    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-    def run() -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            result = work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=run, daemon=True, name="tinker").start()
-    return future
+    """The result of blocking work."""
+    return library_calls.in_thread(work, "tinker")
 
 
 def library() -> Any:
