@@ -19,8 +19,8 @@ FILE = "cloud_created.json"
 
 
 class Thing(msgspec.Struct, frozen=True):
-    """Something at a provider: its kind (`trainer`, `deployment`, `session`, `model`, `state`, `sampler`), its name or
-    path there, what it was made for, and the folder here that needs it, if one does.
+    """Something at a provider: its kind (`trainer`, `deployment`, `session`, `model`, `base`, `state`, `sampler`), its
+    name or path there, what it was made for, and the folder here that needs it, if one does.
     """
 
     provider: str

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from shared.settings import Settings
-from trainer_cloud.fireworks_errors import not_sent, told
+from trainer_cloud.fireworks_errors import not_sent, status_of, told
 from trainer_cloud.library_calls import finished, in_thread
+from trainer_cloud.provider import CloudError
 
 SERVERLESS = "/training/v1/serverless"
 _CONFIG: dict[str, str | int | bool] = {
@@ -24,6 +27,7 @@ _CONFIG: dict[str, str | int | bool] = {
     "billing_exception_max_pause_duration_sec": 0,
 }
 """What the SDK would else take from a constant of its own (`FIRETITAN_TINKER_CLIENT_CONFIG`)."""
+FAILING_SECONDS = 60.0
 _PAUSE_SECONDS = 30.0
 
 
@@ -77,22 +81,42 @@ class Leash:
     """What a training client sends through, in place of the holder of its service.
 
     A request goes out a second time only where it is certain that the first was not taken: the server said so (429), or
-    there was no connection. `cut` ends everything that the client still polls for; else the SDK would for ever.
+    there was no connection. `cut` ends everything that the client still polls for; else the SDK would for ever. A
+    server that does nothing but fail is polled for a minute.
     """
 
     def __init__(self, holder: Any, seconds: float) -> None:
         self.holder = holder
         self._seconds = seconds
+        self._failing_since: float | None = None
         self.cut = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.holder, name)
 
-    def aclient(self, pool: Any) -> Any:
-        """As the holder's, until it is cut."""
+    @contextmanager
+    def aclient(self, pool: Any) -> Iterator[Any]:
+        """As the holder's, until it is cut. Raises `CloudError` once the server has failed for too long."""
         if self.cut:
             raise RuntimeError("this training client was given up")
-        return self.holder.aclient(pool)
+        try:
+            with self.holder.aclient(pool) as client:
+                yield client
+        except Exception as error:
+            self._note(error)
+            raise
+        self._failing_since = None
+
+    def _note(self, error: Exception) -> None:
+        status, now = status_of(error), time.monotonic()
+        if status is None:  # there was no connection, which says nothing of the request
+            return
+        if status < 500:
+            self._failing_since = None
+            return
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > FAILING_SECONDS:
+            raise CloudError(f"Fireworks has failed for {FAILING_SECONDS:.0f} s: {told(error)}", "away") from error
 
     def _should_pause_on_billing(self, status_code: int, detail: str) -> bool:
         return False

@@ -31,6 +31,7 @@ class Session:
         self._created = created
         self._purpose = purpose
         self._lock = asyncio.Lock()
+        self._basing = asyncio.Lock()
         self._service: Any = None
         self._url = ""
         self._thing: Thing | None = None
@@ -49,17 +50,18 @@ class Session:
     async def base(self, url: str, *, rank: int) -> Any:
         """A client of the base model. Raises `CloudError`."""
         service = await self._connected(url)
-        if self._base is None:
-            try:
-                self._base = await self._made(
-                    lambda: service.create_base_training_client(self._settings.model), "starting the base model"
-                )
-            except CloudError as error:
-                if error.trouble != "refused":
-                    raise
-                # A server without it. An adapter that was not trained changes nothing either.
-                self._base = await self.lora(url, rank=rank, seed=None)
-        return self._base
+        async with self._basing:
+            if self._base is None:
+                try:
+                    self._base = await self._made(
+                        lambda: service.create_base_training_client(self._settings.model), "starting the base model"
+                    )
+                except CloudError as error:
+                    if error.trouble != "refused":
+                        raise
+                    # A server without it. An adapter that was not trained changes nothing either.
+                    self._base = await self.lora(url, rank=rank, seed=None)
+            return self._base
 
     def forget_base(self) -> None:
         """Make another client of the base model next time."""

@@ -98,12 +98,13 @@ def subject() -> Subject:
 
 
 @pytest.fixture
-async def make(server: TinkerServer, policy: Path, tmp_path: Path) -> AsyncIterator[Make]:
+async def make(server: TinkerServer, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Make]:
     """Makes trainers on the same settings, each as a fresh process would."""
     made: list[CloudTrainer] = []
+    data = tmp_path_factory.mktemp("data")
 
     def build() -> CloudTrainer:
-        made.append(create(settings(server.url, policy, tmp_path / "data")))
+        made.append(create(settings(server.url, policy, data)))
         return made[-1]
 
     yield build

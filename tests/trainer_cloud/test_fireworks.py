@@ -13,7 +13,7 @@ import pytest
 from shared.settings import Settings
 from tests.trainer_cloud.fireworks_fake import ACCOUNT, MODEL, Fake, settings
 from tests.trainer_cloud.front import Answer, Front, Lost
-from trainer_cloud import fireworks
+from trainer_cloud import fireworks, fireworks_sdk
 from trainer_cloud.created import Created, Thing
 from trainer_cloud.fireworks_sdk import training_url
 from trainer_cloud.fireworks_training import FireworksTraining
@@ -126,6 +126,17 @@ async def test_what_is_never_done_is_given_up_on_and_not_asked_for_any_more_with
     later = [sent for sent in front.posts("/retrieve_future") if sent.body["request_id"] == unfinished]
     assert len(asked) == len(later)
     await provider.close()
+
+
+async def test_a_server_that_does_nothing_but_fail_is_given_up_on_with_a_stand_in(
+    shared: fireworks.Fireworks, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fireworks_sdk, "FAILING_SECONDS", 0.2)
+    training = await shared.train(rank=8, seed=3)
+    fake.failures["POST", "/retrieve_future"] = Answer({"detail": "NaN is no JSON"}, 500)
+    with pytest.raises(CloudError, match="NaN is no JSON") as caught:
+        await training.forward([Datum(IDS[:-1], TARGETS)])
+    assert (caught.value.trouble, training.usable) == ("away", False)
 
 
 async def test_weights_that_were_trained_on_are_asked_for_where_they_are_served_with_a_stand_in(
