@@ -22,6 +22,7 @@ from shared.engine_wire import Choice, Event, GenerateRequest, Refused, UpdateWe
 from shared.families import context_length, end_tokens, model_config, vocabulary_size
 from shared.settings import Settings
 from shared.vocab import load_tokenizer
+from trainer_cloud.admission import admit
 from trainer_cloud.budget import Budget
 from trainer_cloud.jobs import Job
 from trainer_cloud.ledger import Purpose
@@ -40,7 +41,6 @@ WATCH_SECONDS = 5.0
 SUSPICIOUS_SECONDS = 15.0
 LARGEST_SEED = 2**31 - 1
 _STATUS = {"refused": 400, "model": 400, "budget": 429, "limit": 503, "key": 503, "billing": 503, "away": 503}
-_UNSUPPORTED = ("min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens")
 
 
 class CloudEngine:
@@ -64,6 +64,7 @@ class CloudEngine:
         self._places = asyncio.Semaphore(PLACES)
         self._slowly = asyncio.Semaphore(SLOW_PLACES)
         self._slow_until = 0.0
+        self._loading = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
         self._trouble: CloudError | None = None
         self._live_error = ""
@@ -108,11 +109,18 @@ class CloudEngine:
 
     async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Job:
         """See `ServedEngine.submit`."""
-        self._check(request)
+        admit(request, self._provider.name, vocabulary=self._vocabulary, context=self.context_length)
         if len(self._jobs) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} requests wait for {self._provider.name} already", 503)
+        number = request.version()
+        if not self._provider.beside and number not in (None, self.versions.live):
+            raise Refused(
+                f"{self._provider.name} serves its live version only here, {self.versions.live}, not {number}",
+                404,
+                code="unknown_version",
+            )
         try:
-            version = self.versions.find(request.version())
+            version = self.versions.find(number)
         except UnknownVersion as error:
             raise Refused(f"{error}; at hand: {self.versions.numbers()}", 404, code="unknown_version") from error
         except BadPointer as error:
@@ -148,7 +156,8 @@ class CloudEngine:
         if not wanted.live and not self._provider.beside:
             raise Refused(f"{self._provider.name} serves one version here: it cannot load {number} beside it")
         try:
-            await self.versions.load(number, wanted.model_path, live=wanted.live)
+            async with self._loading:
+                await self.versions.load(number, wanted.model_path, live=wanted.live)
         except BadPointer as error:
             raise Refused(
                 f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
@@ -189,7 +198,7 @@ class CloudEngine:
 
     async def _run(self, job: Job) -> None:
         try:
-            event = await self._answered(job)
+            event = await self._on_a_version(job)
         except asyncio.CancelledError:
             self._jobs.discard(job)
             job.receive(Event(finish={"type": "abort", "message": "Aborted"}))
@@ -202,6 +211,21 @@ class CloudEngine:
             event = Event(error=Refused(f"{type(error).__name__}: {error}", 500))
         self._jobs.discard(job)
         job.receive(event)
+
+    async def _on_a_version(self, job: Job) -> Event:
+        """The answer; of the new live version where that took the place of the old one before it began."""
+        while True:
+            try:
+                return await self._answered(job)
+            except CloudError as error:
+                if self._provider.beside or not error.undone or error.retry_after != 0:
+                    raise
+                async with self._loading:
+                    swapped = self.versions.live != job.version.number
+                if not swapped or job.request.weight_version is not None:
+                    raise
+                job.version = self.versions.find(None)
+                job.input_logprobs, job.input_tops = [], []
 
     async def _answered(self, job: Job) -> Event:
         chat = job.request.priority <= 0
@@ -294,37 +318,6 @@ class CloudEngine:
         tail = max(len(stop.encode()) for stop in stops) + 1
         text = str(self._tokenizer.decode(list(ids[-tail:]), skip_special_tokens=False))
         return next((stop for stop in stops if stop in text), None)
-
-    def _check(self, request: GenerateRequest) -> None:
-        ids, params, size = request.input_ids, request.sampling_params, self._vocabulary
-        if request.image_data or request.video_data or request.audio_data:
-            raise Refused("cloud backends take text only: leave image_data, video_data and audio_data out")
-        if not ids:
-            raise Refused("input_ids is empty: a prompt has at least one token")
-        if min(ids) < 0 or max(ids) >= size:
-            raise Refused(f"input_ids has a token outside the vocabulary (0 to {size - 1})")
-        if problem := params.problem():
-            raise Refused(f"sampling_params: {problem}")
-        neutral = type(params)()
-        active = [name for name in _UNSUPPORTED if getattr(params, name) != getattr(neutral, name)]
-        if active:
-            raise Refused(
-                f"sampling_params: {self._provider.name} cannot sample with {', '.join(active)}; leave it out"
-            )
-        if any(not 0 <= token < size for token in params.stop_token_ids or ()):
-            raise Refused("sampling_params: stop_token_ids has a token outside the vocabulary")
-        if request.logprob_start_len is not None and request.logprob_start_len > len(ids):
-            raise Refused("logprob_start_len is beyond the prompt")
-        if request.score_temperature != 1:
-            raise Refused(f"{self._provider.name} scores at temperature 1 only", 501)
-        limit = self.context_length
-        if limit and len(ids) + params.max_new_tokens > limit:
-            raise Refused(
-                f"Requested token count exceeds the model's maximum context length of {limit} tokens. You requested a "
-                f"total of {len(ids) + params.max_new_tokens} tokens: {len(ids)} tokens from the input messages and "
-                f"{params.max_new_tokens} tokens for the completion.",
-                code="context_length_exceeded",
-            )
 
     def _note(self, error: CloudError) -> None:
         """Remember what is wrong with the provider."""

@@ -32,6 +32,7 @@ from trainer_cloud.fireworks_rollout import MOST_TOPS, RolloutSampler, Stops
 from trainer_cloud.fireworks_sdk import SERVERLESS, root, training_url
 from trainer_cloud.fireworks_session import Session, SessionRoute
 from trainer_cloud.fireworks_training import FireworksTraining
+from trainer_cloud.pointer import Pointer
 from trainer_cloud.provider import CloudError, Offer, Sampler
 
 NAME = "fireworks"
@@ -122,8 +123,9 @@ class Fireworks:
     async def delete(self, path: str) -> None:
         """See `Provider.delete`: nothing can be done, Fireworks removes checkpoints after 30 days."""
 
-    async def download(self, path: str, folder: str) -> None:
+    async def download(self, found: Pointer, folder: str) -> None:
         """See `Provider.download`."""
+        path = found.sampler
         if not path.startswith("accounts/"):
             raise CloudError(
                 f"{path} is no snapshot of Fireworks' own: it cannot be downloaded", "refused", undone=True

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shared.engine import Engine, Priority
-from shared.engine_wire import GenerateRequest, SamplingParams
+from shared.engine_wire import GenerateRequest, Refused, SamplingParams, UpdateWeights
 from shared.errors import EngineError
 from shared.records import Sampling, VersionSpan
 from shared.trainer import Recipe
@@ -121,11 +121,14 @@ async def alone(model: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Awai
         one.stop()
 
 
-async def ask(engine: engines.CloudEngine, *, priority: int = 0, tokens: int = 4) -> Any:
+async def ask(engine: engines.CloudEngine, *, priority: int = 0, tokens: int = 4, version: int | None = None) -> Any:
     """The last event of one request."""
     last = asyncio.get_running_loop().create_future()
     request = GenerateRequest(
-        input_ids=prompt(5), sampling_params=SamplingParams(max_new_tokens=tokens, ignore_eos=True), priority=priority
+        input_ids=prompt(5),
+        sampling_params=SamplingParams(max_new_tokens=tokens, ignore_eos=True),
+        priority=priority,
+        weight_version=version,
     )
     await engine.submit(request, lambda event: last.set_result(event) if event.last and not last.done() else None)
     return await last
@@ -293,6 +296,39 @@ async def test_the_chats_budget_ends_chats_and_not_learning(alone: Callable[...,
     refused = await ask(engine, tokens=10)
     assert refused.error.status == 429 and "cloud_daily_chat_tokens" in refused.error.message
     assert (await ask(engine, tokens=10, priority=int(Priority.REHEARSAL))).error is None
+
+
+async def test_a_provider_with_one_version_at_a_time_is_asked_for_no_other(
+    alone: Callable[..., Awaitable[Any]], adapter: Path
+) -> None:
+    provider, engine = await alone()
+    provider.beside = False
+    assert (engine.info()["beside"], engine.info()["versions"]) == (False, [0])
+    with pytest.raises(Refused) as caught:
+        await ask(engine, version=7)
+    assert caught.value.status == 404 and "7" in caught.value.message
+    with pytest.raises(Refused, match="beside"):
+        await engine.load(UpdateWeights(str(adapter), 7, live=False))
+
+
+async def test_a_chat_that_meets_a_swap_is_answered_by_the_new_version(
+    alone: Callable[..., Awaitable[Any]], adapter: Path, provider: TorchProvider
+) -> None:
+    """`sample` fails as it does where the old weights are gone by then."""
+    single, engine = await alone()
+    single.beside, single.kept = False, provider.kept
+    gone = CloudError("other weights are served by now", "away", undone=True, retry_after=0.0)
+    single.gate.clear()
+    single.failures["sample"] = deque([gone])
+    asked = asyncio.create_task(ask(engine))
+    while not single.sampled:
+        await asyncio.sleep(0.01)
+    await engine.load(UpdateWeights(str(adapter), 7, live=True))
+    single.gate.set()
+    event = await asked
+    assert event.error is None and single.sampled == 2
+    single.failures["sample"] = deque([gone])
+    assert (await ask(engine)).error.message == str(gone)  # nothing was swapped: it is said
 
 
 async def test_any_seed_repeats_an_answer(engine: Engine) -> None:

@@ -22,6 +22,7 @@ from tests.trainer_cloud.fireworks_fake import ACCOUNT, MODEL, RUN, SERVERLESS, 
 from tests.trainer_cloud.front import Front, Sent
 from trainer_cloud import fireworks, fireworks_rollout
 from trainer_cloud.created import Created, Thing
+from trainer_cloud.pointer import Pointer
 from trainer_cloud.provider import Adam, CloudError, Datum, Pass
 
 pytest_plugins = ("tests.trainer_cloud.fireworks_fixtures",)
@@ -284,7 +285,8 @@ async def test_request_shape_of_an_adapter_as_files(
     fake.files = {"name-1": ""} | {f"hf/{name}": f"{front.url}/files/{name}" for name in names}
     parent = {"session": f"trainingSessions/{SESSION}", "job": "rlorTrainerJobs/j"}[where]
     checkpoint = {"session": f"{ACCOUNT}/{RUN}/name-1", "job": "name-1"}[where]
-    await shared.download(f"accounts/{ACCOUNT}/{parent}/checkpoints/{checkpoint}", str(tmp_path))
+    path = f"accounts/{ACCOUNT}/{parent}/checkpoints/{checkpoint}"
+    await shared.download(Pointer("fireworks", "model", 8, path, "", 1), str(tmp_path))
     (promoted,) = [sent for sent in front.sent if sent.path.endswith(":promote")]
     wanted = {
         "session": f"/v1/accounts/{ACCOUNT}/{parent}/checkpoints/name-1:promote",
