@@ -12,10 +12,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from shared.settings import EMBEDDED_POLICY
 from tests.processes import Engine, Proxy, run_engine, run_proxy, write_random_policy
+
+# Times are the machine's business: a busy one is no failure.
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")

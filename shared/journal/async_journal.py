@@ -17,6 +17,7 @@ import msgspec
 
 from shared.errors import JournalError
 from shared.journal.journal import Journal
+from shared.journal.offline import Recorded
 from shared.journal.rows import AuditFigures, LearningFigures, ProcessRow, Reaction, SessionRow, TurnRef
 from shared.journal.writer import LINGER_SECONDS, GroupWriter
 from shared.records import (
@@ -199,6 +200,9 @@ class AsyncJournal:
 
     async def session_ids(self, since: float = 0.0) -> list[str]:
         return await self._read(self.sync.session_ids, since)
+
+    async def recorded(self, since: float = 0.0) -> Recorded:
+        return await self._read(self.sync.recorded, since)
 
     async def turn_ids(self, session_id: str) -> list[str]:
         return await self._read(self.sync.turn_ids, session_id)
