@@ -9,6 +9,7 @@ from trainer_cloud.provider import CloudError, Provider
 
 SHORTEST = 5.0
 LONGEST = 600.0
+_GONE = "; openclaw-rl rollback N goes on from another version, and version 0 is always there"
 
 
 class Setback:
@@ -19,34 +20,56 @@ class Setback:
         self._error: CloudError | None = None
         self._again = 0.0
         self._pause = SHORTEST
+        self._refused: set[str] = set()
+        self._impossible = ""
 
-    def after(self, error: CloudError, doing: str) -> TrainerError:
-        """Take note of an error; what the trainer raises for it: a `TrainerError` where the request itself is wrong,
-        else a `TrainerAway`.
+    @property
+    def standing(self) -> bool:
+        """Whether something went wrong since the last time that all went well."""
+        return self._pause > SHORTEST or bool(self._impossible)
+
+    def after(self, error: CloudError, doing: str, *, batch: str = "") -> TrainerError:
+        """Take note of an error; what the trainer raises for it. Where the provider refused the data of `batch` (the
+        name of its first sample), that is a `TrainerError`: another batch may do. Everything else is a `TrainerAway`,
+        and so is a second batch that is refused in a row: then it is not the data.
         """
-        if error.trouble == "refused":
-            return TrainerError(f"{doing}: {error}")
+        if error.trouble == "refused" and batch:
+            self._refused.add(batch)
+            if len(self._refused) == 1:
+                return TrainerError(f"{doing}: {error}")
         self._note(error)
-        return TrainerAway(f"{doing} did not happen: {error}")
+        return TrainerAway(f"{doing} did not happen: {error}{_GONE if error.trouble == 'gone' else ''}")
+
+    def never(self, reason: str) -> TrainerAway:
+        """Take note that no step can be made with these settings, whatever the batch."""
+        self._impossible = reason
+        return TrainerAway(reason)
 
     def over(self) -> None:
         """Something worked."""
-        self._error, self._pause = None, SHORTEST
+        self._error, self._pause, self._impossible = None, SHORTEST, ""
+        self._refused.clear()
 
     async def told(self) -> str:
         """What stands in the way, in words; "" once the provider answers again."""
+        if self._impossible:
+            return f"{self._impossible}. What was rated waits; change the settings and start the service again"
         if self._error is None:
             return ""
         left = self._again - time.monotonic()
         if left > 0:
-            return f"{self._error}; trying again in {left:.0f} s"
+            return self._words(self._error)
         try:
             await self._provider.offer()
         except CloudError as error:
             self._note(error)
-            return f"{error}; trying again in {self._again - time.monotonic():.0f} s"
+            return self._words(error)
         self._error = None  # the pause keeps its length until a step works
         return ""
+
+    def _words(self, error: CloudError) -> str:
+        gone = _GONE if error.trouble == "gone" else ""
+        return f"{error}{gone}; trying again in {self._again - time.monotonic():.0f} s"
 
     def _note(self, error: CloudError) -> None:
         pause = max(self._pause, min(error.retry_after or 0.0, LONGEST))

@@ -33,6 +33,7 @@ from trainer_cloud.budget import Budget
 from trainer_cloud.objective import Objective
 from trainer_cloud.pointer import BadPointer, Pointer
 from trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
+from trainer_cloud.refusal import refusal
 from trainer_cloud.remains import Remains
 from trainer_cloud.setback import Setback
 
@@ -60,11 +61,23 @@ class CloudTrainer:
         self._origin: Pointer | None = None
         self._step = 0
         self._unsaved = False
+        self._of_the_data = False
 
     async def obstacle(self) -> str:
-        """See `Trainer.obstacle`: the day's budget, or what is wrong with the provider."""
+        """See `Trainer.obstacle`: the day's budget, or what is wrong with the provider or the settings. After something
+        went wrong the LoRA is made ready first, before a batch costs anything.
+        """
         spent = await asyncio.to_thread(self._budget.obstacle, "learning")
-        return spent or await self._setback.told()
+        told = spent or await self._setback.told()
+        if told or not self._setback.standing:
+            return told
+        try:
+            await self._ready()
+        except CloudError as error:
+            await self._drop()
+            self._setback.after(error, "going on")
+            return await self._setback.told()
+        return ""
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
         """See `Trainer.step`. Metrics beside the common ones: those of `Objective.metrics` and `Objective.drift`, and
@@ -73,17 +86,20 @@ class CloudTrainer:
         started = time.perf_counter()
         number = self._step + 1
         _check_samples(samples, number)
+        if impossible := refusal(recipe):
+            raise self._setback.never(impossible)
         objective = Objective(samples, recipe, loss=self._settings.cloud_loss)
+        self._of_the_data = False
         try:
             metrics = await self._trained(objective, recipe)
         except CloudError as error:
             if error.trouble != "budget":  # which is asked before anything is sent
                 await self._drop()
-            raise self._setback.after(error, f"step {number}") from error
+            batch = samples[0].sample_id if samples and self._of_the_data else ""
+            raise self._setback.after(error, f"step {number}", batch=batch) from error
         except (TrainerError, asyncio.CancelledError):
             await self._drop()
             raise
-        self._setback.over()
         metrics |= {
             "learning_rate": recipe.rate(self._step),
             "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
@@ -106,15 +122,15 @@ class CloudTrainer:
         except CloudError as error:
             await self._drop()
             raise self._setback.after(error, f"saving {target.name}") from error
-        with whole_folder(target) as folder:
-            (folder / SERVED).mkdir()
-            found.write(folder / SERVED)
-            meta = {
-                **msgspec.structs.asdict(found),
-                "trainer": self._provider.name,
-                "lora": True,
-            }
-            (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
+        try:
+            with whole_folder(target) as folder:
+                (folder / SERVED).mkdir()
+                found.write(folder / SERVED)
+                meta = {**msgspec.structs.asdict(found), "trainer": self._provider.name, "lora": True}
+                (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
+        except TrainerError as error:  # a full disk: each try would pay for the step again
+            raise self._setback.after(CloudError(str(error), "away"), f"saving {target.name}") from error
+        self._setback.over()
         await self._remains.sweep(found)
         return Checkpoint(path=str(target), served=str(target / SERVED), step=self._step)
 
@@ -167,6 +183,7 @@ class CloudTrainer:
                 self._origin = await self._kept(training, weights=False)
             asked = time.perf_counter()
             await self._learn_targets(objective, recipe)
+            self._of_the_data = True
             teaching = time.perf_counter() - asked
             adam = self._adam(recipe)
             norms: list[float] = []
@@ -191,13 +208,19 @@ class CloudTrainer:
 
     async def _learn_targets(self, objective: Objective, recipe: Recipe) -> None:
         wanted = objective.wanted_tops
+        tops = await self._provider.tops(wanted) if wanted else 0
+        if wanted and (impossible := refusal(recipe, tops)):
+            raise self._setback.never(impossible)
         base = await self._provider.sampler("")
         live = base
         if objective.needs_live and self._origin is not None:
             live = await self._provider.sampler(self._origin.sampler or (await self._served_now()).sampler)
         teacher: Sampler = base if recipe.teacher == "base" else live
-        tops = await self._provider.tops(wanted) if wanted else 0
-        await objective.learn_targets(teacher, base, live, tops=tops)
+        self._of_the_data = True
+        try:
+            await objective.learn_targets(teacher, base, live, tops=tops)
+        except TrainerError as error:
+            raise self._setback.never(str(error)) from error
 
     async def _served_now(self) -> Pointer:
         """The weights as they are, kept to be sampled from."""

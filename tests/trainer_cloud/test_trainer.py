@@ -91,15 +91,87 @@ async def test_a_step_that_could_not_be_saved_is_not_counted(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-async def test_what_the_request_itself_makes_impossible_is_no_reason_to_wait(
+async def test_a_batch_that_is_refused_is_no_reason_to_wait_and_a_second_one_is(
+    policy: Path, provider: TorchProvider, tmp_path: Path
+) -> None:
+    """One batch may be at fault; two in a row are not, and feedback is not burnt on finding out."""
+    trainer = build(policy, provider, tmp_path / "data")
+    provider.failures["forward"] = deque([error("refused"), error("refused"), error("refused")])
+    for _ in range(2):  # the learner tries a batch twice
+        with pytest.raises(TrainerError) as caught:
+            await trainer.step(ONE, RECIPE)
+        assert not isinstance(caught.value, TrainerAway)
+        assert await trainer.obstacle() == ""
+    with pytest.raises(TrainerAway):
+        await trainer.step(TWO, RECIPE)
+    assert "the provider is refused" in await trainer.obstacle()
+
+
+@pytest.mark.parametrize("where", ["train", "resume", "save_state", "save_sampler"])
+async def test_what_is_refused_without_a_batch_is_waited_for(
+    policy: Path, provider: TorchProvider, tmp_path: Path, where: str
+) -> None:
+    """As a LoRA rank that is too large: the batch is not at fault."""
+    trainer = build(policy, provider, tmp_path / "data")
+    if where == "resume":
+        await trainer.restore((await trainer.save(str(tmp_path / "1"))).path)
+    provider.failures[where] = deque([error("refused")])
+    with pytest.raises(TrainerAway):
+        await trainer.step(ONE, RECIPE)
+        await trainer.save(str(tmp_path / "2"))
+    assert "trying again" in await trainer.obstacle()
+
+
+async def test_a_state_that_is_gone_is_told_with_the_way_out(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
     trainer = build(policy, provider, tmp_path / "data")
-    provider.failures["forward"] = deque([error("refused")])
-    with pytest.raises(TrainerError) as caught:
+    await trainer.step(ONE, RECIPE)
+    checkpoint = await trainer.save(str(tmp_path / "1"))
+    await trainer.restore(checkpoint.path)
+    provider.failures["resume"] = deque([error("gone")])
+    with pytest.raises(TrainerAway, match="rollback"):
+        await trainer.step(TWO, RECIPE)
+    assert "rollback" in await trainer.obstacle()
+    await trainer.restore(None)
+    assert (await trainer.step(TWO, RECIPE)).step == 1
+
+
+async def test_a_full_disk_is_waited_for_with_growing_pauses(
+    policy: Path, provider: TorchProvider, tmp_path: Path
+) -> None:
+    trainer = build(policy, provider, tmp_path / "data")
+    (tmp_path / "file").write_text("no folder")
+    await trainer.step(ONE, RECIPE)
+    with pytest.raises(TrainerAway, match="Could not write"):
+        await trainer.save(str(tmp_path / "file" / "1"))
+    assert "Could not write" in await trainer.obstacle()
+
+
+async def test_before_a_batch_costs_anything_what_failed_is_tried_alone(
+    policy: Path, provider: TorchProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("trainer_cloud.setback.time.monotonic", lambda: now)
+    trainer = build(policy, provider, tmp_path / "data")
+    provider.failures["train"] = deque([error(), error()])
+    with pytest.raises(TrainerAway):
         await trainer.step(ONE, RECIPE)
-    assert not isinstance(caught.value, TrainerAway)
-    assert await trainer.obstacle() == ""
+    now += 6
+    assert "trying again in 10 s" in await trainer.obstacle()  # the provider is there, and makes no LoRA
+    now += 11
+    assert await trainer.obstacle() == "" and len(provider.trainings) == 1
+
+
+async def test_settings_that_no_batch_can_be_trained_with_are_told_for_good(
+    policy: Path, provider: TorchProvider, tmp_path: Path
+) -> None:
+    trainer = build(policy, provider, tmp_path / "data")
+    provider.most = 0
+    for recipe, words in ((Recipe(), "binary"), (Recipe(teacher="ema"), "moving average")):
+        with pytest.raises(TrainerAway, match=words):
+            await trainer.step([sample(1)], recipe)
+        assert words in await trainer.obstacle() and "change the settings" in await trainer.obstacle()
 
 
 @pytest.mark.parametrize("trouble", ["key", "billing", "model", "limit", "away"])
@@ -122,6 +194,7 @@ async def test_an_obstacle_is_told_until_the_provider_is_there_again(
     provider.away = None
     assert await trainer.obstacle() == ""
     await trainer.step(ONE, RECIPE)
+    await trainer.save(str(tmp_path / "1"))  # a step counts once it is saved
     provider.failures["update"] = deque([error(trouble)])
     with pytest.raises(TrainerAway):
         await trainer.step(ONE, RECIPE)
