@@ -75,6 +75,8 @@ class Learner:
         self._rollout_hook = load(settings, ROLLOUT)
         memory = HintMemory(journal, rollouts.engine, prompter, settings)
         self._batches = Batches(journal, settings, self._method, memory)
+        # What a batch was given before a step that did not happen, by live version and samples: it may have cost money.
+        self._prepared: tuple[tuple[int | str, ...], Verdict, list[Sample]] | None = None
         self._failures: dict[str, int] = {}  # steps that failed, by the oldest sample of their batch
 
     async def run(self) -> None:
@@ -139,12 +141,17 @@ class Learner:
         usual = usual_reward(await self._journal.versions()) if baseline == "running" else None
         judged = less_baseline(batch.samples, baseline, usual, self._method.trains_reward)
         samples = [await self._hinted(one, batch.hints) for one in judged if self._method.informative(one)]
-        self._progress.now("probing", "the batch")
-        verdict = await self._guard.rewards(batch.samples, turns, live.number)
-        if not verdict.passed:
-            await self._reject(batch, None, verdict, live)
-            return
-        rollouts = await self._rollouts_for(batch, samples, live)
+        prepared: tuple[int | str, ...] = (live.number, *sample_ids)
+        found = self._prepared
+        if found is None or found[0] != prepared:
+            self._progress.now("probing", "the batch")
+            verdict = await self._guard.rewards(batch.samples, turns, live.number)
+            if not verdict.passed:
+                await self._reject(batch, None, verdict, live)
+                return
+            found = (prepared, verdict, await self._rollouts_for(batch, samples, live))
+            self._prepared = found
+        _, verdict, rollouts = found
         figures = await step_figures(self._journal, batch.samples, samples, rollouts, live.number)
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
@@ -157,6 +164,7 @@ class Learner:
             await self._versions.undo()
             raise
         except TrainerError as error:
+            self._prepared = None
             await self._failed(batch, error, live)
             return
         candidate: Candidate | None = None
@@ -171,6 +179,7 @@ class Learner:
                 await self._versions.undo(candidate)
             elif candidate is not None and verdict.passed:
                 version = await self._versions.accept(sample_ids, report, verdict, live, candidate)
+                self._prepared = None
                 await set_aside(self._journal, batch.held_back)
                 self._told(version, report)
             else:
@@ -191,16 +200,29 @@ class Learner:
         return found
 
     async def _probed(self, candidate: Candidate, live: PolicyVersion, turns: Sequence[str]) -> Verdict:
-        """What the guard says about a candidate, which the engine gets to know for it."""
-        self._progress.now("probing", f"version {candidate.number}")
-        try:
-            if self._settings.guard:
-                await self._versions.show(candidate)
-            return await self._guard.probe(candidate.number, live.number, turns)
-        except EngineError as error:
-            if error.status != 400:
-                raise
-            return Verdict(False, f"the engine cannot load it: {error}")
+        """What the guard says about a candidate, which the engine gets to know for it. An engine that cannot be asked
+        is waited for, unless another version is made live meanwhile: the step is made and saved, and may have cost
+        money.
+        """
+        pause = _RETRY
+        doing = f"probing version {candidate.number}"
+        while True:
+            self._progress.now("probing", f"version {candidate.number}")
+            try:
+                if self._settings.guard:
+                    await self._versions.show(candidate)
+                verdict = await self._guard.probe(candidate.number, live.number, turns)
+                self._progress.recovered(doing)
+                return verdict
+            except EngineError as error:
+                if error.status == 400:
+                    return Verdict(False, f"the engine cannot load it: {error}")
+                if await self._versions.chosen_another(live):
+                    return Verdict(True, "", {"not_probed": "another version was made live meanwhile"})
+                self._progress.failed(error, doing)
+                log.warning("%s: %s; trying again in %.0f s", doing, error, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_RETRY)
 
     async def _reject(
         self,

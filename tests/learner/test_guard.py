@@ -10,7 +10,7 @@ import pytest
 
 from learner.guard import Verdict, examine
 from shared.engine import EngineInfo
-from shared.errors import ConfigError, EngineError, JournalError
+from shared.errors import ConfigError, EngineError, JournalError, TrainerAway
 from shared.trainer import StepReport
 
 from .guarded import BATCH, accepted, batch, candidate, guard_of, said
@@ -133,26 +133,98 @@ async def test_answers_that_no_longer_fit_the_engine_are_not_asked_about(real: W
     assert (await guard_of(world).rewards(samples, [], 0)).passed
 
 
-async def test_an_engine_that_fails_while_it_is_probed_undoes_the_step_and_loses_nothing(real: Worlds) -> None:
+async def test_an_engine_that_fails_while_it_is_probed_is_waited_for_and_the_step_is_made_once(
+    real: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learner.loop._RETRY", 0.01)
     world = real()
     await world.versions.start()
     for number in range(1, BATCH + 1):
         await said(world, number, 1.0)
     while await world.judge.once():
         pass
-    load = world.engine.load
+    load, step = world.engine.load, world.trainer.step
+    tries: list[str] = []
 
-    async def away(*_: Any, **__: Any) -> None:
-        raise EngineError("the engine cannot be reached")
+    async def away(*given: Any, **options: Any) -> None:
+        if tries.count("load") < 2:
+            tries.append("load")
+            raise EngineError("the engine cannot be reached")
+        await load(*given, **options)
+
+    async def counted(*given: Any) -> Any:
+        tries.append("step")
+        return await step(*given)
 
     world.engine.load = away  # type: ignore[method-assign]
-    with pytest.raises(EngineError):
+    world.trainer.step = counted  # type: ignore[method-assign]
+    assert await world.learner.once()
+    assert tries == ["step", "load", "load"]
+    assert (await world.journal.versions())[-1].state == "live"
+
+
+async def test_what_a_batch_was_given_for_a_step_that_did_not_happen_is_kept_for_its_next_try(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    for number in range(1, BATCH + 1):
+        await said(world, number, 1.0)
+    while await world.judge.once():
+        pass
+    step, generate, score = world.trainer.step, world.engine.generate, world.engine.score
+    asked: list[str] = []
+
+    async def away(*_: Any) -> Any:
+        asked.append("step")
+        raise TrainerAway("the provider is away")
+
+    def sampled(*given: Any, **options: Any) -> Any:
+        asked.append("sample")
+        return generate(*given, **options)
+
+    async def scored(*given: Any, **options: Any) -> Any:
+        asked.append("score")
+        return await score(*given, **options)
+
+    world.engine.generate = sampled  # type: ignore[method-assign]
+    world.engine.score = scored  # type: ignore[method-assign]
+    world.trainer.step = away  # type: ignore[method-assign]
+    with pytest.raises(TrainerAway):
         await world.learner.once()
-    assert await world.journal.ready_count() == BATCH and world.versions.current == 0
-    assert not (world.settings.checkpoints_path / "1").exists()
-    world.engine.load = load  # type: ignore[method-assign]
+    first = [what for what in asked if what != "step"]
+    for _ in range(2):
+        with pytest.raises(TrainerAway):
+            await world.learner.once()
+    assert first and asked == [*first, "step", "step", "step"]
+    assert await world.journal.ready_count() == BATCH
+    world.trainer.step = step  # type: ignore[method-assign]
     assert await world.learner.once()
     assert (await world.journal.versions())[-1].state == "live"
+
+
+async def test_a_candidate_that_cannot_be_probed_is_dropped_once_another_version_is_live(
+    real: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learner.loop._RETRY", 0.01)
+    world = real()
+    await world.versions.start()
+    for round_of in range(2):
+        for number in range(1, BATCH + 1):
+            await said(world, number + BATCH * round_of, 1.0)
+        while await world.judge.once():
+            pass
+        if not round_of:
+            assert await world.learner.once()
+
+    async def away(*_: Any, **__: Any) -> None:
+        await world.journal.set_version_state(0, "live")
+        raise EngineError("the engine cannot be reached")
+
+    load = world.engine.load
+    world.engine.load = away  # type: ignore[method-assign]
+    assert await world.learner.once()
+    world.engine.load = load  # type: ignore[method-assign]
+    assert await world.journal.ready_count() == BATCH and world.versions.current == 0
+    assert not (world.settings.checkpoints_path / "2").exists()
 
 
 async def test_what_was_known_of_a_step_that_was_undone_is_not_held_for_the_next_of_its_number(real: Worlds) -> None:
