@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cli.check import Check
+from learner.methods import METHODS
 from shared.errors import ConfigError
 from shared.settings import Settings
 from trainer_cloud.budget import LIMITS
 from trainer_cloud.check import account, base_url, check, key_problem
 from trainer_cloud.prices import Prices
 from trainer_cloud.provider import CloudError
+from trainer_cloud.refusal import refusal, wanted_tops
 
 PACKAGES = {"tinker": ("tinker",), "fireworks": ("fireworks-ai",)}
 """What each cloud backend needs, as pip calls it."""
@@ -24,6 +26,8 @@ def cloud_checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Che
     yield Check("provider key", problem is None, f"set by {source} (hidden)" if problem is None else str(problem))
     if problem is None:
         yield _provider(settings)
+    if settings.train:
+        yield _training(settings)
     yield _budgets(settings)
     yield _prices(settings)
 
@@ -38,6 +42,26 @@ def _provider(settings: Settings) -> Check:
         return Check("provider", False, str(error))
     told = f"{account(settings).name} answers at {base_url(settings)} and has {settings.model}"
     return Check("provider", True, told + (f", context {offer.context_length} tokens" if offer.context_length else ""))
+
+
+def impossible(settings: Settings) -> str:
+    """Why no provider can train with these settings, in words; "" if one can, or a method of the user's own decides."""
+    return refusal(METHODS[settings.method].recipe(settings.recipe())) if settings.method in METHODS else ""
+
+
+def _training(settings: Settings) -> Check:
+    """Whether a provider can train so."""
+    told = impossible(settings)
+    if told:
+        return Check("training there", False, told)
+    name = settings.method
+    if name in METHODS and wanted_tops(METHODS[name].recipe(settings.recipe())):
+        told = (
+            f"method {name} needs the likeliest tokens of each position; where the provider does not tell them, "
+            "learning waits and says so. binary, opd and combined do without"
+        )
+        return Check("training there", None, told)
+    return Check("training there", True, f"method {name}, a LoRA of rank {settings.lora_rank}")
 
 
 def _budgets(settings: Settings) -> Check:

@@ -66,11 +66,15 @@ def _obstacle(settings: Settings, roles: Sequence[str]) -> str:
         return str(error)
     if backend not in registry.CLOUDS:
         return ""
-    from trainer_cloud.check import account, diagnose  # with numpy, which a service on this machine does without
+    # With numpy, which a service on this machine does without.
+    from cli.cloud_checks import impossible
+    from trainer_cloud.check import account, diagnose
 
     settings = settings.model_copy(update={"backend": backend})
     if importlib.util.find_spec(LIBRARIES[backend]) is None:
         return f"backend = {backend} needs its library: pip install 'openclaw-rl[cloud]'"
+    if settings.train and "learner" in roles and (told := impossible(settings)):
+        raise ConfigError(told)
     Outgoing.to_backend(settings)  # raises where it cannot keep what it should from the provider
     trouble = diagnose(settings)
     return "" if trouble is None else f"{account(settings).name} cannot be used: {trouble}"

@@ -1,0 +1,34 @@
+"""Settings that no provider can train with are told before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli import preflight
+from cli.cloud_checks import impossible
+from cli.supervisor import ROLES
+from shared.errors import ConfigError
+from shared.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"teacher": "ema"}, "teacher = base"),
+        ({"teacher_temperature": 2.0}, "teacher_temperature = 2"),
+        ({"custom_loss": "./loss.py"}, "custom_loss"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else None,
+)
+def test_what_cannot_be_trained_there_ends_the_start(changes: dict[str, Any], words: str) -> None:
+    settings = Settings(backend="tinker", tinker_api_key="tml-x", tinker_base_url="http://127.0.0.1:9", **changes)
+    assert words in impossible(settings)
+    with pytest.raises(ConfigError, match=words.split()[0]):
+        preflight.ready(settings, ROLES, {}, lambda _: None)
+
+
+def test_what_can_be_trained_there_is_left_alone() -> None:
+    for method in ("binary", "opd", "combined", "rehearse", "topk", "topk-select"):
+        assert impossible(Settings(backend="tinker", method=method)) == ""
