@@ -58,6 +58,7 @@ class CloudTrainer:
         self._setback = Setback(provider)
         self._remains = Remains(provider, settings)
         self._training: Training | None = None
+        self._base: Sampler | None = None
         self._origin: Pointer | None = None
         self._step = 0
         self._unsaved = False
@@ -211,8 +212,9 @@ class CloudTrainer:
         tops = await self._provider.tops(wanted) if wanted else 0
         if wanted and (impossible := refusal(recipe, tops)):
             raise self._setback.never(impossible)
-        base = await self._provider.sampler("")
-        live = base
+        if self._base is None:
+            self._base = await self._provider.sampler("")
+        base = live = self._base
         if objective.needs_live and self._origin is not None:
             live = await self._provider.sampler(self._origin.sampler or (await self._served_now()).sampler)
         teacher: Sampler = base if recipe.teacher == "base" else live
@@ -277,7 +279,7 @@ class CloudTrainer:
         """Throw the client away: the next one goes on from the last saved state. Steps that were not saved are lost
         with it; the learner saves every step, or undoes it.
         """
-        training, self._training = self._training, None
+        training, self._training, self._base = self._training, None, None
         if self._unsaved:
             self._step, self._unsaved = (0 if self._origin is None else self._origin.step), False
         if training is not None:
