@@ -48,6 +48,8 @@ LIMITS = (
 )
 _GOES_ON: dict[Purpose, str] = {"learning": "Chat goes on", "chat": "Learning has limits of its own"}
 
+_OTHERS = "others"
+
 
 class _Passed(CloudError):
     """A limit would be passed by an amount that is wanted."""
@@ -115,9 +117,12 @@ class Budget:
         try:
             self.ledger.add(entries, approve=lambda spent: self._allow(purpose, spent, entries))
             self._told = False
+            if any(entry.kind == "step" for entry in entries):
+                with suppress(LedgerError):
+                    self.ledger.refuse(self._step_asker(), self._day(), {})
         except _Passed as error:
             with suppress(LedgerError):
-                self.ledger.refuse(self._day(), error.limit.setting, error.wanted)
+                self._note(purpose, entries, error)
             raise
         except LedgerError as error:
             self._unwritten(purpose, entries, error)
@@ -145,18 +150,24 @@ class Budget:
 
     def obstacle(self, purpose: Purpose) -> str:
         """Why nothing more may be spent today, in words; "" if it may. It may not where a limit is reached, nor where a
-        request of any process was refused that would be refused again: to make the beginning of a step again and again
-        that cannot be ended would spend what is left.
+        request of any process was refused today that would be refused again: to make the beginning of a step again and
+        again that cannot be ended would spend what is left. A step that no day has room for stays in the way on other
+        days too, until the limit is raised or steps are made smaller.
         """
         if not any(limit.of(self._settings) for limit in _limits(purpose)):
             return ""
         day = self._day()
         try:
-            spent, refused = self.ledger.day(day), self.ledger.refused(day)
+            spent, refused = self.ledger.day(day), self.ledger.refused()
         except LedgerError as error:
             return str(self._blind(purpose, error))
+        step = self._step_asker()
         for limit in _limits(purpose):
-            most, had, wanted = limit.of(self._settings), limit.counts(spent), refused.get(limit.setting, 1)
+            most, had, wanted = limit.of(self._settings), limit.counts(spent), 1
+            for one in refused:
+                lasts = one.day == day or (one.asker == step and one.wanted > most)
+                if lasts and one.setting == limit.setting and one.asker in (step, _OTHERS):
+                    wanted = max(wanted, one.wanted)
             if most and had + wanted > most:
                 return str(self._passed(limit, most, had, wanted))
         return ""
@@ -181,6 +192,21 @@ class Budget:
             self.ledger.owe(entries)
             self._tell(error)
 
+    def _note(self, purpose: Purpose, entries: Mapping[Entry, int], error: _Passed) -> None:
+        """Remember what was refused: of a step all that it wants, of other requests the smallest that a limit refused.
+        What is small may have been in the way of another request for a moment, and says nothing about the step.
+        """
+        if not any(entry.kind == "step" for entry in entries):
+            self.ledger.refuse(_OTHERS, self._day(), {error.limit.setting: error.wanted}, smallest=True)
+            return
+        wanted = {limit.setting: limit.counts(entries) for limit in _limits(purpose)}
+        self.ledger.refuse(self._step_asker(), self._day(), wanted)
+
+    def _step_asker(self) -> str:
+        """The steps that these settings make: those of others need not be as large."""
+        ours = self._settings
+        return f"step of {ours.turns_a_step} turns, {ours.rehearsals} + {ours.anchors} rehearsals, {ours.epochs} epochs"
+
     def _allow(self, purpose: Purpose, spent: Mapping[Entry, int], more: Mapping[Entry, int]) -> None:
         for limit in _limits(purpose):
             most, had, wanted = limit.of(self._settings), limit.counts(spent), limit.counts(more)
@@ -191,7 +217,8 @@ class Budget:
         now = self._now().astimezone(UTC)
         seconds = (_midnight(now) - now).total_seconds()
         minutes = int(seconds // 60)
-        whole = " More than the limit of a whole day: it has to be raised." if wanted > most else ""
+        smaller = ", or steps made smaller (batch_size, epochs)" if limit.purpose == "learning" else ""
+        whole = f" More than the limit of a whole day: it has to be raised{smaller}." if wanted > most else ""
         return _Passed(
             limit,
             wanted,

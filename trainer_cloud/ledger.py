@@ -32,14 +32,21 @@ CREATE TABLE IF NOT EXISTS usage (
     amount INTEGER NOT NULL, PRIMARY KEY (day, provider, model, purpose, kind)
 ) WITHOUT ROWID
 """
-_REFUSALS = """
-CREATE TABLE IF NOT EXISTS refusals (
-    day TEXT NOT NULL, setting TEXT NOT NULL, wanted INTEGER NOT NULL, PRIMARY KEY (day, setting)
+_REFUSED = """
+CREATE TABLE IF NOT EXISTS refused (
+    asker TEXT NOT NULL, setting TEXT NOT NULL, day TEXT NOT NULL, wanted INTEGER NOT NULL,
+    PRIMARY KEY (asker, setting)
 ) WITHOUT ROWID
 """
 _ADD = """
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, max(0, ?))
 ON CONFLICT DO UPDATE SET amount = max(0, amount + ?)
+"""
+
+_SMALLEST = """
+INSERT INTO refused VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET day = excluded.day,
+    wanted = CASE day WHEN excluded.day THEN min(wanted, excluded.wanted) ELSE excluded.wanted END
 """
 
 
@@ -55,6 +62,15 @@ class Entry(msgspec.Struct, frozen=True):
     model: str
     purpose: Purpose
     kind: Kind
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """What an asker wanted on a day, and the setting that limits it."""
+
+    asker: str
+    setting: str
+    day: str
+    wanted: int
 
 
 class Ledger:
@@ -93,29 +109,37 @@ class Ledger:
                     connection.execute("ROLLBACK")
                 raise
 
-    def refuse(self, day: str, setting: str, wanted: int) -> None:
-        """Note that a limit refused an amount; of several the smallest is kept. Raises `LedgerError`."""
+    def refuse(self, asker: str, day: str, wanted: Mapping[str, int], *, smallest: bool = False) -> None:
+        """Note that an asker was refused what it wanted, by setting, in the place of what it was refused before. With
+        `smallest` the less of both is kept for as long as it is the same day. Raises `LedgerError`.
+        """
         with self._lock:
             try:
-                self._open().execute(
-                    "INSERT INTO refusals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET wanted = min(wanted, ?)",
-                    (day, setting, wanted, wanted),
-                )
+                connection = self._open()
+                connection.execute("BEGIN IMMEDIATE")
+                if smallest:
+                    for setting, most in wanted.items():
+                        connection.execute(_SMALLEST, (asker, setting, day, most))
+                else:
+                    connection.execute("DELETE FROM refused WHERE asker = ?", (asker,))
+                    rows = [(asker, setting, day, most) for setting, most in wanted.items()]
+                    connection.executemany("INSERT INTO refused VALUES (?, ?, ?, ?)", rows)
+                connection.execute("COMMIT")
             except (sqlite3.Error, OSError) as error:
                 self._drop()
                 raise LedgerError(f"{self.path} cannot be written: {error}") from error
 
-    def refused(self, day: str) -> dict[str, int]:
-        """The smallest amount that each limit refused on a day. Raises `LedgerError`."""
+    def refused(self) -> list[Refused]:
+        """What was refused last, of each asker. Raises `LedgerError`."""
         with self._lock:
             if not self.path.exists():
-                return {}
+                return []
             try:
-                rows = self._open().execute("SELECT setting, wanted FROM refusals WHERE day = ?", (day,))
-                return dict(rows.fetchall())
+                rows = self._open().execute("SELECT asker, setting, day, wanted FROM refused").fetchall()
             except (sqlite3.Error, OSError) as error:
                 self._drop()
                 raise LedgerError(f"{self.path} cannot be read: {error}") from error
+            return [Refused(*row) for row in rows]
 
     def owe(self, amounts: Mapping[Entry, int]) -> None:
         """Keep amounts that could not be added, for the next time."""
@@ -148,7 +172,7 @@ class Ledger:
                 _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(_USAGE)
-                connection.execute(_REFUSALS)
+                connection.execute(_REFUSED)
             except BaseException:
                 connection.close()
                 raise

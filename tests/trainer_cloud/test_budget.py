@@ -80,6 +80,63 @@ def test_what_was_refused_is_in_the_way_of_every_process_until_it_would_fit(tmp_
     assert budget(tmp_path, tomorrow, cloud_daily_train_tokens=1000).obstacle("learning") == ""
 
 
+REFUSED_STEP = """
+import pathlib, sys
+from datetime import UTC, datetime
+from shared.settings import Settings
+from trainer_cloud.budget import Budget
+from trainer_cloud.provider import CloudError
+settings = Settings(data=pathlib.Path(sys.argv[1]), cloud_daily_train_tokens=1000, cloud_daily_steps=9)
+ours = Budget(settings, "tinker", "some/model", now=lambda: datetime(2026, 5, 1, 18, 30, tzinfo=UTC))
+try:
+    ours.reserve("learning", {"train": int(sys.argv[2]), "step": 1})
+except CloudError:
+    sys.exit(3)
+"""
+
+
+def step_of_another_process(data: Path, tokens: int) -> int:
+    """The exit status of a process that asks for a step; 3: it was refused."""
+    return subprocess.run(
+        [sys.executable, "-c", REFUSED_STEP, str(data), str(tokens)], cwd=ROOT, timeout=100
+    ).returncode
+
+
+@pytest.mark.parametrize("probe_first", [True, False])
+def test_a_small_request_that_was_refused_for_a_moment_hides_no_step_that_does_not_fit(
+    tmp_path: Path, probe_first: bool
+) -> None:
+    engine = budget(tmp_path, cloud_daily_train_tokens=1000, cloud_daily_steps=9)
+    assert probe_first or step_of_another_process(tmp_path, 5000) == 3
+    engine.reserve("learning", {"prefill": 900})
+    with pytest.raises(CloudError):
+        engine.reserve("learning", {"prefill": 200})
+    engine.spend("learning", "prefill", -900)
+    assert not probe_first or engine.obstacle("learning") == ""
+    assert not probe_first or step_of_another_process(tmp_path, 5000) == 3
+    assert "5000 more" in engine.obstacle("learning")
+
+
+def test_a_step_that_no_day_has_room_for_is_in_the_way_until_limit_or_steps_are_changed(tmp_path: Path) -> None:
+    assert step_of_another_process(tmp_path, 5000) == 3
+    later = datetime(2026, 5, 9, 1, tzinfo=UTC)
+    told = budget(tmp_path, later, cloud_daily_train_tokens=1000).obstacle("learning")
+    assert "5000 more" in told and "batch_size" in told
+    assert budget(tmp_path, later, cloud_daily_train_tokens=5000).obstacle("learning") == ""
+    assert budget(tmp_path, later, cloud_daily_train_tokens=1000, batch_size=1).obstacle("learning") == ""
+
+
+def test_a_step_that_was_made_is_remembered_no_longer(tmp_path: Path) -> None:
+    ours = budget(tmp_path, cloud_daily_train_tokens=1000)
+    ours.reserve("learning", {"prefill": 600})
+    with pytest.raises(CloudError):
+        ours.reserve("learning", {"train": 700, "step": 1})
+    assert "700 more" in ours.obstacle("learning")
+    ours.spend("learning", "prefill", -400)
+    ours.reserve("learning", {"train": 700, "step": 1})
+    assert ours.obstacle("learning") == ""
+
+
 def test_a_request_larger_than_a_days_limit_says_that_waiting_does_not_help(tmp_path: Path) -> None:
     with pytest.raises(CloudError, match="limit of a whole day"):
         budget(tmp_path, cloud_daily_chat_tokens=100).check("chat", "prefill", 101)
