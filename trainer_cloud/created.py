@@ -14,13 +14,15 @@ from pathlib import Path
 import msgspec
 
 from shared.process import read_json, write_json
+from trainer_cloud.provider import CloudError
 
 FILE = "cloud_created.json"
 
 
 class Thing(msgspec.Struct, frozen=True):
-    """Something at a provider: its kind (`trainer`, `deployment`, `session`, `model`, `base`, `state`, `sampler`), its
-    name or path there, what it was made for, and the folder here that needs it, if one does.
+    """Something at a provider: its kind (`trainer`, `deployment`, `session`, `model`, `base`, `state`, `sampler`, or
+    `saving`: a state and a sampler under a name that became no path yet), its name or path there, what it was made for,
+    and the folder here that needs it, if one does.
     """
 
     provider: str
@@ -31,10 +33,17 @@ class Thing(msgspec.Struct, frozen=True):
 
 
 class Created:
-    """The list of a data folder. Blocks for moments, on a disk."""
+    """The list of a data folder. Blocks for moments, on a disk. Where that fails, all methods raise `CloudError`
+    (`away`, `undone`).
+    """
 
     def __init__(self, data: Path) -> None:
         self._path = data / FILE
+
+    def check(self) -> None:
+        """Write the list as it is: raises before anything is paid for that could not be written down."""
+        with self._alone():
+            self._write(self._read())
 
     def add(self, thing: Thing) -> None:
         """Write a thing down; harmless when it is there."""
@@ -64,7 +73,15 @@ class Created:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.with_suffix(".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.with_suffix(".lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise CloudError(
+                f"{self._path}, the list of what was made at the provider, cannot be written: "
+                f"{error.strerror or error}; make room or give access",
+                "away",
+                undone=True,
+            ) from error

@@ -5,7 +5,10 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 
-from trainer_cloud.created import Created, Thing
+import pytest
+
+from trainer_cloud.created import FILE, Created, Thing
+from trainer_cloud.provider import CloudError
 
 
 def test_what_is_written_down_is_there_for_the_next_process(tmp_path: Path) -> None:
@@ -34,3 +37,26 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
     for worker in workers:
         worker.join(60)
     assert len(Created(tmp_path).of("tinker", "sampler")) == 60
+
+
+def test_a_list_that_cannot_be_written_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    created = Created(tmp_path)
+    one = Thing("tinker", "state", "a")
+    created.add(one)
+    created.check()
+    assert created.of("tinker", "state") == [one]
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).mkdir()
+    for asked in (created.check, lambda: created.add(one), lambda: created.of("tinker", "state")):
+        with pytest.raises(CloudError, match=r"cannot be written: .*; make room or give access") as caught:
+            asked()
+        assert (caught.value.trouble, caught.value.undone) == ("away", True) and FILE in str(caught.value)
+    (tmp_path / FILE).rmdir()
+    created.check()
+    assert created.of("tinker", "state") == []
+
+
+def test_a_data_folder_that_cannot_be_made_is_told_too(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file in its place")
+    with pytest.raises(CloudError, match="cannot be written"):
+        Created(tmp_path / "data").check()
