@@ -243,7 +243,7 @@ async def test_what_no_folder_names_any_more_is_removed_at_the_provider(
     for file in sorted(folders[0].rglob("*"), reverse=True):
         file.unlink() if file.is_file() else file.rmdir()
     folders[0].rmdir()
-    provider.failures["delete"] = deque([error()])
+    provider.failures["delete"] = deque([error(), error()])
     await trainer.step(ONE, RECIPE)
     await trainer.save(str(tmp_path / "4"))
     assert not provider.deleted  # it could not be removed, and nothing failed because of that
