@@ -85,12 +85,9 @@ class Remains:
             self._saving.discard(name)
         return state, sampler
 
-    async def note(self, found: Pointer, folder: Path | None) -> None:
-        """Write down what was kept, for a checkpoint's folder, or for nothing but going on."""
-        place = "" if folder is None else str(folder.resolve())
-        for kind in _KINDS:
-            if path := getattr(found, kind):
-                await asyncio.to_thread(self._created.add, self._thing(kind, path, place))
+    async def check(self) -> None:
+        """Raise `CloudError` if what is made could not be written down, before it is paid for."""
+        await asyncio.to_thread(self._created.check)
 
     async def foreign(self, folder: Path) -> bool:
         """Whether a checkpoint of this data folder depends on what another service saved, and may remove. Never raises:

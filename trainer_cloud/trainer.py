@@ -151,7 +151,13 @@ class CloudTrainer:
         self._unsaved = False
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """See `Trainer.publish`: the engine finds the weights at the provider by the served folder."""
+        """See `Trainer.publish`: the engine finds the weights at the provider by the served folder. A checkpoint that
+        was copied from another data folder gets a state and weights of its own first.
+        """
+        folder = Path(checkpoint.path)
+        if await self._remains.foreign(folder):
+            await self._drop()
+            self._origin = await self._remains.own(folder, self._origin)
         await engine.load(version, checkpoint.served, live=live)
 
     async def export(self, path: str) -> None:
@@ -177,6 +183,7 @@ class CloudTrainer:
         if not plan.updates:
             return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
         reserved = {"prefill": plan.scored + plan.forward, "train": plan.trained, "step": plan.updates}
+        await self._remains.check()
         async with self._budget.spending("learning", **reserved) as bill:
             training = await self._ready()
             if self._unsaved:
@@ -261,8 +268,7 @@ class CloudTrainer:
     async def _kept(self, training: Training, *, weights: bool, folder: Path | None = None) -> Pointer:
         """Have the provider keep the state, and with `weights` what is sampled from, for a checkpoint's folder."""
         name = f"openclaw-rl-{self._step}-{secrets.token_hex(4)}"
-        state = await training.save_state(name)
-        sampler = await training.save_sampler(name) if weights else ""
+        state, sampler = await self._remains.save(training, name, weights=weights, folder=folder)
         found = Pointer(
             provider=self._provider.name,
             model=self._settings.model,
@@ -271,7 +277,6 @@ class CloudTrainer:
             state=state,
             step=self._step,
         )
-        await self._remains.note(found, folder)
         self._origin, self._unsaved = found, False
         return found
 

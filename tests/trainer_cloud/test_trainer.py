@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from shared.errors import TrainerAway, TrainerError
-from shared.trainer import Recipe
+from shared.trainer import Checkpoint, Recipe
 from tests.trainer_cloud.torch_provider import TorchProvider
 from tests.trainer_local.tiny import sample, settings, write_policy
 from trainer_cloud.provider import CloudError, Trouble
@@ -254,6 +255,42 @@ async def test_what_no_folder_names_any_more_is_removed_at_the_provider(
         resumed = build(policy, provider, tmp_path / "data")
         await resumed.restore(str(tmp_path / str(number)))
         assert (await resumed.step(TWO, RECIPE)).step == min(number, 4) + 1
+
+
+async def test_a_checkpoint_of_another_service_gets_states_of_its_own_before_it_is_served(
+    policy: Path, provider: TorchProvider, tmp_path: Path
+) -> None:
+    """As with `resume`: the other service removes its own when it likes."""
+    first, second = build(policy, provider, tmp_path / "a"), build(policy, provider, tmp_path / "b")
+    await first.step(ONE, RECIPE)
+    theirs = Path((await first.save(str(tmp_path / "a" / "checkpoints" / "1"))).path)
+    ours = shutil.copytree(theirs, tmp_path / "b" / "checkpoints" / "1")
+    await second.restore(str(ours))
+    await second.publish(Checkpoint(path=str(ours), served=str(ours / "served"), step=1), 1, _Nobody(), live=True)  # type: ignore[arg-type]
+    shutil.rmtree(theirs)
+    await first.step(ONE, RECIPE)
+    await first.save(str(tmp_path / "a" / "checkpoints" / "2"))
+    assert len(provider.deleted) == 2
+    assert (await second.step(TWO, RECIPE)).step == 2
+    await second.restore(str(ours))
+    assert (await second.step(TWO, RECIPE)).step == 2
+
+
+class _Nobody:
+    """Stands for an engine that loads whatever it is told."""
+
+    async def load(self, version: int, path: str, *, live: bool) -> None:
+        """Nothing."""
+
+
+async def test_a_list_that_cannot_be_written_is_told_before_a_step_is_paid_for(
+    policy: Path, provider: TorchProvider, tmp_path: Path
+) -> None:
+    trainer = build(policy, provider, tmp_path / "data")
+    (tmp_path / "data" / "cloud_created.json").mkdir()
+    with pytest.raises(TrainerAway, match="cloud_created.json"):
+        await trainer.step(ONE, RECIPE)
+    assert provider.updates == 0 and "cloud_created.json" in await trainer.obstacle()
 
 
 async def test_restoring_asks_nobody(policy: Path, provider: TorchProvider, tmp_path: Path) -> None:
