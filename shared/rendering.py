@@ -14,7 +14,6 @@ import json
 import threading
 from array import array
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from shared.outgoing import Outgoing
 from shared.pieces import PieceTokenizer
 from shared.records import Message
 from shared.settings import Settings
+from shared.spelling import spelled
 from shared.vocab import Vocab, load_tokenizer
 from shared.xml_call_reader import schemas_of
 
@@ -43,8 +43,6 @@ _HEADS = 256
 _LONG_PROMPT = 32_000  # characters; a template takes some 4 ms for 100,000
 _LONGEST_IMAGES = 1 << 20  # tokens, where a model does not say how long its context is
 _PROMPT_END = 64  # tokens in which the start of an answer is looked for
-_CHUNK = 1024  # ids that are written as JSON together
-_CHUNKS = 512  # of some 10 kB each
 _MANY_MESSAGES = 250  # the library takes some 15 µs for one
 _COLD_CHARACTERS = 4000  # more than this to encode holds up the event loop for more than a few milliseconds
 
@@ -118,11 +116,7 @@ class Prompt:
         """The ids as a JSON array."""
         ids = self.tail if isinstance(self.tail, array) else array("I", self.tail)
         parts = [self.head.json] if self.head else []
-        whole = len(ids) - len(ids) % _CHUNK
-        parts += [_spelled(ids[start : start + _CHUNK].tobytes()) for start in range(0, whole, _CHUNK)]
-        if whole < len(ids):
-            parts.append(msgspec.json.encode(ids[whole:].tolist())[1:-1])
-        return b"[" + b",".join(parts) + b"]"
+        return b"[" + b",".join([*parts, *spelled(ids)]) + b"]"
 
 
 class Prompter:
@@ -391,12 +385,6 @@ class Prompter:
         before = f"\n{grammar.think_close}\n\n" if reasoning_open else ""
         opening = before + grammar.call_open
         return self.tokenizer.encode(opening + self.tokenizer.protect(text)), text
-
-
-@lru_cache(_CHUNKS)
-def _spelled(ids: bytes) -> bytes:
-    """Packed ids as the inside of a JSON array: prompts of one conversation begin with the same ones."""
-    return msgspec.json.encode(array("I", ids).tolist())[1:-1]
 
 
 def _tools_json(chat: ChatInput) -> bytes:
