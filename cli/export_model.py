@@ -143,6 +143,11 @@ def _write_downloaded(settings: Settings, version: PolicyVersion, folder: Path) 
     """The adapter from the provider, with the tokenizer's files beside it."""
     if not version.number:
         raise ConfigError(f"version 0 is {settings.model} itself, which stays with its provider: name a later version")
+    from trainer_cloud.check import key_problem  # with numpy, which other exports do without
+
+    problem = key_problem(settings)
+    if problem is not None:
+        raise ConfigError(str(problem))
     asyncio.run(_write_merged(settings, version, folder))
     tokenizer = Path(provided_tokenizer(settings) or settings.model)
     for pattern in _TOKENIZER_FILES:

@@ -40,9 +40,13 @@ def serve(settings: Settings, only: Sequence[str] = (), flags: Mapping[str, str]
     def say(line: str) -> None:
         notices.print(line)
 
-    settings = preflight.ready(settings, only or ROLES, flags or {}, say)
     for line in leaves(settings):
         say(f"leaves this machine: {line}")
+    ready_settings = preflight.ready(settings, only or ROLES, flags or {}, say)
+    if ready_settings is not settings:
+        settings = ready_settings
+        for line in list(leaves(settings)) or ["nothing"]:
+            say(f"leaves this machine meanwhile: {line}")
     if "learner" in (only or ROLES):
         check_start(settings)
     supervisor = Supervisor(settings, only or ROLES, say=say)

@@ -189,7 +189,9 @@ def test_a_version_of_a_provider_is_downloaded_as_an_adapter(
         trained(tmp_path / "data", policy, backend="tinker", tinker_api_key="tml-x", method="binary", lora_rank=8)
     )
     folder = tmp_path / "exported"
-    export_model(settings, folder)
+    with pytest.raises(ConfigError, match=r"^backend = tinker needs a key: set TINKER_API_KEY"):
+        export_model(settings, folder)
+    export_model(settings.model_copy(update={"tinker_api_key": "tml-x"}), folder)
     assert (folder / "model.safetensors").is_file() and (folder / "tokenizer.json").is_file()
     with pytest.raises(ConfigError, match="stays with its provider"):
         export_model(settings.model_copy(update={"backend": "tinker"}), tmp_path / "base", number=0)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cli import preflight
+from cli import preflight, serve
 from cli.supervisor import ROLES
 from shared.errors import ConfigError
 from shared.setting_sources import load
@@ -118,6 +118,32 @@ def test_a_part_alone_does_not_fall_back() -> None:
     settings = Settings(backend="tinker", backend_fallback="embedded")
     with pytest.raises(ConfigError, match="runs whole on one machine"):
         ready(settings, "engine")
+
+
+def test_serve_says_what_leaves_before_anybody_is_asked(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stand_in.fails(401)
+    said: list[str] = []
+    asked = preflight.ready
+
+    def ready_later(*given: Any) -> Settings:
+        said.append(capsys.readouterr().err)
+        assert not stand_in.seen
+        return asked(*given)
+
+    monkeypatch.setattr(preflight, "ready", ready_later)
+    with pytest.raises(ConfigError, match="refuses the key"):
+        serve.serve(
+            Settings(
+                backend="tinker",
+                model="Qwen/Qwen3-8B",
+                tinker_api_key="tml-k",
+                tinker_base_url=stand_in.url,
+                data=tmp_path,
+            )
+        )
+    assert "leaves this machine: everything that is said" in said[0] and stand_in.seen
 
 
 @pytest.mark.parametrize("key", ["", "tml-k"])
