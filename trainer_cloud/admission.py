@@ -7,6 +7,11 @@ from shared.engine_wire import GenerateRequest, Refused
 _UNSUPPORTED = ("min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens")
 
 
+def no_tops(provider: str) -> Refused:
+    """What is said where the likeliest tokens of an answer are asked for and the provider tells none."""
+    return Refused(f"{provider} does not tell the likeliest tokens of an answer: leave top_logprobs out")
+
+
 def admit(request: GenerateRequest, provider: str, *, vocabulary: int, context: int) -> None:
     """Raise `Refused` for what the provider cannot be asked. `vocabulary` and `context` in tokens; a context of 0 is
     not known.

@@ -16,14 +16,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from shared.engine_wire import Choice, Event, GenerateRequest, Refused, UpdateWeights
 from shared.families import context_length, end_tokens, model_config, vocabulary_size
 from shared.settings import Settings
 from shared.vocab import load_tokenizer
-from trainer_cloud.admission import admit
+from trainer_cloud.admission import admit, no_tops
 from trainer_cloud.budget import Budget
+from trainer_cloud.ends import Ends
 from trainer_cloud.jobs import Job
 from trainer_cloud.ledger import Purpose
 from trainer_cloud.pointer import BadPointer
@@ -39,8 +38,16 @@ SLOW_PLACES = 2
 SLOW_SECONDS = 20.0
 WATCH_SECONDS = 5.0
 SUSPICIOUS_SECONDS = 15.0
-LARGEST_SEED = 2**31 - 1
-_STATUS = {"refused": 400, "model": 400, "budget": 429, "limit": 503, "key": 503, "billing": 503, "away": 503}
+_STATUS = {
+    "refused": 400,
+    "model": 400,
+    "gone": 400,
+    "budget": 429,
+    "limit": 503,
+    "key": 503,
+    "billing": 503,
+    "away": 503,
+}
 
 
 class CloudEngine:
@@ -57,7 +64,7 @@ class CloudEngine:
         self._budget = budget
         self._tokenizer = load_tokenizer(folder)
         self._vocabulary = vocabulary_size(config) or self._tokenizer.get_vocab_size()
-        self._ends = end_tokens(folder, config)
+        self._ends = Ends(self._tokenizer, end_tokens(folder, config))
         self._own_context = context_length(config)
         self._offered_context = 0
         self._jobs: set[Job] = set()
@@ -68,6 +75,7 @@ class CloudEngine:
         self._watching: asyncio.Task[None] | None = None
         self._trouble: CloudError | None = None
         self._live_error = ""
+        self._tells_tops = True
         self.versions = Versions(
             provider, settings.model, settings.checkpoints_path, limit=max(settings.engine_max_versions, 16)
         )
@@ -128,6 +136,8 @@ class CloudEngine:
                 f"version {request.weight_version} cannot be loaded: {error}", code="unknown_version"
             ) from error
         job = Job(request, version, receive)
+        if job.tops and request.sampling_params.max_new_tokens and not self._tells_tops:
+            raise no_tops(self._provider.name)
         if request.rid:
             job.rid = request.rid
         self._jobs.add(job)
@@ -164,7 +174,11 @@ class CloudEngine:
             ) from error
         except CloudError as error:
             self._note(error)
+            if error.trouble == "gone" and wanted.live:
+                self._not_live(number, error)
             raise Refused(f"version {number} was not loaded: {error}", _STATUS[error.trouble]) from error
+        if wanted.live:
+            self._live_error = ""
         return number
 
     def live(self) -> int:
@@ -187,7 +201,7 @@ class CloudEngine:
             "context_length": self.context_length,
             "vocab_size": self._vocabulary,
             "running": len(self._jobs),
-            "trouble": "" if self._trouble is None else str(self._trouble),
+            "trouble": "; ".join(filter(None, (str(self._trouble or ""), self._live_error))),
             "scales": False,
             "beside": self._provider.beside,
         }
@@ -206,6 +220,8 @@ class CloudEngine:
         except CloudError as error:
             self._note(error)
             event = Event(error=Refused(str(error), _STATUS[error.trouble]))
+        except Refused as refused:
+            event = Event(error=refused)
         except Exception as error:  # told to whoever asked, and the engine goes on
             log.exception("request %s failed", job.rid)
             event = Event(error=Refused(f"{type(error).__name__}: {error}", 500))
@@ -213,19 +229,50 @@ class CloudEngine:
         job.receive(event)
 
     async def _on_a_version(self, job: Job) -> Event:
-        """The answer; of the new live version where that took the place of the old one before it began."""
+        """The answer; of the new live version where that took the place of the old one before it began, or where the
+        old one's weights are gone.
+        """
+        renewed = False
         while True:
             try:
                 return await self._answered(job)
             except CloudError as error:
-                if self._provider.beside or not error.undone or error.retry_after != 0:
+                if error.trouble == "gone" and job.version.path:
+                    if renewed:
+                        self._lost(job, error)
+                    self.versions.forget(job.version)  # first it is asked anew: a client may outlive its session
+                    renewed = not renewed
+                elif not await self._swapped(job, error):
                     raise
-                async with self._loading:
-                    swapped = self.versions.live != job.version.number
-                if not swapped or job.request.weight_version is not None:
-                    raise
-                job.version = self.versions.find(None)
+                if job.request.version() is None:
+                    job.version = self.versions.find(None)
                 job.input_logprobs, job.input_tops = [], []
+
+    async def _swapped(self, job: Job, error: CloudError) -> bool:
+        """Whether a request failed because another version is live by now, which may answer it."""
+        if self._provider.beside or not error.undone or error.retry_after != 0:
+            return False
+        async with self._loading:
+            return self.versions.live != job.version.number and job.request.weight_version is None
+
+    def _lost(self, job: Job, error: CloudError) -> None:
+        """Go on without weights that are gone, with the base where they were live. Raises `Refused` for a request that
+        named their version.
+        """
+        number = job.version.number
+        if self.versions.lose(job.version, error):
+            self._not_live(number, error)
+        if job.request.version() is not None:
+            raise Refused(f"version {number} cannot be sampled from: {error}", 404, code="unknown_version") from error
+
+    def _not_live(self, number: int, error: CloudError) -> None:
+        """Say that a version should be live whose weights are gone."""
+        served = f"version {self.versions.live}" if self.versions.live else "the base model"
+        told = f"version {number} should be live, but {error}; {served} answers meanwhile. openclaw-rl versions lists "
+        told += "the versions, and openclaw-rl rollback N makes another one live"
+        if told != self._live_error:
+            log.error("%s", told)
+        self._live_error = told
 
     async def _answered(self, job: Job) -> Event:
         chat = job.request.priority <= 0
@@ -251,9 +298,12 @@ class CloudEngine:
             if not params.max_new_tokens:
                 self._trouble = None
                 return Event(finish={"type": "length", "length": 0})
-            answer = await sampler.sample(job.request.input_ids, self._with_ends(job), tops=job.tops)
+            answer = await sampler.sample(job.request.input_ids, self._ends.named(params), tops=job.tops)
             bill.settle(prefill=bill.amounts.get("prefill", prompt), sample=len(answer.ids))
         self._trouble = None
+        if job.tops and answer.ids and not any(answer.tops):
+            self._tells_tops = False
+            raise no_tops(self._provider.name)
         return self._event(job, answer)
 
     async def _score(self, job: Job, sampler: Sampler) -> None:
@@ -272,22 +322,8 @@ class CloudEngine:
         job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)
         job.input_tops += [list(row[:tops]) for row in scored.tops]
 
-    def _with_ends(self, job: Job) -> Any:
-        """The parameters with every token that ends an answer named, and a seed that every provider takes."""
-        params = job.request.sampling_params
-        ends = [] if params.ignore_eos else self._ends
-        stops = list(dict.fromkeys([*(params.stop_token_ids or ()), *ends]))
-        seed = params.sampling_seed if params.sampling_seed is not None else params.seed
-        return msgspec.structs.replace(
-            params,
-            stop=None,
-            stop_token_ids=stops,
-            sampling_seed=None if seed is None else seed & LARGEST_SEED,
-            seed=None,
-        )
-
     def _event(self, job: Job, answer: Sampled) -> Event:
-        ids, finish = self._cut(job, answer)
+        ids, finish = self._ends.cut(job.request.sampling_params, answer)
         job.output = list(ids)
         tops = [sorted(row, reverse=True)[: job.tops] for row in answer.tops] if job.tops else []
         choices = [
@@ -298,30 +334,9 @@ class CloudEngine:
             raise CloudError(f"{self._provider.name} sent logprobs that are not finite", "away", undone=True)
         return Event(choices, finish)
 
-    def _cut(self, job: Job, answer: Sampled) -> tuple[Sequence[int], dict[str, Any]]:
-        """The answer up to the end token, or to the token that completes a stop string, and why it ended."""
-        params = job.request.sampling_params
-        ends = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(self._ends))
-        for place, token in enumerate(answer.ids):
-            if token in ends:
-                return answer.ids[: place + 1], {"type": "stop", "matched": token}
-            matched = self._matched(answer.ids[: place + 1], params.stops) if params.stops else None
-            if matched is not None:
-                return answer.ids[: place + 1], {"type": "stop", "matched": matched}
-        if answer.finish == "stop" and len(answer.ids) < params.max_new_tokens and not params.ignore_eos:
-            # The provider left the end token out: what ended it is not known, and it is no answer that was cut off.
-            return answer.ids, {"type": "stop", "matched": None}
-        return answer.ids, {"type": "length", "length": len(answer.ids)}
-
-    def _matched(self, ids: Sequence[int], stops: Sequence[str]) -> str | None:
-        # Every token is at least one byte, so a stop string that the new token completes lies within this tail.
-        tail = max(len(stop.encode()) for stop in stops) + 1
-        text = str(self._tokenizer.decode(list(ids[-tail:]), skip_special_tokens=False))
-        return next((stop for stop in stops if stop in text), None)
-
     def _note(self, error: CloudError) -> None:
         """Remember what is wrong with the provider."""
-        if error.trouble in ("refused", "budget"):
+        if error.trouble in ("refused", "budget", "gone"):
             return
         if error.trouble == "limit":
             self._slow_until = time.monotonic() + max(SLOW_SECONDS, error.retry_after or 0.0)

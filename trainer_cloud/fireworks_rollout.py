@@ -99,7 +99,7 @@ class RolloutSampler:
             ids=[int(token) for token in tokens],
             logprobs=[float(one) for one in logprobs],
             finish="length" if answer.finish_reason == "length" else "stop",
-            tops=_best(answer, slice(None)) if tops else (),
+            tops=_best(answer, slice(None)) if tops and answer.inference_topk_token_ids is not None else (),
         )
 
     async def score(

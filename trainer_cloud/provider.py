@@ -19,9 +19,10 @@ from shared.engine_wire import SamplingParams
 from shared.errors import OpenClawRLError
 from trainer_cloud.pointer import Pointer
 
-Trouble = Literal["key", "billing", "model", "limit", "budget", "away", "refused"]
-"""`key`: missing, wrong or expired; `billing`: the account is exhausted; `model`: not offered; `limit`: too many
-requests; `budget`: our own daily limit; `away`: unreachable, failing or silent; `refused`: the request itself is wrong.
+Trouble = Literal["key", "billing", "model", "gone", "limit", "budget", "away", "refused"]
+"""`key`: missing, wrong or expired; `billing`: the account is exhausted; `model`: the base model is not offered;
+`gone`: weights or a state that were kept at a path are not there any more; `limit`: too many requests; `budget`: our
+own daily limit; `away`: unreachable, failing or silent; `refused`: the request itself is wrong.
 """
 
 LOSSES = ("cross_entropy", "ppo", "cispo", "importance_sampling")

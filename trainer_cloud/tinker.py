@@ -33,6 +33,7 @@ from trainer_cloud.tops import TopsProbe
 
 NAME = "tinker"
 _START_SECONDS = 60.0
+_REFUSED = ("refused", "gone")
 
 
 def create(settings: Settings) -> Tinker:
@@ -64,42 +65,45 @@ class Tinker:
         """See `Provider.sampler`."""
         service = await self._service("sampling")
         wanted = {"model_path": path} if path else {"base_model": self._settings.model}
-        try:
-            client = await self._new(lambda: service.create_sampling_client(**wanted))
-        except CloudError as error:
-            if not path or error.trouble != "model":
-                raise
-            raise CloudError(f"Tinker has no weights at {path} any more: {error}", "refused", undone=True) from error
-        return TinkerSampler(client, self._settings)
+        client = await self._new(lambda: service.create_sampling_client(**wanted), **self._asked_for(path))
+        return TinkerSampler(client, self._settings, self._asked_for(path))
 
     async def train(self, *, rank: int, seed: int) -> TinkerTraining:
         """See `Provider.train`."""
         model = self._settings.model
-        return await self._begun(lambda service: service.create_lora_training_client(model, rank=rank, seed=seed))
+        return await self._begun(
+            lambda service: service.create_lora_training_client(model, rank=rank, seed=seed), model=model
+        )
 
     async def resume(self, path: str, *, rank: int) -> TinkerTraining:
         """See `Provider.resume`."""
         try:
-            return await self._begun(lambda service: service.create_training_client_from_state_with_optimizer(path))
+            return await self._begun(
+                lambda service: service.create_training_client_from_state_with_optimizer(path), path=path
+            )
         except CloudError as error:
-            if error.trouble != "refused":
+            if error.trouble not in _REFUSED:  # a server that does not know the request says that it is not found
                 raise
         # A server that loads states into a model that is there already.
         model = self._settings.model
-        training = await self._begun(lambda service: service.create_lora_training_client(model, rank=rank))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            loading = training.client.load_state_with_optimizer(path)
-        await self._awaited(loading, f"loading {path}")
+        training = await self._begun(lambda service: service.create_lora_training_client(model, rank=rank), model=model)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                loading = training.client.load_state_with_optimizer(path)
+            await self._awaited(loading, f"loading {path}", path=path)
+        except BaseException:
+            await training.close()
+            raise
         return training
 
     async def delete(self, path: str) -> None:
         """See `Provider.delete`."""
         rest = await self._rest()
         try:
-            await self._awaited(rest.delete_checkpoint_from_tinker_path(path), f"deleting {path}")
+            await self._awaited(rest.delete_checkpoint_from_tinker_path(path), f"deleting {path}", path=path)
         except CloudError as error:
-            if error.trouble != "refused":  # gone already, or a server that keeps everything
+            if error.trouble not in _REFUSED:  # gone already, or a server that keeps everything
                 raise
 
     async def download(self, found: Pointer, folder: str) -> None:
@@ -117,7 +121,7 @@ class Tinker:
             finally:
                 await training.close()
         except CloudError as error:
-            if error.trouble != "refused":
+            if error.trouble not in _REFUSED:
                 raise
             await tinker_export.archived(found.sampler, Path(folder), self._settings)
 
@@ -131,19 +135,23 @@ class Tinker:
         if hasattr(known, "RestClient"):
             settings = self._settings
             url, key = check.base_url(settings), settings.tinker_api_key
-            return await self._new(lambda: known.RestClient(base_url=url, api_key=key), _START_SECONDS)
+            return await self._new(lambda: known.RestClient(base_url=url, api_key=key), seconds=_START_SECONDS)
         return (await self._service("sampling")).create_rest_client()
 
-    async def _awaited(self, given: Any, doing: str) -> Any:
-        return await done(given, self._settings.cloud_timeout, doing, self._settings)
+    def _asked_for(self, path: str) -> dict[str, Any]:
+        """What a sampler of `path` is asked for by, for errors."""
+        return {"path": path} if path else {"model": self._settings.model}
 
-    async def _begun(self, make: Callable[[Any], Any]) -> TinkerTraining:
+    async def _awaited(self, given: Any, doing: str, **asked: Any) -> Any:
+        return await done(given, self._settings.cloud_timeout, doing, **asked)
+
+    async def _begun(self, make: Callable[[Any], Any], **asked: Any) -> TinkerTraining:
         """A model in training in a session of its own, which ends with it: a client that is thrown away leaves nothing
         behind, and the next one begins afresh.
         """
-        service = await self._new(lambda: self._connected("training"), _START_SECONDS)
+        service = await self._new(lambda: self._connected("training"), seconds=_START_SECONDS)
         try:
-            return TinkerTraining(await self._new(lambda: make(service)), self._settings, service)
+            return TinkerTraining(await self._new(lambda: make(service), **asked), self._settings, service)
         except BaseException:
             await end(service)
             raise
@@ -152,7 +160,7 @@ class Tinker:
         """The library's client of an account."""
         async with self._starting:
             if purpose not in self._services:
-                self._services[purpose] = await self._new(lambda: self._connected(purpose), _START_SECONDS)
+                self._services[purpose] = await self._new(lambda: self._connected(purpose), seconds=_START_SECONDS)
             return self._services[purpose]
 
     def _connected(self, purpose: str) -> Any:
@@ -171,22 +179,23 @@ class Tinker:
             once(holder, settings.cloud_timeout)
         return service
 
-    async def _new(self, make: Callable[[], Any], seconds: float = 0.0) -> Any:
+    async def _new(self, make: Callable[[], Any], *, seconds: float = 0.0, **asked: Any) -> Any:
         """What a call of the library gives that blocks, or gives a future of it, by version."""
 
         def made() -> Any:
             given = make()
             return given.result() if hasattr(given, "result") else given
 
-        return await done(in_thread(made), seconds or self._settings.cloud_timeout, "starting", self._settings)
+        return await done(in_thread(made), seconds or self._settings.cloud_timeout, "starting", **asked)
 
 
 class TinkerSampler:
-    """See `trainer_cloud.provider.Sampler`."""
+    """See `trainer_cloud.provider.Sampler`. `asked_for` says of what, for errors."""
 
-    def __init__(self, client: Any, settings: Settings) -> None:
+    def __init__(self, client: Any, settings: Settings, asked_for: Mapping[str, str]) -> None:
         self._client = client
         self._settings = settings
+        self._asked_for = asked_for
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
         """See `Sampler.sample`. Every field is set: what the library leaves out, its server chooses."""
@@ -246,8 +255,10 @@ class TinkerSampler:
         try:
             given = self._client.sample(prompt=prompt, num_samples=1, sampling_params=params, **wanted)
         except TypeError as error:  # an older library, which does not know the field
-            raise CloudError(f"this version of the Tinker library cannot do that: {error}", "refused") from error
-        return await done(given, seconds, "sampling", self._settings)
+            told = f"this version of the Tinker library cannot do that ({error})"
+            told += ": leave top_logprobs out" if "topk_sample_logprobs" in wanted else ""
+            raise CloudError(told, "refused", undone=True) from error
+        return await done(given, seconds, "sampling", **self._asked_for)
 
 
 class TinkerTraining:
@@ -311,7 +322,7 @@ class TinkerTraining:
         await end(self._service)
 
     async def _done(self, given: Any, doing: str) -> Any:
-        return await done(given, self._settings.cloud_timeout, doing, self._settings)
+        return await done(given, self._settings.cloud_timeout, doing, training=True)
 
 
 def _datum(datum: Datum, loss: str) -> Any:

@@ -9,12 +9,18 @@ import re
 from trainer_cloud.provider import CloudError, Trouble
 
 _STATUS = re.compile(r"(?:with status |\(status |status code |Error code: )(\d{3})")
+_ABSENT = (404, 410)
+_NOT_THERE = re.compile(r"\bnot found\b|\bis gone\b", re.I)
+_SESSION = re.compile(r"\bsession not found\b", re.I)
 _KEY = "set TINKER_API_KEY (tinker_api_key) to a key that is valid"
 
 
-def told(error: Exception, *, model: str = "", doing: str = "a request") -> CloudError:
-    """The error of the library, or of the network below it, in our words. Where it is certain that the request was not
-    taken, `undone` is set.
+def told(
+    error: Exception, *, model: str = "", path: str = "", training: bool = False, doing: str = "a request"
+) -> CloudError:
+    """The error of the library, or of the network below it, in our words. What is not there is told by what was asked
+    for: the base model by its name, weights or a state by their path, or the model of a `training` client. Where it is
+    certain that the request was not taken, `undone` is set.
     """
     if isinstance(error, CloudError):
         return error
@@ -33,9 +39,17 @@ def told(error: Exception, *, model: str = "", doing: str = "a request") -> Clou
         )
     if status == 429:
         return CloudError(f"Tinker asks to slow down: {said}", "limit", retry_after=_retry_after(error), undone=True)
-    if status == 404 and model and "model" in said.lower():
+    absent = status in _ABSENT
+    refusal = (status is not None and 400 <= status < 500 and status not in (408, 409, 410)) or of_user
+    if absent and _SESSION.search(said):
+        return CloudError(f"Tinker has ended the session ({doing}): {said}", "away", undone=not training)
+    if path and (absent or (refusal and _NOT_THERE.search(said))):
+        return CloudError(f"Tinker has nothing at {path} any more ({doing}): {said}", "gone", undone=True)
+    if training and absent:
+        return CloudError(f"Tinker does not have the model in training any more ({doing}): {said}", "away")
+    if model and status == 404:
         return CloudError(f"Tinker does not have the model {model} ({said}); set model", "model", undone=True)
-    if (status is not None and 400 <= status < 500 and status not in (408, 409, 410)) or of_user:
+    if refusal:
         return CloudError(f"Tinker refused {doing}: {said}", "refused", undone=status is not None)
     trouble: Trouble = "away"
     if status is not None:

@@ -13,7 +13,6 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shared.settings import Settings
 from trainer_cloud import library_calls
 from trainer_cloud.provider import CloudError
 from trainer_cloud.tinker_errors import told
@@ -53,9 +52,11 @@ def once(holder: Any, seconds: float) -> None:
     holder.execute_with_retries = execute
 
 
-async def done(given: Any, seconds: float, doing: str, settings: Settings) -> Any:
-    """What a future of the library holds. Raises `CloudError`; the library's work is cancelled with ours."""
-    words = functools.partial(told, model=settings.model, doing=doing)
+async def done(given: Any, seconds: float, doing: str, **asked: Any) -> Any:
+    """What a future of the library holds. `asked` says what for, as `tinker_errors.told` takes it. Raises `CloudError`;
+    the library's work is cancelled with ours.
+    """
+    words = functools.partial(told, doing=doing, **asked)
     return await library_calls.finished(given, seconds, who="Tinker", doing=doing, told=words)
 
 

@@ -7,12 +7,17 @@ Clients are made when they are first needed, so an engine starts while the provi
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer_cloud import pointer
 from trainer_cloud.pointer import BadPointer
-from trainer_cloud.provider import Provider, Sampler
+from trainer_cloud.provider import CloudError, Provider, Sampler
+
+LOST_SECONDS = 60.0
+"""For so long the provider is not asked again for weights that it does not have any more."""
+_TEXT = (1, 2, 3)
 
 
 @dataclass(eq=False)
@@ -38,11 +43,12 @@ class Versions:
         self._checkpoints = checkpoints
         self._limit = limit
         self._held: dict[int, Held] = {0: Held(0, "")}
+        self._lost: dict[str, tuple[float, str]] = {}
         self.live = 0
 
     def numbers(self) -> list[int]:
         """The versions that are at hand."""
-        return sorted(self._held)
+        return sorted(number for number, held in self._held.items() if held.path not in self._lost)
 
     def find(self, number: int | None) -> Held:
         """A version, `None` being the live one. Raises `UnknownVersion`, `BadPointer`."""
@@ -57,8 +63,10 @@ class Versions:
         return held
 
     async def sampler(self, held: Held) -> Sampler:
-        """The client of a version. Raises `CloudError`."""
+        """The client of a version. Raises `CloudError`; at once for weights that were gone a moment ago."""
         async with held.lock:
+            if self._lately_lost(held.path):
+                raise CloudError(self._lost[held.path][1], "gone", undone=True)
             if held.sampler is None:
                 held.sampler = await self._provider.sampler(held.path)
             return held.sampler
@@ -66,6 +74,18 @@ class Versions:
     def forget(self, held: Held) -> None:
         """Make a new client next time: the old one is of no use any more."""
         held.sampler = None
+
+    def lose(self, held: Held, error: CloudError) -> bool:
+        """Know that the provider does not have a version's weights any more. The base is live then if that version was,
+        which is the answer.
+        """
+        self.forget(held)
+        if not self._lately_lost(held.path):
+            self._lost[held.path] = (time.monotonic(), str(error))
+        if self._held[self.live].path != held.path:
+            return False
+        self.live = 0
+        return True
 
     async def load(self, number: int, path: str, *, live: bool) -> None:
         """Make the folder `path` (the base model's name for 0) known under a number, and live. Raises `BadPointer`,
@@ -75,9 +95,9 @@ class Versions:
         held = self._held.get(number)
         if held is None or held.path != where:
             held = Held(number, where)
-            await self.sampler(held)
-        elif live:
-            await self.sampler(held)
+            await self._tried(held)
+        elif live or where in self._lost:
+            await self._tried(held)
         self._keep(held)
         if live:
             self.live = number
@@ -86,6 +106,22 @@ class Versions:
         """Begin with a live version, without asking the provider. Raises `BadPointer`."""
         self._keep(Held(number, self._path(Path(path))))
         self.live = number
+
+    async def _tried(self, held: Held) -> None:
+        """Make a version's client. Weights that were gone are sampled from: a client alone may know nothing of them."""
+        try:
+            sampler = await self.sampler(held)
+            if held.path in self._lost:
+                await sampler.score(_TEXT, 1)
+                del self._lost[held.path]
+        except CloudError as error:
+            if error.trouble == "gone":
+                self.lose(held, error)
+            raise
+
+    def _lately_lost(self, path: str) -> bool:
+        """Whether weights were gone a moment ago."""
+        return path in self._lost and time.monotonic() - self._lost[path][0] < LOST_SECONDS
 
     def _path(self, folder: Path) -> str:
         if not folder.is_dir():

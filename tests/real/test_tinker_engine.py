@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from shared.engine import Engine
+from shared.errors import EngineError
 from shared.records import Sampling, VersionSpan
 from shared.trainer import Recipe
 from tests.contract import test_engine as contract
-from tests.rigs.tinker_server import TinkerServer, run_tinker_server
+from tests.rigs.tinker_server import KEY, TinkerServer, run_tinker_server
 from tests.trainer_cloud.serving import serving_cloud, tinker_settings
 from tests.trainer_local.serving import (
     CONTEXT,
@@ -31,6 +34,8 @@ from tests.trainer_local.serving import (
     write_model,
 )
 from tests.trainer_local.tiny import sample
+from trainer_cloud import pointer, tinker, tinker_library
+from trainer_cloud.provider import CloudError
 from trainer_cloud.trainer import create
 from trainer_local.sglang import SglangEngine
 
@@ -101,6 +106,22 @@ def adapter(server: TinkerServer, model: Path, tmp_path_factory: pytest.TempPath
         return Path(checkpoint.served)
 
     return asyncio.run(train())
+
+
+@pytest.fixture
+def removed(server: TinkerServer, model: Path, tmp_path: Path) -> Callable[[], Awaitable[tuple[Path, str]]]:
+    """Makes a version, and tells how its weights are removed at the provider."""
+
+    async def make() -> tuple[Path, str]:
+        trainer = create(tinker_settings(server.url, model, tmp_path))
+        await trainer.step([sample(1, hints=0, reward=1.0)], Recipe(distillation="none", rewards="all"))
+        served = Path((await trainer.save(str(tmp_path / "checkpoints" / "1"))).served)
+        await trainer.close()
+        where = pointer.read(served, provider="tinker", model=str(model)).sampler
+        run, kind, name = where.removeprefix("tinker://").split("/")
+        return served, f"{server.url}/api/v1/training_runs/{run}/checkpoints/{kind}/{name}"
+
+    return make
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +218,73 @@ async def test_versions_swap_under_load_without_a_failed_request(
     assert seen == {0, 107}
     for seed, answer in answers:
         assert close_to(answer.logprobs, references[answer.last.version].score(prompt(9, seed), answer.ids))
+
+
+async def test_chat_goes_on_with_the_base_where_the_live_weights_were_removed(
+    engine: Engine,
+    url: str,
+    adapter: Path,
+    reference: Reference,
+    model: Path,
+    removed: Callable[[], Awaitable[tuple[Path, str]]],
+) -> None:
+    served, where = await removed()
+    await engine.load(120, str(adapter), live=False)
+    await engine.load(121, str(served), live=True)
+    assert (await collect(engine.generate(prompt(9), Sampling(max_tokens=4)))).last.version == 121
+    async with httpx.AsyncClient(headers={"x-api-key": KEY}) as http:
+        assert (await http.delete(where)).status_code == 204
+        answer = await collect(engine.generate(prompt(9), Sampling(max_tokens=20)))
+        assert answer.last.version == 0 and close_to(answer.logprobs, reference.score(prompt(9), answer.ids))
+        with pytest.raises(EngineError, match="121") as caught:
+            await collect(engine.generate(prompt(9), Sampling(max_tokens=4), version=121))
+        assert caught.value.status == 404
+        for _ in range(2):  # as the learner does each second
+            with pytest.raises(EngineError) as caught:
+                await engine.load(121, str(served), live=True)
+            assert caught.value.status == 400
+        info = (await http.get(f"{url}/model_info")).json()
+        assert info["live"] == 0 and 121 not in info["versions"]
+        for told in (info["live_error"], info["trouble"]):
+            assert "version 121" in told and "openclaw-rl rollback N" in told
+        await engine.load(120, str(adapter), live=True)
+        answer = await collect(engine.generate(prompt(9), Sampling(max_tokens=20)))
+        assert answer.last.version == 120
+        info = (await http.get(f"{url}/model_info")).json()
+        assert (info["live"], info["live_error"], info["trouble"]) == (120, "", "")
+    await engine.load(0, str(model), live=True)
+
+
+async def test_a_state_that_was_removed_is_gone_and_its_session_ends(
+    server: TinkerServer, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[Any] = []
+
+    async def end(service: Any) -> None:
+        ended.append(service)
+        await tinker_library.end(service)
+
+    monkeypatch.setattr(tinker, "end", end)
+    provider = tinker.create(tinker_settings(server.url, model, tmp_path))
+    training = await provider.train(rank=8, seed=0)
+    state, weights = await training.save_state("removed"), await training.save_sampler("removed")
+    await training.close()
+    for path in (state, weights):
+        for _ in range(2):  # what is gone already is removed
+            await provider.delete(path)
+    ended.clear()
+    with pytest.raises(CloudError) as caught:
+        await provider.resume(state, rank=8)
+    assert caught.value.trouble == "gone" and state in str(caught.value)
+    assert len(ended) == 2  # of either way to resume
+    with pytest.raises(CloudError) as caught:
+        await (await provider.sampler(weights)).score(prompt(5), 1)
+    assert caught.value.trouble == "gone" and weights in str(caught.value)
+    await provider.close()
+
+
+async def test_likeliest_tokens_of_an_answer_are_refused_by_name(engine: Engine) -> None:
+    for _ in range(2):
+        with pytest.raises(EngineError, match="top_logprobs") as caught:
+            await collect(engine.generate(prompt(9), Sampling(max_tokens=4), top_logprobs=3))
+        assert caught.value.status == 400

@@ -13,19 +13,18 @@ from typing import Any
 import pytest
 
 from shared.engine import Engine, Priority
-from shared.engine_wire import GenerateRequest, Refused, SamplingParams, UpdateWeights
+from shared.engine_wire import Refused, UpdateWeights
 from shared.errors import EngineError
 from shared.records import Sampling, VersionSpan
-from shared.trainer import Recipe
 from tests.contract import test_engine as contract
+from tests.trainer_cloud.engine_fixtures import ask
 from tests.trainer_cloud.serving import serving_cloud
 from tests.trainer_cloud.torch_provider import TorchProvider
-from tests.trainer_local.serving import CONTEXT, END, VOCABULARY, Reference, close_to, collect, prompt, write_model
-from tests.trainer_local.tiny import sample, settings
+from tests.trainer_local.serving import CONTEXT, END, VOCABULARY, Reference, close_to, collect, prompt
+from tests.trainer_local.tiny import settings
 from trainer_cloud import engine as engines
 from trainer_cloud.budget import Budget
 from trainer_cloud.provider import CloudError, Trouble
-from trainer_cloud.trainer import CloudTrainer
 from trainer_local.sglang import SglangEngine
 
 AT_ONE = "providers tell logprobs at temperature 1 alone"
@@ -45,6 +44,8 @@ CANNOT = {
     "test_a_candidate_is_sampled_by_number_and_is_not_live": PEFT,
 }
 
+pytest_plugins = ("tests.trainer_cloud.engine_fixtures",)
+
 globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})
 
 
@@ -61,33 +62,8 @@ def shape() -> contract.Shape:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
 def reference(model: Path) -> Reference:
     return Reference(model)
-
-
-@pytest.fixture(scope="module")
-def provider(model: Path) -> TorchProvider:
-    return TorchProvider(model)
-
-
-@pytest.fixture(scope="module")
-def adapter(model: Path, provider: TorchProvider, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained version."""
-
-    async def train() -> Path:
-        folder = tmp_path_factory.mktemp("trained")
-        trainer = CloudTrainer(settings(model, data=folder), provider)
-        await trainer.step(
-            [sample(1, hints=0, reward=1.0)], Recipe(distillation="none", rewards="all", epochs=4, learning_rate=1e-2)
-        )
-        return Path((await trainer.save(str(folder / "checkpoints" / "1"))).served)
-
-    return asyncio.run(train())
 
 
 @pytest.fixture(scope="module")
@@ -101,37 +77,6 @@ async def engine(url: str) -> AsyncIterator[Engine]:
     client = SglangEngine(url)
     yield client
     await client.close()
-
-
-@pytest.fixture
-async def alone(model: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    """Makes an engine with a provider of its own, both in this process's loop."""
-    made: list[engines.CloudEngine] = []
-
-    async def build(**changes: Any) -> tuple[TorchProvider, engines.CloudEngine]:
-        chosen = settings(model, data=tmp_path, **changes)
-        provider = TorchProvider(model)
-        made.append(engines.CloudEngine(provider, chosen, Budget(chosen, "torch", str(model))))
-        made[-1].start(asyncio.get_running_loop())
-        return provider, made[-1]
-
-    yield build
-    for one in made:
-        await one.close()
-        one.stop()
-
-
-async def ask(engine: engines.CloudEngine, *, priority: int = 0, tokens: int = 4, version: int | None = None) -> Any:
-    """The last event of one request."""
-    last = asyncio.get_running_loop().create_future()
-    request = GenerateRequest(
-        input_ids=prompt(5),
-        sampling_params=SamplingParams(max_new_tokens=tokens, ignore_eos=True),
-        priority=priority,
-        weight_version=version,
-    )
-    await engine.submit(request, lambda event: last.set_result(event) if event.last and not last.done() else None)
-    return await last
 
 
 async def test_requests_in_flight_end_on_the_version_they_began_with(
@@ -357,3 +302,16 @@ async def test_a_live_version_that_is_gone_leaves_the_base(model: Path, tmp_path
     engine = engines.CloudEngine(TorchProvider(model), chosen, budget, live=(7, str(tmp_path / "gone")))
     assert engine.info()["live"] == 0 and "version 7" in engine.info()["live_error"]
     engine.stop()
+
+
+async def test_likeliest_tokens_that_the_provider_does_not_tell_are_refused_by_name(
+    alone: Callable[..., Awaitable[Any]],
+) -> None:
+    provider, engine = await alone()
+    refused = (await ask(engine, tops=3)).error
+    assert refused.status == 400 and "top_logprobs" in refused.message
+    sampled = provider.sampled
+    with pytest.raises(Refused, match="top_logprobs") as caught:
+        await ask(engine, tops=3)
+    assert caught.value.status == 400 and provider.sampled == sampled
+    assert (await ask(engine)).error is None

@@ -6,7 +6,9 @@ snapshots and deployments, provisioning, hot-loading, cleaning up, adapters as f
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -298,3 +300,20 @@ async def test_request_shape_of_an_adapter_as_files(
     # The model was there for the download alone.
     assert front.asked("DELETE", f"/v1/accounts/{ACCOUNT}/models/{model}")
     assert not Created(tmp_path).of("fireworks", "model")
+
+
+async def test_an_answer_without_likeliest_tokens_is_an_answer(
+    shared: fireworks.Fireworks, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine, which asked for them, says that there are none. The answer is a mock of the SDK's."""
+    sampler = await shared.sampler("")
+    made = SimpleNamespace(
+        full_tokens=[1, 2, 3],
+        prompt_len=2,
+        inference_logprobs=[-0.5],
+        finish_reason="stop",
+        inference_topk_token_ids=None,
+        inference_topk_logprobs=None,
+    )
+    monkeypatch.setattr(fireworks_rollout.RolloutSampler, "_asked", AsyncMock(return_value=made))
+    assert (await sampler.sample([1, 2], SamplingParams(max_new_tokens=1), tops=3)).tops == ()

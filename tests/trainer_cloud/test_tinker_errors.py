@@ -35,7 +35,8 @@ def answered(status: int, message: str = "", **headers: str) -> tinker.APIStatus
         (answered(403, "not yours"), "key", True, "TINKER_API_KEY"),
         (answered(402, "payment required"), "billing", True, "no credit left"),
         (answered(429), "limit", True, "slow down"),
-        (answered(404, "model not found"), "model", True, "Qwen/Qwen3-8B"),
+        (answered(404, "not found"), "model", True, "Qwen/Qwen3-8B"),
+        (answered(404, "Session not found"), "away", True, "ended the session"),
         (answered(400, "bad datum"), "refused", True, "bad datum"),
         (answered(422, "bad field"), "refused", True, "bad field"),
         (answered(500), "away", False, "status 500"),
@@ -59,6 +60,28 @@ def test_errors_say_what_happened_and_what_to_do(error: Exception, trouble: str,
     found = told(error, model="Qwen/Qwen3-8B", doing="a training step")
     assert (found.trouble, found.undone) == (trouble, undone)
     assert words in str(found)
+
+
+PATH = "tinker://model/sampler_weights/7"
+
+
+@pytest.mark.parametrize("error", [answered(404, "no model"), answered(410), answered(400, "Checkpoint not found")])
+def test_what_was_kept_at_a_path_and_is_not_there_is_gone(error: Exception) -> None:
+    found = told(error, path=PATH, doing="sampling")
+    assert (found.trouble, found.undone, found.passes) == ("gone", True, False)
+    assert PATH in str(found)
+
+
+def test_a_path_that_is_asked_for_in_a_wrong_way_is_not_gone() -> None:
+    from tinker.types import RequestErrorCategory
+
+    assert told(answered(400, "too long"), path=PATH).trouble == "refused"
+    lost = tinker.RequestFailedError("run/7 is gone", request_id="1", category=RequestErrorCategory.User)
+    assert (told(lost, path=PATH).trouble, told(lost).trouble) == ("gone", "refused")
+
+
+def test_a_model_in_training_that_is_lost_is_no_model_that_is_not_offered() -> None:
+    assert told(answered(404, "Model not found"), training=True).trouble == "away"
 
 
 def test_the_time_to_wait_is_kept() -> None:

@@ -26,11 +26,11 @@ from trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled
 
 
 class LiveSampler(TorchSampler):
-    """It samples too. While `gate` is not set, answers wait."""
+    """It samples too. While `gate` is not set, answers wait. What was removed at `path` is gone for it as well."""
 
-    def __init__(self, provider: TorchProvider, model: Any) -> None:
+    def __init__(self, provider: TorchProvider, model: Any, path: str = "") -> None:
         super().__init__(model)
-        self._own, self._provider = model, provider
+        self._own, self._provider, self._path = model, provider, path
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
         self._provider.sampled += 1
@@ -40,6 +40,7 @@ class LiveSampler(TorchSampler):
             self._provider.cancelled += 1
             raise
         self._provider.fail("sample")
+        self._provider.find(self._path)
         seed = params.sampling_seed
         assert seed is None or 0 <= seed < 2**31, "services take 32 bits"
         draw = random.Random(seed) if seed is not None else random.Random()
@@ -60,6 +61,7 @@ class LiveSampler(TorchSampler):
 
     async def score(self, ids: Sequence[int], start: int, **asked: Any) -> Any:
         self._provider.fail("score")
+        self._provider.find(self._path)
         return await super().score(ids, start, **asked)
 
 
@@ -96,7 +98,7 @@ class KeptTraining(TorchTraining):
 
 class TorchProvider:
     """`failures` are the errors to raise, by what is asked: the next one each time. `gate` holds answers back while it
-    is cleared; `away`, if set, is what `offer` raises.
+    is cleared; `away`, if set, is what `offer` raises. A `lazy` one makes clients of weights that are not there.
     """
 
     beside = True
@@ -110,7 +112,8 @@ class TorchProvider:
         self.gate.set()
         self.away: CloudError | None = None
         self.most = 1000
-        self.updates = self.sampled = self.cancelled = self.offers = 0
+        self.lazy = False
+        self.updates = self.sampled = self.samplers = self.cancelled = self.offers = 0
         self.trainings: list[KeptTraining] = []
         self.deleted: list[str] = []
         self.closed = False
@@ -135,9 +138,16 @@ class TorchProvider:
 
     async def sampler(self, path: str) -> LiveSampler:
         self.fail("sampler")
+        self.samplers += 1
+        if not self.lazy:
+            self.find(path)
+        model = copy.deepcopy(self.kept[path][0]).eval() if path in self.kept else self._base
+        return LiveSampler(self, model, path)
+
+    def find(self, path: str) -> None:
+        """Raise what is raised where nothing is kept."""
         if path and path not in self.kept:
-            raise CloudError(f"there are no weights at {path}", "refused", undone=True)
-        return LiveSampler(self, copy.deepcopy(self.kept[path][0]).eval() if path else self._base)
+            raise CloudError(f"there are no weights at {path}", "gone", undone=True)
 
     async def train(self, *, rank: int, seed: int) -> KeptTraining:
         self.fail("train")
