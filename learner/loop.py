@@ -113,11 +113,12 @@ class Learner:
         if await self._journal.get_control("train", "running") == "paused":
             self._progress.now("paused")
             return False
+        # Another version may have been made live because this one's state is the obstacle.
+        live = await self._versions.follow()
         obstacle = await self._trainer.obstacle()
         if obstacle:
             self._progress.now(OBSTRUCTED, obstacle)
             return False
-        live = await self._versions.follow()
         news = self._wake.is_set()
         self._wake.clear()
         batch = await self._batches.next(live, news=news)

@@ -35,10 +35,13 @@ class Ends:
     def cut(self, params: SamplingParams, answer: Sampled) -> tuple[Sequence[int], dict[str, Any]]:
         """The answer up to the end token, or to the token that completes a stop string, and why it ended."""
         ends = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(self._tokens))
+        stops = params.stops
+        # Every token is at least one byte, so a stop string that a new token completes lies within this tail.
+        tail = max((len(stop.encode()) for stop in stops), default=0) + 1
         for place, token in enumerate(answer.ids):
             if token in ends:
                 return answer.ids[: place + 1], {"type": "stop", "matched": token}
-            matched = self._matched(answer.ids[: place + 1], params.stops) if params.stops else None
+            matched = self._matched(answer.ids[max(0, place + 1 - tail) : place + 1], stops) if stops else None
             if matched is not None:
                 return answer.ids[: place + 1], {"type": "stop", "matched": matched}
         if answer.finish == "stop" and len(answer.ids) < params.max_new_tokens and not params.ignore_eos:
@@ -47,7 +50,5 @@ class Ends:
         return answer.ids, {"type": "length", "length": len(answer.ids)}
 
     def _matched(self, ids: Sequence[int], stops: Sequence[str]) -> str | None:
-        # Every token is at least one byte, so a stop string that the new token completes lies within this tail.
-        tail = max(len(stop.encode()) for stop in stops) + 1
-        text = str(self._tokenizer.decode(list(ids[-tail:]), skip_special_tokens=False))
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
         return next((stop for stop in stops if stop in text), None)

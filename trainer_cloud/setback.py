@@ -50,6 +50,11 @@ class Setback:
         self._error, self._pause, self._impossible = None, SHORTEST, ""
         self._refused.clear()
 
+    def elsewhere(self) -> None:
+        """Training goes on from another state: that one was gone says nothing of this one."""
+        if self._error is not None and self._error.trouble == "gone":
+            self.over()
+
     async def told(self) -> str:
         """What stands in the way, in words; "" once the provider answers again."""
         if self._impossible:

@@ -124,11 +124,7 @@ class CloudTrainer:
             await self._drop()
             raise self._setback.after(error, f"saving {target.name}") from error
         try:
-            with whole_folder(target) as folder:
-                (folder / SERVED).mkdir()
-                found.write(folder / SERVED)
-                meta = {**msgspec.structs.asdict(found), "trainer": self._provider.name, "lora": True}
-                (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
+            await asyncio.to_thread(_write, target, found)
         except TrainerError as error:  # a full disk: each try would pay for the step again
             raise self._setback.after(CloudError(str(error), "away"), f"saving {target.name}") from error
         self._setback.over()
@@ -146,6 +142,8 @@ class CloudTrainer:
             except (BadPointer, OSError, msgspec.DecodeError) as error:
                 raise TrainerError(f"{folder} is no checkpoint that can be read: {error}") from error
         await self._drop()
+        if found != self._origin:
+            self._setback.elsewhere()
         self._origin = found
         self._step = 0 if found is None else found.step
         self._unsaved = False
@@ -199,7 +197,7 @@ class CloudTrainer:
             known = before = await self._forward(training, objective)
             updates = 0
             for _ in range(recipe.epochs):
-                passes = objective.passes(known)
+                passes = await asyncio.to_thread(objective.passes, known)
                 if not passes or (updates and objective.settled):
                     break
                 updates += 1
@@ -289,6 +287,15 @@ class CloudTrainer:
             self._step, self._unsaved = (0 if self._origin is None else self._origin.step), False
         if training is not None:
             await training.close()
+
+
+def _write(target: Path, found: Pointer) -> None:
+    """A checkpoint's folder. Raises `TrainerError`."""
+    with whole_folder(target) as folder:
+        (folder / SERVED).mkdir()
+        found.write(folder / SERVED)
+        meta = {**msgspec.structs.asdict(found), "trainer": found.provider, "lora": True}
+        (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
 
 
 def _check_samples(samples: Sequence[Sample], number: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from learner.guard import Verdict, examine
+from learner.loop import OBSTRUCTED
 from shared.engine import EngineInfo
 from shared.errors import ConfigError, EngineError, JournalError, TrainerAway
 from shared.trainer import StepReport
@@ -199,6 +200,29 @@ async def test_what_a_batch_was_given_for_a_step_that_did_not_happen_is_kept_for
     world.trainer.step = step  # type: ignore[method-assign]
     assert await world.learner.once()
     assert (await world.journal.versions())[-1].state == "live"
+
+
+async def test_what_stands_in_the_way_does_not_keep_the_trainer_from_a_version_that_somebody_chose(
+    real: Worlds,
+) -> None:
+    """The way out may be another version: the state of this one may be what cannot be had."""
+    world = real()
+    await world.versions.start()
+    for number in range(1, BATCH + 1):
+        await said(world, number, 1.0)
+    while await world.judge.once():
+        pass
+    assert await world.learner.once() and world.versions.current == 1
+
+    async def obstacle() -> str:
+        return "the state of version 1 is gone" if world.versions.current == 1 else ""
+
+    world.trainer.obstacle = obstacle  # type: ignore[method-assign]
+    assert not await world.learner.once()
+    assert (world.progress.state, world.progress.detail) == (OBSTRUCTED, "the state of version 1 is gone")
+    await world.journal.set_version_state(0, "live")
+    assert not await world.learner.once()
+    assert world.versions.current == 0 and world.progress.state != OBSTRUCTED
 
 
 async def test_a_candidate_that_cannot_be_probed_is_dropped_once_another_version_is_live(

@@ -134,7 +134,10 @@ async def test_a_state_that_is_gone_is_told_with_the_way_out(
     with pytest.raises(TrainerAway, match="rollback"):
         await trainer.step(TWO, RECIPE)
     assert "rollback" in await trainer.obstacle()
+    await trainer.restore(checkpoint.path)  # as after any step that did not happen: it is still gone
+    assert "rollback" in await trainer.obstacle()
     await trainer.restore(None)
+    assert await trainer.obstacle() == ""
     assert (await trainer.step(TWO, RECIPE)).step == 1
 
 
