@@ -1,9 +1,8 @@
 """States and weights that a provider keeps for us, and is paid for. Those that no folder here names any more are
 removed there when the next version is saved.
 
-What will be saved is written down by its name before it is asked for. A kill in between leaves the name on the list; a
-later sweep asks a provider that can look names up (`Finds`) where it is, and removes it there. Of one that cannot the
-name stays on the list and is told, for a person to look for it at the provider.
+What will be saved is written down by its name before it is asked for. A kill in between leaves the name on the list;
+where it is nobody was told, so it stays there, and a person is told to look for it at the provider.
 
 A service removes only what it saved itself. A checkpoint that was copied from another service's (`resume`) names what
 that one saved and may remove, so it is given a state and weights of its own before it is served (`own`). A copy that is
@@ -15,9 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,15 +34,6 @@ _KINDS = ("state", "sampler")
 _SAVING = "saving"
 _SERVED = "served"
 _META = "meta.json"
-
-
-@runtime_checkable
-class Finds(Protocol):
-    """A provider that can look up what it keeps by the name it was saved under."""
-
-    async def find(self, name: str) -> Sequence[str]:
-        """The paths of states and samplers that were saved under a name. Raises `CloudError`."""
-        ...
 
 
 class Remains:
@@ -148,21 +136,16 @@ class Remains:
         async with free:
             again = thing.name in self._last
             self._last.add(thing.name)
+            if thing.kind == _SAVING:
+                if not again:
+                    log.warning(
+                        "a save named %s was cut off: look for the name at %s, and remove what is kept under it",
+                        thing.name,
+                        thing.provider,
+                    )
+                return
             try:
-                paths = [thing.name]
-                if thing.kind == _SAVING:
-                    if not isinstance(self._provider, Finds):
-                        if not again:
-                            log.warning(
-                                "a save named %s was cut off, and %s cannot be asked what it kept of it: look for the "
-                                "name there, and remove it",
-                                thing.name,
-                                thing.provider,
-                            )
-                        return
-                    paths = list(await self._provider.find(thing.name))
-                for path in paths:
-                    await self._provider.delete(path)
+                await self._provider.delete(thing.name)
                 await asyncio.to_thread(self._created.remove, thing)
                 self._last.discard(thing.name)
             except CloudError as error:

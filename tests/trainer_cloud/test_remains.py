@@ -6,7 +6,6 @@ import asyncio
 import logging
 import shutil
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from trainer_cloud.created import FILE, Created
 from trainer_cloud.pointer import Pointer
 from trainer_cloud.provider import CloudError
 from trainer_cloud.remains import Remains
-
-
-class Listing(TorchProvider):
-    """It can be asked for names."""
-
-    async def find(self, name: str) -> Sequence[str]:
-        return [path for path in self.kept if path.endswith(f"/{name}")]
 
 
 class Stuck(TorchProvider):
@@ -126,32 +118,28 @@ async def test_what_a_save_that_was_cut_off_left_is_found_by_its_name(
     policy: Path, tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The save is cancelled after the provider kept a state, and its answer never came."""
-    for kind in (Listing, TorchProvider):
-        provider, ours = kind(policy), of(policy, tmp_path / kind.__name__)
-        training = await provider.train(rank=8, seed=0)
-        keep = getattr(training, f"save_{where}")
+    provider, ours = TorchProvider(policy), of(policy, tmp_path)
+    training = await provider.train(rank=8, seed=0)
+    keep = getattr(training, f"save_{where}")
 
-        async def killed(name: str, keep: Any = keep) -> str:
-            await keep(name)
-            raise asyncio.CancelledError
+    async def killed(name: str, keep: Any = keep) -> str:
+        await keep(name)
+        raise asyncio.CancelledError
 
-        setattr(training, f"save_{where}", killed)
-        with pytest.raises(asyncio.CancelledError):
-            await Remains(provider, ours).save(training, "cut-off", weights=True, folder=tmp_path / "1")
-        assert provider.kept
-        with caplog.at_level(logging.WARNING):
-            await Remains(provider, ours).sweep(None)
-        if kind is Listing:
-            assert not provider.kept and not Created(ours.data).of("torch", "saving") and not caplog.records
-        else:
-            assert any("cut-off" in one.message for one in caplog.records)
-            assert [one.name for one in Created(ours.data).of("torch", "saving")] == ["cut-off"]
+    setattr(training, f"save_{where}", killed)
+    with pytest.raises(asyncio.CancelledError):
+        await Remains(provider, ours).save(training, "cut-off", weights=True, folder=tmp_path / "1")
+    assert provider.kept
+    with caplog.at_level(logging.WARNING):
+        await Remains(provider, ours).sweep(None)
+    assert any("cut-off" in one.message for one in caplog.records)
+    assert [one.name for one in Created(ours.data).of("torch", "saving")] == ["cut-off"]
 
 
 async def test_what_is_being_saved_is_not_swept_and_what_was_not_begun_is_forgotten(
     policy: Path, tmp_path: Path
 ) -> None:
-    provider, ours = Listing(policy), of(policy, tmp_path)
+    provider, ours = TorchProvider(policy), of(policy, tmp_path)
     kept = Remains(provider, ours)
     training = await provider.train(rank=8, seed=0)
     provider.failures["save_state"] = deque([CloudError("no", "away", undone=True)])
