@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shared import losses
+from shared.batch_figures import REPORTED, BatchFigures, factors
 from shared.errors import TrainerError
-from shared.moments import Moments
 from shared.records import Sample
-from shared.terms import TERMS, hints_of, signal, terms_of
+from shared.terms import hints_of, signal, terms_of
 from shared.trainer import Recipe
 from trainer_cloud import drift as drifts
 from trainer_cloud.plan import POLICY, Plan, plan
@@ -39,9 +39,6 @@ from trainer_cloud.rows import row
 from trainer_cloud.teacher import Asking, Target, own_tokens
 
 POLICY_LOSSES = ("ppo", "cispo", "importance_sampling")
-REPORTED = ("binary", "opd")
-"""Under `distillation = "token"`: the policy loss by either advantage alone, reported and not trained."""
-
 NOTHING = 0.002
 """Nats a token from a teacher that nobody could tell: where a teacher has hardly anything to teach, passes end here."""
 
@@ -70,40 +67,19 @@ class Objective:
         self._samples = [comparable[index] for index in taking]
         self._terms = [terms[index] for index in taking]
         self._rows = [row(sample) for sample in self._samples]
-        self._factors = {
-            "distill": recipe.distill,
-            "binary": recipe.binary,
-            "policy": 1.0,
-            "anchor": recipe.anchor,
-            "kl_base": recipe.kl_base,
-            "entropy": -recipe.entropy,
-        }
-        self._tokens = {
-            term: sum(
-                sample.weight * len(sample.response_ids)
-                for sample, found in zip(self._samples, self._terms, strict=True)
-                if term in found
-            )
-            for term in TERMS
-        }
-        rewards = Moments()
-        rewards.add([sample.reward for sample in samples if sample.reward is not None])
-        self._fixed = self._counts(samples) | {
-            "samples/left_out": float(left_out),
-            "reward/mean": rewards.mean,
-            "reward/std": rewards.deviation,
-        }
+        self._factors = factors(recipe)
+        self._figures = BatchFigures(comparable, terms, recipe)
+        self._left_out = float(left_out)
         self._targets: list[Target] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []
         self._scored = 0
-        self._start()
 
     @property
     def wanted_tops(self) -> int:
         """How many likeliest tokens at each position `learn_targets` would ask for, if the provider tells as many."""
         several = any(len(hints_of(sample, self._recipe)) > 1 for sample in self._samples)
-        batch = self._recipe.topk if several or self._tokens["anchor"] else 0
+        batch = self._recipe.topk if several or self._figures.tokens["anchor"] else 0
         return max(wanted_tops(self._recipe), batch)
 
     @property
@@ -129,7 +105,7 @@ class Objective:
         before the step, may be `None` where they are the base. The provider tells `tops` likeliest tokens.
         """
         _check(refusal(self._recipe, tops))
-        if self._tokens["anchor"] and not tops:
+        if self._figures.tokens["anchor"] and not tops:
             raise TrainerError(f"an anchor {no_tops()}: set anchors = 0; nothing was sent")
         asking = Asking(self._recipe, teacher=teacher, base=base, live=live, tops=tops)
         try:
@@ -154,14 +130,14 @@ class Objective:
         if len(now) != len(self._rows):
             raise TrainerError(f"the provider scored {len(now)} of {len(self._rows)} texts: no step was made")
         self._old = self._old or [values[:, 1:] for values in now]
-        self._start()
+        self._figures.start()
         sampled, chosen = [], []
         for index, values in enumerate(now):
             if self._terms[index] & POLICY:
                 sampled.append(self._sampled(index, values[:, 0]))
             if self._terms[index] - POLICY:
                 chosen.append(self._chosen(index, values[:, 1:]))
-        broken = sorted(term for term, value in self._losses.items() if not math.isfinite(value))
+        broken = sorted(term for term, value in self._figures.losses.items() if not math.isfinite(value))
         if broken:
             raise TrainerError(f"loss of {', '.join(broken)} is not finite: nothing was sent to be trained")
         found = [
@@ -181,29 +157,14 @@ class Objective:
         recipe = self._recipe
         if not recipe.early_stop or recipe.distillation not in ("full", "topk"):
             return False
-        if not self._tokens["distill"]:
-            return not any(self._tokens[term] for term in POLICY)
+        if not self._figures.tokens["distill"]:
+            return not any(self._figures.tokens[term] for term in POLICY)
         distance = float(torch.cat(distances).mean()) if distances else 0.0
-        return self._losses["distill"] <= recipe.distill * max(recipe.early_stop * distance, NOTHING)
+        return self._figures.losses["distill"] <= recipe.distill * max(recipe.early_stop * distance, NOTHING)
 
     def metrics(self) -> dict[str, float]:
-        """Sums of the last update, under the names of the local trainer: `loss/total` and each term (already weighted),
-        moments of ratio and advantage, the ratio's clipped share, sample counts.
-        """
-        found = {f"loss/{term}": value for term, value in self._losses.items()}
-        found["loss/total"] = sum(self._losses.values())
-        if self._tokens["policy"]:
-            found |= {f"loss/{name}": value for name, value in self._reported.items()}
-            found["loss/distill"] = found["loss/opd"]
-        found["loss/opd"] = found["loss/distill"]
-        return {
-            **found,
-            "ratio/mean": self._ratios.mean if self._ratios.count else 1.0,
-            "ratio/clipped": self._clipped / self._ratios.count if self._ratios.count else 0.0,
-            "advantage/mean": self._advantages.mean,
-            "advantage/std": self._advantages.deviation,
-            **self._fixed,
-        }
+        """Sums of the last update, as the local trainer's: see `BatchFigures.metrics`."""
+        return {**self._figures.metrics(), "samples/left_out": self._left_out}
 
     def drift(self, before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> dict[str, float]:
         """`kl/parent` and `entropy/mean` (`trainer_cloud.drift`) from what forward said of `asked` before and after the
@@ -218,12 +179,6 @@ class Objective:
             return np.concatenate(parts) if parts else np.zeros(0)
 
         return drifts.drift(tokens(before), tokens(after))
-
-    def _start(self) -> None:
-        self._losses = dict.fromkeys(TERMS, 0.0)
-        self._reported = dict.fromkeys(REPORTED, 0.0)
-        self._ratios, self._advantages = Moments(), Moments()
-        self._clipped = 0.0
 
     def _datum(self, index: int) -> Datum:
         row, target = self._rows[index], self._targets[index]
@@ -263,16 +218,16 @@ class Objective:
             )
             advantages = rewards + differences
             for name, alone in zip(REPORTED, (rewards, differences), strict=True):
-                self._reported[name] += float(self._share(self._policy_loss(logprobs, behavior, alone), index, term))
+                self._figures.reported[name] += float(
+                    self._share(self._policy_loss(logprobs, behavior, alone), index, term)
+                )
         ratio = losses.importance_ratio(logprobs, behavior, recipe.ratio_cap)
-        self._ratios.add(ratio.tolist())
-        self._clipped += float(((ratio < 1 - recipe.clip_low) | (ratio > 1 + recipe.clip_high)).sum())
-        self._advantages.add(advantages.tolist())
-        self._losses[term] += float(self._share(self._policy_loss(logprobs, behavior, advantages), index, term))
+        self._figures.add(ratio.tolist(), advantages.tolist())
+        self._figures.losses[term] += float(self._share(self._policy_loss(logprobs, behavior, advantages), index, term))
         if self._loss != "cispo":
             beyond = (logprobs - behavior).exp() > recipe.ratio_cap
             advantages = advantages.masked_fill(beyond, 0.0)
-        scale = self._factors[term] * sample.weight / (self._tokens[term] or 1.0)
+        scale = self._factors[term] * sample.weight / (self._figures.tokens[term] or 1.0)
         return Datum(
             row.ids,
             row.targets,
@@ -297,7 +252,7 @@ class Objective:
                 bins = losses.with_tail(plain)
                 values = _anchored(target.base, bins) if term == "anchor" else losses.reverse_kl(bins, target.base)
             share = self._share(values, index, term)
-            self._losses[term] += float(share.detach())
+            self._figures.losses[term] += float(share.detach())
             total = total + share
         (gradient,) = torch.autograd.grad(total, leaf)
         return Datum(row.ids, self._asked[index].targets[:, 1:], weights=row.masked(-gradient.numpy()))
@@ -344,16 +299,7 @@ class Objective:
 
     def _share(self, values: Tensor, index: int, term: str) -> Tensor:
         weights = torch.full_like(values, self._samples[index].weight)
-        return self._factors[term] * losses.token_mean(values, weights, self._tokens[term])
-
-    def _counts(self, samples: Sequence[Sample]) -> dict[str, float]:
-        counts = {term: sum(term in found for found in self._terms) for term in TERMS}
-        if counts["policy"]:
-            taking = [one for one, found in zip(self._samples, self._terms, strict=True) if "policy" in found]
-            counts["distill"] = sum(bool(hints_of(sample, self._recipe)) for sample in taking)
-            counts["binary"] = sum(bool(signal(sample, self._recipe)) for sample in taking)
-        counts["rehearsal"] = sum(sample.origin == "rehearsal" for sample in samples)
-        return {f"samples/{name}": float(count) for name, count in counts.items()}
+        return self._factors[term] * losses.token_mean(values, weights, self._figures.tokens[term])
 
 
 def _anchored(base: Tensor, bins: Tensor) -> Tensor:

@@ -21,17 +21,14 @@ import torch
 from torch import Tensor
 
 from shared import losses
+from shared.batch_figures import REPORTED, BatchFigures, factors
 from shared.errors import ConfigError, TrainerError
 from shared.loss_hook import Loss, LossTokens, load_loss
-from shared.moments import Moments
 from shared.ratio import GREEDY_BELOW
 from shared.records import Sample
-from shared.terms import TERMS, hints_of, signal, terms_of
+from shared.terms import signal, terms_of
 from shared.trainer import Recipe
 from trainer_local.teacher import Target
-
-REPORTED = ("binary", "opd")
-"""Under `distillation = "token"`: the policy loss by either advantage alone, reported and not trained."""
 
 
 class Objective:
@@ -42,23 +39,8 @@ class Objective:
         self._device = device
         self._custom = _hook(recipe.custom_loss) if recipe.custom_loss else None
         self._terms = {sample.sample_id: terms_of(sample, recipe) for sample in samples}
-        self._factors = {
-            "distill": recipe.distill,
-            "binary": recipe.binary,
-            "policy": 1.0,
-            "anchor": recipe.anchor,
-            "kl_base": recipe.kl_base,
-            "entropy": -recipe.entropy,
-            "custom": 1.0,
-        }
-        self._tokens = {
-            term: sum(sample.weight * len(sample.response_ids) for sample in samples if term in self.terms(sample))
-            for term in TERMS
-        }
-        rewards = Moments()
-        rewards.add([sample.reward for sample in samples if sample.reward is not None])
-        self._fixed = self._counts(samples) | {"reward/mean": rewards.mean, "reward/std": rewards.deviation}
-        self.start_epoch()
+        self._factors = factors(recipe)
+        self._figures = BatchFigures(samples, [self.terms(sample) for sample in samples], recipe)
 
     def terms(self, sample: Sample) -> frozenset[str]:
         """The terms `sample` counts in."""
@@ -66,10 +48,7 @@ class Objective:
 
     def start_epoch(self) -> None:
         """Forget the sums of the epoch before."""
-        self._losses = dict.fromkeys(TERMS, 0.0)
-        self._reported = dict.fromkeys(REPORTED, 0.0)
-        self._ratios, self._advantages = Moments(), Moments()
-        self._clipped = 0.0
+        self._figures.start()
 
     def loss(self, samples: Sequence[Sample], targets: Sequence[Target | None], logits: Tensor) -> Tensor:
         """The share of a micro batch in the batch's loss, a scalar.
@@ -95,7 +74,7 @@ class Objective:
             owners = [samples[index] for index in chosen]
             known = [targets[index] or Target() for index in chosen]
             share = self._share(self._factors[term], values(part, owners, known), owners, term)
-            self._losses[term] += float(share.detach())
+            self._figures.losses[term] += float(share.detach())
             total = total + share
         return total
 
@@ -143,16 +122,14 @@ class Objective:
         with torch.no_grad():
             for name, advantages in zip(REPORTED, (rewards, taught), strict=True):
                 alone = self._ppo(logprobs, behavior, advantages, count=False)
-                self._reported[name] += float(self._share(1.0, alone, samples, "policy"))
+                self._figures.reported[name] += float(self._share(1.0, alone, samples, "policy"))
         return self._ppo(logprobs, behavior, rewards + taught, count=True)
 
     def _ppo(self, logprobs: Tensor, behavior: Tensor, advantages: Tensor, *, count: bool) -> Tensor:
         recipe = self._recipe
         if count:
             ratio = losses.importance_ratio(logprobs.detach(), behavior, recipe.ratio_cap)
-            self._ratios.add(ratio.tolist())
-            self._clipped += float(((ratio < 1 - recipe.clip_low) | (ratio > 1 + recipe.clip_high)).sum())
-            self._advantages.add(advantages.tolist())
+            self._figures.add(ratio.tolist(), advantages.tolist())
         return losses.clipped_policy_loss(
             logprobs,
             behavior,
@@ -207,46 +184,19 @@ class Objective:
 
     def _share(self, factor: float, values: Tensor, samples: Sequence[Sample], term: str) -> Tensor:
         weights = self._per_token([sample.weight for sample in samples], samples)
-        return factor * losses.token_mean(values, weights, self._tokens[term])
+        return factor * losses.token_mean(values, weights, self._figures.tokens[term])
 
     def _per_token(self, values: Sequence[float], samples: Sequence[Sample]) -> Tensor:
         repeats = torch.tensor([len(sample.response_ids) for sample in samples], device=self._device)
         return torch.tensor(values, dtype=torch.float32, device=self._device).repeat_interleave(repeats)
 
-    def _counts(self, samples: Sequence[Sample]) -> dict[str, float]:
-        counts = {term: sum(term in self.terms(sample) for sample in samples) for term in TERMS}
-        if counts["policy"]:
-            taking = [sample for sample in samples if "policy" in self.terms(sample)]
-            counts["distill"] = sum(bool(hints_of(sample, self._recipe)) for sample in taking)
-            counts["binary"] = sum(bool(signal(sample, self._recipe)) for sample in taking)
-        counts["rehearsal"] = sum(sample.origin == "rehearsal" for sample in samples)
-        return {f"samples/{name}": float(count) for name, count in counts.items()}
-
     def finite(self) -> bool:
         """Whether every term of this epoch is a finite number."""
-        return all(math.isfinite(value) for value in self._losses.values())
+        return all(math.isfinite(value) for value in self._figures.losses.values())
 
     def metrics(self) -> dict[str, float]:
-        """Sums of this epoch: `loss/total` and each term (already weighted), moments of ratio and advantage (1 and 0
-        where no token has one), the ratio's clipped share, sample counts.
-
-        `loss/opd` is another name of `loss/distill`. Under `distillation = "token"` what is trained is `loss/policy`;
-        `loss/binary` and `loss/opd` are then the same loss by either advantage alone, and no part of the total.
-        """
-        found = {f"loss/{term}": value for term, value in self._losses.items()}
-        found["loss/total"] = sum(self._losses.values())
-        if self._tokens["policy"]:
-            found |= {f"loss/{name}": value for name, value in self._reported.items()}
-            found["loss/distill"] = found["loss/opd"]
-        found["loss/opd"] = found["loss/distill"]
-        return {
-            **found,
-            "ratio/mean": self._ratios.mean if self._ratios.count else 1.0,
-            "ratio/clipped": self._clipped / self._ratios.count if self._ratios.count else 0.0,
-            "advantage/mean": self._advantages.mean,
-            "advantage/std": self._advantages.deviation,
-            **self._fixed,
-        }
+        """Sums of this epoch: see `BatchFigures.metrics`."""
+        return self._figures.metrics()
 
 
 def _divisor(sample: Sample) -> float:
