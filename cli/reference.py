@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from shared import aliases
 from shared.cloud_settings import CloudSettings, cloud_defaults
+from shared.gpu_settings import GpuSettings
 from shared.learning_settings import LearningSettings
 from shared.method_defaults import METHOD_DEFAULTS
 from shared.settings import EMBEDDED_POLICY, Settings, flag_of
@@ -59,7 +60,7 @@ def page() -> str:
 
 def _settings() -> Iterator[str]:
     sections = _sections()
-    later = {**LearningSettings.model_fields, **CloudSettings.model_fields}
+    later = {**LearningSettings.model_fields, **CloudSettings.model_fields, **GpuSettings.model_fields}
     fields = {name: field for name, field in Settings.model_fields.items() if name not in later} | later
     for name, field in fields.items():
         if name in sections:
@@ -86,7 +87,7 @@ def _sections() -> dict[str, str]:
     """The comment above each group of settings, by the group's first setting."""
     sections: dict[str, str] = {}
     heading = ""
-    source = "".join(map(inspect.getsource, (Settings, LearningSettings, CloudSettings)))
+    source = "".join(map(inspect.getsource, (Settings, LearningSettings, CloudSettings, GpuSettings)))
     for line in source.splitlines():
         text = line.strip()
         if text.startswith("# "):

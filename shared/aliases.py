@@ -125,13 +125,12 @@ ALIASES: tuple[Alias, ...] = (
     _maps("offload_optimizer", flags="offload-optimizer-state", read=switch),
     _maps("checkpoints", env="CKPT_SAVE_DIR", flags="save-dir checkpoint-dir"),
     _maps("resume", env="RESUME_CKPT", flags="resume-from-checkpoint"),
+    _maps("gpus", env="NUM_GPUS", flags="gpu-ids num-gpus"),
+    _maps("actor_gpus", env="ACTOR_GPUS TRAIN_GPUS", flags="train-gpus"),
+    _maps("rollout_gpus", env="ROLLOUT_GPUS"),
+    _maps("judge_gpus", env="PRM_GPUS", flags="prm-gpus"),
     _none(
-        "this version runs on one device; choose it with device and CUDA_VISIBLE_DEVICES",
-        env="NUM_GPUS ACTOR_GPUS TRAIN_GPUS ROLLOUT_GPUS PRM_GPUS",
-        flags="gpus gpu-ids num-gpus actor-gpus train-gpus rollout-gpus prm-gpus",
-    ),
-    _none(
-        "torchrun's own; this version trains in one process",
+        "torchrun's own: it tells the trainer's processes of each other",
         env="MASTER_ADDR MASTER_PORT NODE_RANK GPUS_PER_NODE",
         quiet=True,
     ),

@@ -129,6 +129,10 @@ class LearningSettings(BaseSettings):
     epsilon: float = Field(1e-8, gt=0, description="AdamW epsilon")
     weight_decay: float = Field(0.0, ge=0, description="AdamW weight decay")
     clip_grad: float = Field(1.0, gt=0, description="Gradient norm limit")
+    micro_batch_tokens: int = Field(
+        8192, ge=64, description="Tokens that go through the model at once in training; one longer turn goes alone"
+    )
+    merge_prefixes: bool = Field(True, description="Compute what the turns of a batch share once in training")
     recompute: bool = Field(
         False,
         description="Compute activations anew in the backward pass: less memory, slower (shared prompts too)",
@@ -249,4 +253,5 @@ class LearningSettings(BaseSettings):
             select_k=self.select_k,
             advantage_clip=self.advantage_clip,
             custom_loss=self.custom_loss,
+            micro_batch_tokens=self.micro_batch_tokens,
         )

@@ -15,6 +15,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared import aliases
 from shared.cloud_settings import CloudSettings
+from shared.gpu_settings import GpuSettings
 from shared.learning_settings import LearningSettings
 from shared.model_aliases import parse_aliases
 from shared.turn_rules import parse_rules
@@ -26,7 +27,7 @@ FLAGS = {"model_name": "served-model-name"}
 EMBEDDED_POLICY = Path(__file__).resolve().parent.parent / "trainer_local" / "embedded" / "policy"
 
 
-class Settings(LearningSettings, CloudSettings):
+class Settings(LearningSettings, CloudSettings, GpuSettings):
     """The one settings class; `openclaw-rl doctor` prints every value and where it came from."""
 
     model_config = SettingsConfigDict(

@@ -135,17 +135,22 @@ def test_disagreeing_keys_are_named_but_not_shown() -> None:
 
 def test_a_flag_without_counterpart_is_answered_in_one_line() -> None:
     with pytest.raises(ConfigError) as caught:
-        load(parse_flags(["--seed", "1", "--gpus", "8"]), environ={})
-    assert str(caught.value).startswith("--gpus has no counterpart here: ")
+        load(parse_flags(["--seed", "1", "--max-turns", "8"]), environ={})
+    assert str(caught.value).startswith("--max-turns has no counterpart here: ")
     assert "\n" not in str(caught.value)
 
 
 def test_a_variable_without_counterpart_is_noted_and_the_service_goes_on() -> None:
-    environ = {"NUM_GPUS": "8", "HF_TOKEN": "k"}
+    environ = {"PARALLEL_ENVS": "8", "HF_TOKEN": "k"}
     assert load(environ=environ)[0] == load(environ={})[0]
     (line,) = aliases.notes(environ)
-    assert line.startswith("NUM_GPUS has no counterpart here: ")
+    assert line.startswith("PARALLEL_ENVS has no counterpart here: ")
     assert len(aliases.notes(environ, quiet=True)) == 2
+
+
+def test_gpus_are_counted_by_the_names_that_people_have() -> None:
+    found = load(environ={"NUM_GPUS": "4", "ACTOR_GPUS": "2", "ROLLOUT_GPUS": "1", "PRM_GPUS": "3"})[0]
+    assert (found.gpus, found.actor_gpus, found.rollout_gpus, found.judge_gpus) == ("4", "2", "1", "3")
 
 
 def test_every_entry_either_maps_to_settings_that_exist_or_says_what_to_use() -> None:
