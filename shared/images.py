@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from shared.errors import BadRequest, ConfigError
-from shared.records import ImageSpan, Message, PromptImage
+from shared.records import ImageSpan, Message, PromptImage, Turn
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 PLACEHOLDER = "<|image_pad|>"
@@ -184,6 +184,11 @@ def sent_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
 def placed_in(messages: Sequence[Message], spans: Sequence[ImageSpan]) -> list[PromptImage]:
     """The images of a recorded turn with their places in its prompt, as the engine takes them."""
     return placed([part["image_url"]["url"] for part in images_in(messages)], spans)
+
+
+def images_of(turn: Turn) -> tuple[PromptImage, ...]:
+    """The images of a recorded turn with their places in its prompt."""
+    return tuple(placed_in(turn.messages, turn.image_spans)) if turn.image_spans else ()
 
 
 def holds_placeholder(ids: Sequence[int], prompt_ids: Sequence[int], images: Sequence[PromptImage]) -> bool:

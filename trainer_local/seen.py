@@ -109,6 +109,10 @@ def check_images(samples: Sequence[Sample], sight: Sight | None) -> None:
                     f"model's image processor, but {image.end - image.start} stand for it: it was sampled with "
                     "another processor and cannot be trained on"
                 )
+        if sample.images and sample.prompt_ids[sample.images[0].start] in sample.response_ids:
+            raise TrainerError(f"sample {sample.sample_id}: its answer holds the placeholder of an image")
+        if list(images_under(sample, sample.prompt_ids)) != list(sample.images):
+            raise TrainerError(f"sample {sample.sample_id}: its images stand elsewhere than their placeholders")
         for prompt in sample.hinted_prompts:
             images_under(sample, prompt)
 
