@@ -65,7 +65,7 @@ class Sight:
                 "'transformers>=5.23'"
             )
         encoder = [part for name, part in model.named_parameters() if ".visual." in f".{name}"]
-        return cls(Pixels(source), frozen=not any(part.requires_grad for part in encoder))
+        return cls(Pixels(source, model.device), frozen=not any(part.requires_grad for part in encoder))
 
     def features(self, model: Any, url: str, device: torch.device) -> Features:
         """Of the image at `url`, as `model` makes them; with gradients where its encoder is trained."""
