@@ -15,7 +15,7 @@ from shared.engine import Engine as EngineProtocol
 from shared.engine import Priority, Scores
 from shared.errors import EngineError
 from shared.normalize import ChatInput
-from shared.records import ImageSpan, Turn, VersionSpan, Vote
+from shared.records import Turn, VersionSpan, Vote
 from shared.registry import create_engine
 from shared.rendering import Prompter
 from shared.settings import Settings
@@ -119,11 +119,11 @@ async def test_a_version_that_a_scripted_engine_has_no_more_gives_way_to_the_liv
     assert [version for _, version, *_ in engine.asked] == [3, None, 0, 0]
 
 
-@pytest.mark.parametrize("case", ["no engine", "cannot score", "images"])
+@pytest.mark.parametrize("case", ["no engine", "cannot score"])
 async def test_where_nothing_can_be_compared_the_longest_is_taken_and_the_reason_told(
     case: str, prompter: Prompter
 ) -> None:
-    made = made_turn(prompter, **({"image_spans": [ImageSpan(0, 1)]} if case == "images" else {}))
+    made = made_turn(prompter)
     engine = None if case == "no engine" else ScoringEngine({}, missing=[3, None] if case == "cannot score" else ())
     found = await selector("overlap-sequence", engine, prompter).choose(made, votes(*HINTS))
     assert (found.hint, found.selection) == (HINTS[2], "longest")
