@@ -16,9 +16,10 @@ from learner.hooks import whole_answer
 from shared.answer import Answer
 from shared.engine import Engine, Priority
 from shared.errors import BadRequest, ContextLengthExceeded
+from shared.images import holds_placeholder, images_of
 from shared.journal.storage import common_prefix
 from shared.normalize import ChatInput
-from shared.records import Message, Sampling, Turn
+from shared.records import Message, PromptImage, Sampling, Turn
 from shared.rendering import Prompter
 
 _AT_ONCE = 32
@@ -30,12 +31,21 @@ class Question(msgspec.Struct, frozen=True):
     key: str
     prompt_ids: Sequence[int]
     chat: ChatInput
+    images: Sequence[PromptImage] = ()
 
     @property
     def tools(self) -> frozenset[str]:
         """Names of the tools that may be called."""
         functions = (tool.get("function") or tool for tool in self.chat.tools)
         return frozenset(str(function.get("name")) for function in functions)
+
+
+class Text(msgspec.Struct, frozen=True):
+    """An answer to be scored after its prompt, in token ids."""
+
+    prompt_ids: Sequence[int]
+    response_ids: Sequence[int]
+    images: Sequence[PromptImage] = ()
 
 
 class Sampled(msgspec.Struct, frozen=True):
@@ -50,14 +60,15 @@ class Sampled(msgspec.Struct, frozen=True):
 def of_messages(prompter: Prompter, messages: Sequence[Message]) -> Question:
     """The question that these messages are, without tools. Raises `BadRequest` where they cannot be rendered."""
     chat = ChatInput(messages=list(messages), tools=[], tools_json=b"")
-    return Question(msgspec.json.encode(messages).decode(), prompter.render(chat).ids(), chat)
+    prompt = prompter.render(chat)
+    return Question(msgspec.json.encode(messages).decode(), prompt.ids(), chat, prompt.placed_images())
 
 
 def of_turn(turn: Turn) -> Question:
     """The question that a recorded turn answered, token by token."""
     tools = [dict(tool) for tool in turn.tools]
     chat = ChatInput(messages=list(turn.messages), tools=tools, tools_json=msgspec.json.encode(tools) if tools else b"")
-    return Question(turn.turn_id, turn.prompt_ids, chat)
+    return Question(turn.turn_id, turn.prompt_ids, chat, images_of(turn))
 
 
 def affordable(prompts: Sequence[Sequence[int]], budget: int) -> list[int]:
@@ -86,7 +97,8 @@ class Answers:
         self, questions: Sequence[Question], version: int, *, max_tokens: int, greedy: bool = False
     ) -> list[Sampled]:
         """One answer of `version` to each question, greedy or at temperature 1 with a seed that is the question's own.
-        One that leaves no room for an answer gets none.
+        One that leaves no room for an answer gets none, nor does one whose answer nobody can score (it holds the
+        placeholder of an image).
         """
         answers = await asyncio.gather(
             *(
@@ -96,13 +108,9 @@ class Answers:
         )
         return [one for one in answers if one is not None]
 
-    async def logprobs(
-        self, texts: Sequence[tuple[Sequence[int], Sequence[int]]], version: int
-    ) -> list[tuple[float, int]]:
-        """For each prompt and answer (token ids): the sum of the answer's logprobs under `version` at temperature 1,
-        and its length in tokens.
-        """
-        return await asyncio.gather(*(self._score(prompt, answer, version) for prompt, answer in texts))
+    async def logprobs(self, texts: Sequence[Text], version: int) -> list[tuple[float, int]]:
+        """For each answer the sum of its logprobs under `version` at temperature 1, and its length in tokens."""
+        return await asyncio.gather(*(self._score(text, version) for text in texts))
 
     async def _answer(self, question: Question, version: int, max_tokens: int, seed: int | None) -> Sampled | None:
         sampling = Sampling(
@@ -115,9 +123,16 @@ class Answers:
         try:
             async with self._slots:
                 told = await whole_answer(
-                    self._engine, question.prompt_ids, sampling, version=version, priority=Priority.AUDIT
+                    self._engine,
+                    question.prompt_ids,
+                    sampling,
+                    version=version,
+                    priority=Priority.AUDIT,
+                    images=question.images,
                 )
         except ContextLengthExceeded:
+            return None
+        if question.images and holds_placeholder(told.ids, question.prompt_ids, question.images):
             return None
         answer = self._read(question, told.ids, told.finish_reason or "stop")
         return Sampled(question, told.ids, told.logprobs, answer)
@@ -132,7 +147,13 @@ class Answers:
         parser.feed_many(ids)
         return parser.finish(finish)[1]
 
-    async def _score(self, prompt: Sequence[int], answer: Sequence[int], version: int) -> tuple[float, int]:
+    async def _score(self, text: Text, version: int) -> tuple[float, int]:
         async with self._slots:
-            scores = await self._engine.score(list(prompt), list(answer), version=version, priority=Priority.AUDIT)
-        return math.fsum(scores.logprobs), len(answer)
+            scores = await self._engine.score(
+                list(text.prompt_ids),
+                list(text.response_ids),
+                version=version,
+                priority=Priority.AUDIT,
+                images=text.images,
+            )
+        return math.fsum(scores.logprobs), len(text.response_ids)

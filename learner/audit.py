@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from learner.progress import Progress
 from shared.engine import Engine, Priority
 from shared.errors import EngineError, JournalError
-from shared.images import placed_in
+from shared.images import images_of
 from shared.journal import AsyncJournal
 from shared.ratio import greedy, reshaped
 from shared.records import Audit, AuditVerdict, Turn, VersionSpan
@@ -145,7 +145,7 @@ class Auditor:
             priority=Priority.AUDIT,
             temperature=1.0 if greedy(turn.sampling) or turn.sampling.unscaled else turn.sampling.temperature,
             fresh=fresh,
-            images=placed_in(turn.messages, turn.image_spans) if turn.image_spans else (),
+            images=images_of(turn),
         )
         if scores.version != span.version:
             raise _Skipped("gone", f"the engine took version {scores.version} for {span.version}")

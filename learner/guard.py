@@ -22,13 +22,14 @@ from typing import Any
 
 import msgspec
 
-from learner.answers import Answers, Question, Sampled, affordable, of_messages, of_turn
+from learner.answers import Answers, Question, Sampled, Text, affordable, of_messages, of_turn
 from learner.contradiction import LEAST, Rewarded, contradicts, disagreement, praised_noise
 from learner.degeneration import NOISE, flaws
 from learner.held_back import WINDOW, standing
 from learner.probes import Probe, read
 from learner.rehearsal import anchor_prompts
 from shared.engine import Engine
+from shared.images import images_of
 from shared.journal import AsyncJournal
 from shared.records import Sample, Turn
 from shared.rendering import Prompter
@@ -128,7 +129,7 @@ class Guard:
             return Verdict(True, "", {"rewards": {"unscored": unscored}} if unscored else {})
         of_batch, before = await self._journal.reactions(batch, WINDOW)
         people = {one.turn_id for one in of_batch}
-        texts = [(one.prompt_ids, one.response_ids) for one in wanted]
+        texts = [Text(one.prompt_ids, one.response_ids, one.images) for one in wanted]
         base = await self._answers.logprobs(texts, 0)
         now = base if live == 0 else await self._answers.logprobs(texts, live)
         rewarded = [
@@ -188,9 +189,17 @@ class Guard:
         return (await self._engine.info()).beside
 
     async def _fitting(self) -> Callable[[Turn | Sample], bool]:
-        """Says whether the engine can score an answer: with `context_length` turned down older ones may be too long."""
-        limit = (await self._engine.info()).context_length
-        return lambda one: not limit or len(one.prompt_ids) + len(one.response_ids) <= limit
+        """Says whether the engine can score an answer: with `context_length` turned down older ones may be too long,
+        and not every engine takes those whose prompt holds images.
+        """
+        info = await self._engine.info()
+
+        def fits(one: Turn | Sample) -> bool:
+            seen = one.image_spans if isinstance(one, Turn) else one.images
+            length = len(one.prompt_ids) + len(one.response_ids)
+            return (info.sees or not seen) and (not info.context_length or length <= info.context_length)
+
+        return fits
 
     async def _likelihood(self, candidate: int, parent: int, batch: Sequence[str]) -> Verdict:
         """How likely accepted answers are under both, in nats a token; every answer counts the same."""
@@ -225,7 +234,8 @@ class Guard:
     async def _likely(self, version: int, turns: Sequence[Turn]) -> list[float]:
         """Mean logprob a token of each turn's answer under a version."""
         missing = [turn for turn in turns if (version, turn.turn_id) not in self._accepted]
-        found = await self._answers.logprobs([(turn.prompt_ids, turn.response_ids) for turn in missing], version)
+        texts = [Text(turn.prompt_ids, turn.response_ids, images_of(turn)) for turn in missing]
+        found = await self._answers.logprobs(texts, version)
         for turn, (total, tokens) in zip(missing, found, strict=True):
             self._accepted[version, turn.turn_id] = total / max(tokens, 1)
         return [self._accepted[version, turn.turn_id] for turn in turns]
@@ -267,7 +277,7 @@ class Guard:
         missing = [one for one in questions if (version, one.key) not in self._sampled]
         if missing:
             given = await self._answers.sample(missing, version, max_tokens=self._settings.rehearsal_max_tokens)
-            texts = [(one.question.prompt_ids, one.ids) for one in given if one.ids]
+            texts = [Text(one.question.prompt_ids, one.ids, one.question.images) for one in given if one.ids]
             scored = iter(await self._answers.logprobs(texts, 0))
             for one in given:
                 self._sampled[version, one.question.key] = (one, next(scored)[0] if one.ids else 0.0)
@@ -306,7 +316,8 @@ class Guard:
         count = self._settings.guard_answers
         if not count:
             return []
-        seen = await self._journal.prompts_seen(count)
+        sees = (await self._engine.info()).sees
+        seen = await self._journal.prompts_seen(count, images=sees)
         kept = [one for one in self._recent if await self._journal.turn(one.key) is not None]  # else forgotten
         wanted = count - min(len(self._anchors), count // 2)
         known = {one.key for one in kept}
@@ -330,8 +341,7 @@ class Guard:
         """The turns that may be scored, as many as can be afforded."""
         fits = await self._fitting()
         found = [await self._journal.turn(turn_id) for turn_id in turn_ids]
-        turns = [turn for turn in found if turn is not None and turn.response_ids and not turn.image_spans]
-        turns = [turn for turn in turns if fits(turn)]
+        turns = [turn for turn in found if turn is not None and turn.response_ids and fits(turn)]
         places = affordable([turn.prompt_ids for turn in turns[:MOST_ACCEPTED]], PROMPT_TOKENS)
         return [turns[place] for place in places]
 

@@ -17,6 +17,7 @@ from learner import hints
 from learner.rehearsal import hinted_prompts
 from shared.engine import Engine, Priority
 from shared.errors import EngineError
+from shared.images import holds_placeholder, images_of, shown_again
 from shared.journal import AsyncJournal
 from shared.records import Turn
 from shared.rendering import Prompter
@@ -89,7 +90,10 @@ class HintMemory:
 
     async def _measured(self, hint: str, turn_id: str) -> float:
         turn = await self._journal.turn(turn_id)
-        if turn is None or ASKED * len(turn.prompt_ids) > self._settings.rehearsal_token_budget:
+        images = images_of(turn) if turn is not None else ()
+        if turn is None or (images and holds_placeholder(turn.response_ids, turn.prompt_ids, images)):
+            return 0.0
+        if ASKED * len(turn.prompt_ids) > self._settings.rehearsal_token_budget:
             return 0.0
         prompts = await asyncio.to_thread(hinted_prompts, self._prompter, turn, [hint])
         if not prompts:
@@ -105,5 +109,6 @@ class HintMemory:
             return 0.0
 
     async def _logprob(self, turn: Turn, prompt: Sequence[int]) -> float:
-        scores = await self._engine.score(prompt, turn.response_ids, version=0, priority=Priority.AUDIT)
+        images = shown_again(images_of(turn), turn.prompt_ids, prompt)
+        scores = await self._engine.score(prompt, turn.response_ids, version=0, priority=Priority.AUDIT, images=images)
         return float(sum(scores.logprobs))

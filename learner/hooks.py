@@ -21,7 +21,7 @@ import msgspec
 
 from shared.engine import Engine, Priority, Tokens
 from shared.errors import ConfigError, ContextLengthExceeded, EngineError
-from shared.records import Sample, Sampling, VersionSpan
+from shared.records import PromptImage, Sample, Sampling, VersionSpan
 from shared.registry import resolve
 from shared.settings import Settings
 
@@ -57,6 +57,7 @@ async def whole_answer(
     *,
     version: int | None = None,
     priority: Priority = Priority.REHEARSAL,
+    images: Sequence[PromptImage] = (),
 ) -> Tokens:
     """One whole answer of the engine, by default behind chat and judge; `version` `None` is the live one, 0 the base.
     Raises `EngineError`.
@@ -64,7 +65,7 @@ async def whole_answer(
     ids: list[int] = []
     logprobs: list[float] = []
     last = Tokens(ids=(), logprobs=(), version=version or 0)
-    stream: Any = engine.generate(list(prompt_ids), sampling, version=version, priority=priority)
+    stream: Any = engine.generate(list(prompt_ids), sampling, images=images, version=version, priority=priority)
     async with aclosing(stream):
         async for tokens in stream:
             ids.extend(tokens.ids)
@@ -143,6 +144,9 @@ def _sample(sample: Any, vocab_size: int, longest: int) -> Sample:
             raise HookFailed(f"its {name} is {value!r}")
     if not isinstance(sample.temperature, int | float) or not 0 < sample.temperature < math.inf:
         raise HookFailed(f"its temperature is {sample.temperature!r}; an answer without one needs no_ratio and 1.0")
+    for image in sample.images:
+        if not isinstance(image, PromptImage) or not 0 <= image.start < image.end <= len(prompt):
+            raise HookFailed("an image of it is no shared.records.PromptImage at a place in its prompt")
     return msgspec.structs.replace(
         sample,
         turn_id=None,

@@ -21,9 +21,10 @@ from learner.hooks import GENERATE, HookFailed, called, checked_answer, load, wh
 from learner.progress import Progress
 from shared.engine import Engine, Tokens
 from shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError
+from shared.images import holds_placeholder, images_of, shown_again
 from shared.journal.storage import common_prefix
 from shared.normalize import ChatInput
-from shared.records import Sample, Sampling, Turn, new_id
+from shared.records import PromptImage, Sample, Sampling, Turn, new_id
 from shared.rendering import Prompter
 from shared.settings import EMBEDDED_POLICY, Settings
 
@@ -60,7 +61,17 @@ def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
 
     Earlier answers stand in the recorded prompt with the tokens that were sampled; rendering them anew may cut them
     otherwise. So only what the hint changes is taken from the rendering, where the two can be laid over each other.
+    Raises `BadRequest`, also where the turn's images take another number of tokens now.
     """
+    found = _hinted_prompt(prompter, turn, hint)
+    try:
+        shown_again(images_of(turn), turn.prompt_ids, found)
+    except ValueError as error:
+        raise BadRequest(f"{error}: the model's image processor is not the one that it was recorded with") from error
+    return found
+
+
+def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
     tools = [dict(tool) for tool in turn.tools]
     chat = ChatInput(messages=list(turn.messages), tools=tools, tools_json=msgspec.json.encode(tools) if tools else b"")
     plain = array("I", prompter.render(chat).ids())
@@ -128,6 +139,12 @@ class Rollouts:
         self._anchors = anchor_prompts(settings) if settings.anchors else []
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
+    async def sees(self) -> bool:
+        """Whether prompts with images can be rehearsed: the engine sees, and no `custom_generate` stands before it,
+        which is given ids alone.
+        """
+        return self._hook is None and (await self.engine.info()).sees
+
     async def rehearse(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
         """Fresh answers of the live policy to earlier prompts, with the prompts under which the teacher corrects
         them.
@@ -141,7 +158,10 @@ class Rollouts:
         }
         wanted = [turn for turn in chosen if prompts[turn.turn_id]]
         samples = await asyncio.gather(
-            *(self._answer(turn.prompt_ids, turn.policy, version=None, origin="rehearsal") for turn in wanted)
+            *(
+                self._answer(turn.prompt_ids, turn.policy, version=None, origin="rehearsal", images=images_of(turn))
+                for turn in wanted
+            )
         )
         return [
             msgspec.structs.replace(sample, hinted_prompts=prompts[turn.turn_id])
@@ -179,25 +199,35 @@ class Rollouts:
         return [sample for sample in samples if sample is not None]
 
     async def generate(
-        self, prompt_ids: Sequence[int], sampling: Sampling, *, version: int | None = None
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        version: int | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Tokens | None:
         """One answer of the live version, or of another (0: the base); `None` where the prompt leaves no room, nothing
-        came, or `custom_generate` failed. Raises `EngineError`.
+        came, `custom_generate` failed, or the answer holds the placeholder of an image, so that nobody can compute on
+        it. Raises `EngineError`.
         """
         try:
             async with self._slots:
-                tokens = await self._sampled(prompt_ids, sampling, version)
+                tokens = await self._sampled(prompt_ids, sampling, version, images)
         except ContextLengthExceeded:
             return None
         except HookFailed as error:
             log.warning("a rollout is left out: %s", error)
             self._progress.note(GENERATE, f"{error} (the rollout is left out)")
             return None
-        return None if tokens is None or not tokens.ids or tokens.finish_reason == "abort" else tokens
+        if tokens is None or not tokens.ids or tokens.finish_reason == "abort":
+            return None
+        return None if images and holds_placeholder(tokens.ids, prompt_ids, images) else tokens
 
-    async def _sampled(self, prompt_ids: Sequence[int], sampling: Sampling, version: int | None) -> Tokens | None:
+    async def _sampled(
+        self, prompt_ids: Sequence[int], sampling: Sampling, version: int | None, images: Sequence[PromptImage]
+    ) -> Tokens | None:
         if self._hook is None:
-            return await whole_answer(self.engine, prompt_ids, sampling, version=version)
+            return await whole_answer(self.engine, prompt_ids, sampling, version=version, images=images)
         path, seconds = self._settings.custom_generate, self._settings.hook_timeout
         call = self._hook(list(prompt_ids), sampling, engine=self.engine, version=version)
         given = await called(GENERATE, path, call, self.engine, seconds)
@@ -208,10 +238,16 @@ class Rollouts:
             raise HookFailed(f"{GENERATE} {path}: {error}") from error
 
     async def _answer(
-        self, prompt_ids: Sequence[int], policy: str, *, version: int | None, origin: str
+        self,
+        prompt_ids: Sequence[int],
+        policy: str,
+        *,
+        version: int | None,
+        origin: str,
+        images: Sequence[PromptImage] = (),
     ) -> Sample | None:
         """One answer as a sample; `None` where there is none."""
-        tokens = await self.generate(prompt_ids, self.sampling, version=version)
+        tokens = await self.generate(prompt_ids, self.sampling, version=version, images=images)
         if tokens is None:
             return None
         return Sample(
@@ -223,4 +259,5 @@ class Rollouts:
             response_ids=tokens.ids,
             logprobs=tokens.logprobs,
             versions=tokens.versions,
+            images=images,
         )

@@ -12,7 +12,7 @@ from shared.engine import Engine, Tokens
 from shared.errors import ContextLengthExceeded
 from shared.journal import AsyncJournal
 from shared.normalize import ChatInput
-from shared.records import Message, Sample, Sampling, Turn, new_id
+from shared.records import Message, PromptImage, Sample, Sampling, Turn, new_id
 from shared.rendering import Prompter
 from shared.settings import Settings
 
@@ -56,15 +56,18 @@ class RolloutContext:
         if not (self.hints and count):
             return []
         self._progress.now("rehearsing", f"{count} answers to earlier prompts")
-        return await self._rollouts.rehearse(await self.earlier_turns(), self.hints, self._seed)
+        turns = await self.earlier_turns(images=await self._rollouts.sees())
+        return await self._rollouts.rehearse(turns, self.hints, self._seed)
 
     async def anchors(self) -> list[Sample]:
         """The built-in ones: answers of the base to drill prompts, `anchors` of them."""
         return await self._rollouts.anchor(self._seed) if self.settings.anchors else []
 
-    async def earlier_turns(self, limit: int = EARLIER_PROMPTS) -> list[Turn]:
-        """The last main turns with different prompts, at most `limit`."""
-        return await self._journal.prompts_seen(limit)
+    async def earlier_turns(self, limit: int = EARLIER_PROMPTS, *, images: bool = False) -> list[Turn]:
+        """The last main turns with different prompts, at most `limit`; with `images` those that show some as well
+        (`shared.images.images_of` says which, for `generate` and `sample`).
+        """
+        return await self._journal.prompts_seen(limit, images=images)
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of canonical messages, up to where the answer begins."""
@@ -76,12 +79,18 @@ class RolloutContext:
         return list(hinted_prompts(self.prompter, turn, self.hints))
 
     async def generate(
-        self, prompt_ids: Sequence[int], sampling: Sampling | None = None, *, version: int | None = None
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        version: int | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Tokens | None:
         """One answer, by `custom_generate` where that is set: of the live version, or of another (0: the base). `None`
         where there is none. Raises `EngineError`.
         """
-        return await self._rollouts.generate(prompt_ids, sampling or self._rollouts.sampling, version=version)
+        how = sampling or self._rollouts.sampling
+        return await self._rollouts.generate(prompt_ids, how, version=version, images=images)
 
     def sample(
         self,
@@ -92,6 +101,7 @@ class RolloutContext:
         reward: float | None = None,
         hinted: Sequence[Sequence[int]] = (),
         temperature: float = 1.0,
+        images: Sequence[PromptImage] = (),
     ) -> Sample:
         """An answer as a sample: distilled where there are `hinted` prompts, rewarded where there is a `reward` in
         [−1, +1], or held to the base (`anchor`, an answer that the base gave).
@@ -105,6 +115,7 @@ class RolloutContext:
             response_ids=tokens.ids,
             logprobs=tokens.logprobs,
             versions=tokens.versions,
+            images=images,
             temperature=temperature,
             reward=reward,
             explicit=reward is not None,

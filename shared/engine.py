@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from shared.records import PromptImage as PromptImage
 from shared.records import Sampling, VersionSpan
 
 
@@ -18,16 +19,6 @@ class Priority(IntEnum):
     JUDGE = 1
     REHEARSAL = 2
     AUDIT = 3
-
-
-class PromptImage(msgspec.Struct, frozen=True):
-    """An image of a prompt: a data URL, and the place (`start` inclusive, `end` exclusive) of its tokens in the
-    `prompt_ids`, where a placeholder stands once for every token that the model computes for it.
-    """
-
-    url: str
-    start: int
-    end: int
 
 
 class Tokens(msgspec.Struct, frozen=True):

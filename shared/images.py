@@ -25,9 +25,8 @@ from typing import Any
 
 import msgspec
 
-from shared.engine import PromptImage
 from shared.errors import BadRequest, ConfigError
-from shared.records import ImageSpan, Message
+from shared.records import ImageSpan, Message, PromptImage, Turn
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 PLACEHOLDER = "<|image_pad|>"
@@ -98,13 +97,7 @@ class Vision(msgspec.Struct, frozen=True):
 
     def spans(self, ids: Sequence[int]) -> list[ImageSpan]:
         """Where the images of an expanded prompt stand. No two of them touch: markers stand between them."""
-        found: list[ImageSpan] = []
-        for position, token in enumerate(ids):
-            if token != self.placeholder:
-                continue
-            start = found.pop().start if found and found[-1].end == position else position
-            found.append(ImageSpan(start, position + 1))
-        return found
+        return _runs(ids, self.placeholder)
 
 
 def read_vision(folder: Path, config: Mapping[str, Any], controls: Mapping[str, int]) -> Vision | str:
@@ -193,14 +186,43 @@ def placed_in(messages: Sequence[Message], spans: Sequence[ImageSpan]) -> list[P
     return placed([part["image_url"]["url"] for part in images_in(messages)], spans)
 
 
+def images_of(turn: Turn) -> tuple[PromptImage, ...]:
+    """The images of a recorded turn with their places in its prompt."""
+    return tuple(placed_in(turn.messages, turn.image_spans)) if turn.image_spans else ()
+
+
 def holds_placeholder(ids: Sequence[int], prompt_ids: Sequence[int], images: Sequence[PromptImage]) -> bool:
     """Whether the policy sampled the placeholder of an image: then nobody can compute on the answer again."""
     return prompt_ids[images[0].start] in ids
 
 
+def shown_again(
+    images: Sequence[PromptImage], prompt_ids: Sequence[int], other_ids: Sequence[int]
+) -> list[PromptImage]:
+    """The images of one prompt at their places in another that shows the same ones (a hint before an image moves it).
+    Raises `ValueError` where the other has placeholders for other images than these.
+    """
+    if not images:
+        return []
+    spans = _runs(other_ids, prompt_ids[images[0].start])
+    if [span.end - span.start for span in spans] != [image.end - image.start for image in images]:
+        raise ValueError(f"it shows other images than the {len(images)} of the prompt that it stands for")
+    return placed([image.url for image in images], spans)
+
+
 def placed(urls: Sequence[str], spans: Sequence[ImageSpan]) -> list[PromptImage]:
     """Images and their places, one for one."""
     return [PromptImage(url, span.start, span.end) for url, span in zip(urls, spans, strict=True)]
+
+
+def _runs(ids: Sequence[int], placeholder: int) -> list[ImageSpan]:
+    found: list[ImageSpan] = []
+    for position, token in enumerate(ids):
+        if token != placeholder:
+            continue
+        start = found.pop().start if found and found[-1].end == position else position
+        found.append(ImageSpan(start, position + 1))
+    return found
 
 
 def _lists(messages: Sequence[Message]) -> list[list[dict[str, Any]]]:

@@ -142,7 +142,13 @@ class LearningSettings(BaseSettings):
     lora_rank: int = Field(16, ge=1, description="LoRA rank")
     lora_alpha: float = Field(32.0, gt=0, description="LoRA scale: alpha / rank multiplies the update")
     lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA dropout while training")
-    lora_targets: str = Field("all-linear", description="Target modules, comma-separated, or all-linear")
+    lora_targets: str = Field(
+        "all-linear",
+        description="Target modules, comma-separated, or all-linear; of a model that sees, those of the language model",
+    )
+    train_vision: bool = Field(
+        False, description="Train all of the vision encoder too; off freezes it but for its merger (lora = false)"
+    )
 
     # Hooks
     custom_loss: str = Field("", description="Loss of your own: module:attribute or ./file.py (docs/extending.md)")

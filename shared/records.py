@@ -51,6 +51,16 @@ class ImageSpan(msgspec.Struct, frozen=True):
     end: int
 
 
+class PromptImage(msgspec.Struct, frozen=True):
+    """An image of a prompt: a data URL, and the place (`start` inclusive, `end` exclusive) of its tokens in the
+    `prompt_ids`, where a placeholder stands once for every token that the model computes for it.
+    """
+
+    url: str
+    start: int
+    end: int
+
+
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
     `stop_ids` end it like the model's own end tokens. `json_schema` (JSON) is what it is held to, "" for nothing.
@@ -188,10 +198,12 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor`
     (base rollout on a drill prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
-    normalised geometric mean over them. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the
-    loss where a baseline was taken off it (the journal does not keep it); `explicit` says that it may train through the
-    binary term under every method. `no_ratio` says why it has no importance ratio ("" where it has one, see
-    `shared.ratio`): no term with a ratio takes it then.
+    normalised geometric mean over them. `images` stand in `prompt_ids` in this order; a hinted prompt shows the same
+    ones, at places of its own (`shared.images.shown_again`). The journal keeps their files with the turn and nowhere
+    else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a baseline was taken off it
+    (the journal does not keep it); `explicit` says that it may train through the binary term under every method.
+    `no_ratio` says why it has no importance ratio ("" where it has one, see `shared.ratio`): no term with a ratio takes
+    it then.
     """
 
     sample_id: str
@@ -202,6 +214,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     response_ids: Sequence[int]
     logprobs: Sequence[float]
     versions: Sequence[VersionSpan]
+    images: Sequence[PromptImage] = ()
     temperature: float = 1.0
     no_ratio: str = ""
     reward: float | None = None

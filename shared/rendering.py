@@ -22,7 +22,6 @@ import msgspec
 from shared.answer import Answer
 from shared.answer_parser import AnswerParser
 from shared.chat_template import load_template, plain_template, special_tokens
-from shared.engine import PromptImage
 from shared.errors import BadRequest
 from shared.families import AUTO, PLAIN, TEMPLATE, context_length, end_tokens, model_config, vocabulary_size
 from shared.family_choice import choose
@@ -33,7 +32,7 @@ from shared.normalize import ANY_TOOL, TEXT_ONLY, ChatInput
 from shared.novelty import Novelty
 from shared.outgoing import Outgoing
 from shared.pieces import PieceTokenizer
-from shared.records import Message
+from shared.records import Message, PromptImage
 from shared.settings import Settings
 from shared.spelling import spelled
 from shared.vocab import Vocab, load_tokenizer

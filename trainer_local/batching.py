@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shared.errors import TrainerError
+from shared.images import shown_again
+from shared.records import PromptImage, Sample
+
 SHORTEST_SHARED_PREFIX = 192
 """Tokens. Sharing shorter prefixes costs more (a further forward pass) than it saves."""
 
@@ -17,11 +21,12 @@ SHORTEST_SHARED_PREFIX = 192
 @dataclass(frozen=True)
 class Row:
     """Token ids of a prompt followed by an answer; `start` is the index of the answer's first token (the prompt's
-    length, at least 1).
+    length, at least 1). `images` stand in the prompt (`trainer_local.seen`).
     """
 
     ids: tuple[int, ...]
     start: int
+    images: tuple[PromptImage, ...] = ()
 
     @property
     def length(self) -> int:
@@ -42,9 +47,23 @@ class Group:
     chunks: tuple[tuple[int, ...], ...]
 
 
-def row(prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Row:
+def row(prompt_ids: Sequence[int], response_ids: Sequence[int], images: Sequence[PromptImage] = ()) -> Row:
     """A row of plain ints, from whatever sequences the records hold."""
-    return Row((*(int(token) for token in prompt_ids), *(int(token) for token in response_ids)), len(prompt_ids))
+    ids = (*(int(token) for token in prompt_ids), *(int(token) for token in response_ids))
+    return Row(ids, len(prompt_ids), tuple(images))
+
+
+def row_of(sample: Sample) -> Row:
+    """The answer of a sample after its own prompt."""
+    return row(sample.prompt_ids, sample.response_ids, sample.images)
+
+
+def images_under(sample: Sample, hinted_prompt: Sequence[int]) -> Sequence[PromptImage]:
+    """The images of a sample at their places in one of its hinted prompts. Raises `TrainerError`."""
+    try:
+        return shown_again(sample.images, sample.prompt_ids, hinted_prompt)
+    except ValueError as error:
+        raise TrainerError(f"sample {sample.sample_id}: a hinted prompt cannot be trained on: {error}") from error
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int], limit: int) -> int:

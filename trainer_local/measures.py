@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shared import losses
 from shared.records import Sample
-from trainer_local.batching import Row, row
+from trainer_local.batching import Row, row_of
 from trainer_local.teacher import RunModel, Target
 
 GUARD_TOKENS = 1024
@@ -67,6 +67,6 @@ def _first(samples: Sequence[Sample]) -> list[Row]:
     for sample in samples:
         if tokens >= GUARD_TOKENS:
             break
-        rows.append(row(sample.prompt_ids, sample.response_ids))
+        rows.append(row_of(sample))
         tokens += len(sample.response_ids)
     return rows

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from shared import losses
-from shared.records import Sample
+from shared.records import PromptImage, Sample
 from shared.terms import hints_of, needs_base, needs_old, terms_of
 from shared.trainer import Recipe
-from trainer_local.batching import Row, row
+from trainer_local.batching import Row, images_under, row, row_of
 
 TARGET_BYTES = 2 << 30
 """Targets held in memory at once; samples beyond it are taught in further slices, whose targets are computed anew
@@ -30,13 +30,15 @@ RunModel = Callable[[Sequence[Row], Callable[[Sequence[int], Tensor], None]], No
 @dataclass(frozen=True)
 class Question:
     """An answer to be looked at under one or more prompts, at `temperature`; `own` `[R, k]` are the likeliest tokens
-    of the policy where each token takes one of the prompts instead of the mean of all.
+    of the policy where each token takes one of the prompts instead of the mean of all. `images` are those of each
+    prompt.
     """
 
     prompts: Sequence[Sequence[int]]
     response_ids: Sequence[int]
     temperature: float = 1.0
     own: Tensor | None = None
+    images: Sequence[Sequence[PromptImage]] = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def old_policy(samples: Sequence[Sample], recipe: Recipe, run: RunModel) -> Mapp
     policy.
     """
     asked = [sample for sample in samples if needs_old(sample, recipe)]
-    rows = [row(sample.prompt_ids, sample.response_ids) for sample in asked]
+    rows = [row_of(sample) for sample in asked]
     found: dict[str, Old] = {}
 
     def collect(indices: Sequence[int], logits: Tensor) -> None:
@@ -95,7 +97,9 @@ def targets_of(
     the teacher: then both go through it together.
     """
     plain = [
-        Question([sample.prompt_ids], sample.response_ids) if needs_base(terms_of(sample, recipe)) else None
+        Question([sample.prompt_ids], sample.response_ids, images=[sample.images])
+        if needs_base(terms_of(sample, recipe))
+        else None
         for sample in samples
     ]
     hinted = [_hinted(sample, recipe, old) for sample in samples]
@@ -116,7 +120,8 @@ def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question 
         return None
     own = old[sample.sample_id].ids[:, : recipe.hint_overlap] if recipe.per_token_hints and len(prompts) > 1 else None
     sampling = sample.temperature if recipe.distillation == "token" and not recipe.custom_loss else 1.0
-    return Question(prompts, sample.response_ids, recipe.teacher_temperature * sampling, own)
+    images = [images_under(sample, prompt) for prompt in prompts]
+    return Question(prompts, sample.response_ids, recipe.teacher_temperature * sampling, own, images)
 
 
 def _target(
@@ -153,7 +158,8 @@ def distributions(questions: Sequence[Question | None], run: RunModel) -> list[T
     asked = {index: question for index, question in enumerate(questions) if question is not None}
     for index, question in asked.items():
         for number, prompt in enumerate(question.prompts):
-            rows.append(row(prompt, question.response_ids))
+            images = question.images[number] if question.images else ()
+            rows.append(row(prompt, question.response_ids, images))
             owners.append((index, number))
     sums: list[Tensor | None] = [None] * len(questions)
     choices: dict[int, _Choice] = {}

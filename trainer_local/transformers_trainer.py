@@ -31,13 +31,14 @@ from shared.settings import Settings
 from shared.terms import hints_of, needs_base
 from shared.trainer import Checkpoint, Recipe, StepReport
 from shared.whole_folder import whole_folder
-from trainer_local.batching import Row, row
+from trainer_local.batching import Row, row_of
 from trainer_local.ema import moved, wearing
-from trainer_local.forward import output_head, run_rows, shares_prefixes
+from trainer_local.forward import output_head, shares_prefixes
 from trainer_local.measures import Measures
 from trainer_local.objective import Objective
 from trainer_local.optimizer import adamw, copied, follow, move_state
 from trainer_local.recompute import recomputed_layers, recomputing
+from trainer_local.seen import Sight, check_images, run_all_rows
 from trainer_local.teacher import Old, RunModel, Target, old_policy, slices, targets_of
 from trainer_local.weights import FORMAT, Weights, choose_device, write_json
 
@@ -71,6 +72,7 @@ class TransformersTrainer:
             self._random_state = self._read_random_state()
         self._head = output_head(self._weights.plain)
         self._share = shares_prefixes(self._weights.plain)
+        self._sight = Sight.of(self._weights.plain, settings.model)
         self._recomputed = recomputed_layers(self._weights.plain) if settings.recompute else []
         if settings.custom_loss:
             load_loss(settings.custom_loss)
@@ -124,6 +126,7 @@ class TransformersTrainer:
         optimizer = copied(self._optimizer.state_dict())
         try:
             move_state(self._optimizer, self._device)
+            check_images(samples, self._sight)
             with self._own_random_state():
                 report = self._train(samples, recipe, weights)
         except BaseException as error:
@@ -211,7 +214,7 @@ class TransformersTrainer:
     def _accumulate(
         self, objective: Objective, samples: list[Sample], targets: list[Target | None], recipe: Recipe
     ) -> None:
-        rows = [row(sample.prompt_ids, sample.response_ids) for sample in samples]
+        rows = [row_of(sample) for sample in samples]
         wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
 
         def use(indices: Sequence[int], logits: Tensor) -> Tensor:
@@ -256,10 +259,11 @@ class TransformersTrainer:
         backward: bool = False,
     ) -> None:
         head = self._head if self._weights.lora or model is self._weights.model else output_head(model)
-        run_rows(
+        run_all_rows(
             model,
             rows,
             use,
+            sight=self._sight,
             micro_batch_tokens=recipe.micro_batch_tokens
             if self._device.type != "cpu"
             else min(recipe.micro_batch_tokens, CPU_MICRO_BATCH),
@@ -270,7 +274,11 @@ class TransformersTrainer:
         )
 
     def _rest(self) -> None:
-        """What the wait for the next step needs: with `offload_optimizer` the optimizer's state on the host."""
+        """What the wait for the next step needs: with `offload_optimizer` the optimizer's state on the host, and
+        nothing of the images.
+        """
+        if self._sight is not None:
+            self._sight.forget()
         if self._settings.offload_optimizer:
             move_state(self._optimizer, torch.device("cpu"))
 

@@ -1,11 +1,16 @@
 """Loading a Hugging Face causal language model for training, and writing what it becomes so that a crash leaves no
 half folder.
+
+Of a model that sees, the language model is trained and the vision encoder is frozen: LoRA's `all-linear` are the
+language model's layers, and with all weights the encoder's merger is trained too, which brings its output into the
+language model's space. The settings `lora_targets` and `train_vision` say otherwise.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -14,12 +19,19 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+from transformers.utils import cached_file
 
 from shared.errors import ConfigError, TrainerError
+from shared.families import FAMILIES, MODEL_TYPES
 from shared.settings import Settings
 
 FORMAT = 1
+ALL_LINEAR = "all-linear"
+_SMALL_GATES = frozenset({"in_proj_a", "in_proj_b"})
+"""Projections of a gated delta net to one number a head: no adapter there can be served by SGLang."""
+_READERS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
+"""Files beside the weights that say how images become pixels."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -47,14 +59,7 @@ class Weights:
         self.tokenizer_source = settings.tokenizer_path
         self.lora = settings.lora
         half = settings.lora and device.type == "cuda"
-        try:
-            plain = AutoModelForCausalLM.from_pretrained(
-                settings.model, dtype=torch.bfloat16 if half else torch.float32
-            )
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"model = {settings.model!r} cannot be loaded as a causal language model: {error}"
-            ) from error
+        plain = load(settings.model, torch.bfloat16 if half else torch.float32)
         self.plain: Any = plain.to(device).eval()
         if settings.lora:
             self._frozen: Any = None
@@ -66,9 +71,7 @@ class Weights:
                         r=settings.lora_rank,
                         lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]
                         lora_dropout=settings.lora_dropout,
-                        target_modules=targets
-                        if targets == "all-linear"
-                        else [name.strip() for name in targets.split(",")],
+                        target_modules=lora_targets(self.plain, targets),
                         task_type="CAUSAL_LM",
                         base_model_name_or_path=settings.model,
                     ),
@@ -79,6 +82,9 @@ class Weights:
         else:
             self._frozen = copy.deepcopy(self.plain).requires_grad_(False)
             self.model = self.plain.requires_grad_(True)
+            for name, part in self.plain.named_parameters():
+                if is_vision(name) and "merger" not in name and not settings.train_vision:
+                    part.requires_grad_(False)
         self.parameters: dict[str, Tensor] = {
             name: part for name, part in self.model.named_parameters() if part.requires_grad
         }
@@ -125,6 +131,43 @@ class Weights:
     def _write_whole(self, model: Any, folder: Path) -> None:
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(self.tokenizer_source).save_pretrained(folder)
+        for name in _READERS:
+            found = cached_file(self.source, name, _raise_exceptions_for_missing_entries=False)
+            if found:
+                shutil.copyfile(found, folder / name)
+
+
+def load(source: str, dtype: torch.dtype) -> Any:
+    """The model in a folder, or under a hub name; of the families that see here, with its vision encoder. Raises
+    `ConfigError`.
+    """
+    try:
+        config = AutoConfig.from_pretrained(source)
+        family = FAMILIES.get(MODEL_TYPES.get(str(config.model_type), ""))
+        sees = family is not None and family.images and getattr(config, "vision_config", None) is not None
+        kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        return kind.from_pretrained(source, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model = {source!r} cannot be loaded as a causal language model: {error}") from error
+
+
+def is_vision(name: str) -> bool:
+    """Whether a parameter or module of this name belongs to the vision encoder."""
+    return ".visual." in f".{name}."
+
+
+def lora_targets(model: Any, wanted: str) -> str | list[str]:
+    """What PEFT is told to adapt: the names in `wanted`, comma-separated. `all-linear` is PEFT's own word, but for a
+    model with a vision encoder or gated delta nets, where it is the linear layers of the language model.
+    """
+    if wanted != ALL_LINEAR:
+        return [name.strip() for name in wanted.split(",")]
+    linear = {name: part for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    inside = {name.rpartition(".")[2] for name, part in linear.items() if part is not model.get_output_embeddings()}
+    if not any(is_vision(name) for name in linear) and not inside & _SMALL_GATES:
+        return ALL_LINEAR
+    seeing = {name.rpartition(".")[2] for name in linear if is_vision(name)}
+    return sorted(inside - seeing - _SMALL_GATES)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

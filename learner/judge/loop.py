@@ -23,6 +23,7 @@ from learner.progress import Progress
 from shared.errors import JournalError, JudgeAway, OpenClawRLError
 from shared.journal import AsyncJournal
 from shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
+from shared.registry import is_cloud
 from shared.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class JudgeLoop:
         self._settings = settings
         self._progress = progress
         self._method = method(settings.method, settings)
+        self._cloud = is_cloud(settings)
         self._in_flight = in_flight if in_flight is not None else set()
         self._without_verdict: set[str] = set()
         self._away = 0  # turns that met nobody since somebody answered last
@@ -241,7 +243,12 @@ class JudgeLoop:
     async def _record(self, turn: Turn, judgement: Judgement, live: int) -> None:
         settings = self._settings
         reason = signals.defect(
-            turn, judgement, max_tokens=settings.max_sample_tokens, max_lag=settings.max_version_lag, live=live
+            turn,
+            judgement,
+            max_tokens=settings.max_sample_tokens,
+            max_lag=settings.max_version_lag,
+            live=live,
+            cloud=self._cloud,
         )
         sample = signals.sample_of(turn, judgement)
         reason = reason or self._method.cannot_use(sample)

@@ -20,6 +20,7 @@ from learner.judge.votes import carries
 from learner.rehearsal import hinted_prompt
 from shared.engine import Engine, Priority, Scores
 from shared.errors import BadRequest, ConfigError, EngineError
+from shared.images import images_of, shown_again
 from shared.records import Turn, Vote
 from shared.settings import Settings
 
@@ -79,8 +80,6 @@ class Selector:
     async def _overlaps(self, turn: Turn, candidates: Sequence[str]) -> list[int]:
         if self._engine is None or self._prompter is None:
             raise EngineError("there is no engine to ask")
-        if turn.image_spans:
-            raise EngineError("the prompt holds images")
         length = len(turn.prompt_ids) + len(turn.response_ids)
         if not len(turn.response_ids) or length > self._settings.max_sample_tokens:
             raise EngineError(f"{len(turn.response_ids)} tokens sampled after {len(turn.prompt_ids)} in the prompt")
@@ -108,6 +107,7 @@ class Selector:
             version=version,
             top_k=top_k,
             priority=Priority.JUDGE,
+            images=shown_again(images_of(turn), turn.prompt_ids, prompt_ids),
         )
         if len(scores.top) != len(turn.response_ids):
             raise EngineError("the engine tells no likeliest tokens")

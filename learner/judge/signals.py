@@ -16,6 +16,7 @@ import msgspec
 from learner.judge.rules import LONGEST_HINT, read_message, strip_stamp
 from learner.judge.rules import VERSION as RULES
 from learner.judge.selection import NONE
+from shared.images import images_of
 from shared.ratio import IMPORTED, no_ratio
 from shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
 
@@ -163,12 +164,12 @@ def left_out(turn: Turn) -> Judgement:
     )
 
 
-def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, live: int) -> str:
-    """Why the turn cannot be trained on, in words; "" if it can."""
+def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, live: int, cloud: bool = False) -> str:
+    """Why the turn cannot be trained on, in words; "" if it can. `cloud`: a provider trains."""
     if turn.untrainable:
         return turn.untrainable
-    if turn.image_spans:
-        return "its prompt holds images, and no trainer here computes on images yet"
+    if turn.image_spans and cloud:
+        return "its prompt holds images, and cloud backends train on text only"
     if turn.status != "complete":
         return f"the answer was cut off ({turn.status}{': ' + turn.error if turn.error else ''})"
     if not len(turn.response_ids):
@@ -212,6 +213,7 @@ def sample_of(turn: Turn, judgement: Judgement) -> Sample:
         response_ids=turn.response_ids,
         logprobs=turn.logprobs,
         versions=turn.versions,
+        images=images_of(turn),
         temperature=turn.sampling.temperature,
         no_ratio=no_ratio(turn.sampling),
         reward=judgement.score,

@@ -277,8 +277,8 @@ class AsyncJournal:
     async def ready_count(self) -> int:
         return await self._read(self.sync.ready_count)
 
-    async def prompts_seen(self, limit: int) -> list[Turn]:
-        return await self._read(self.sync.prompts_seen, limit)
+    async def prompts_seen(self, limit: int, *, images: bool = False) -> list[Turn]:
+        return await self._read(functools.partial(self.sync.prompts_seen, images=images), limit)
 
     async def recent_hints(self, limit: int) -> list[str]:
         return await self._read(self.sync.recent_hints, limit)

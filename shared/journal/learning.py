@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.errors import JournalError
+from shared.images import images_of
 from shared.journal import storage
 from shared.journal.rows import LearningFigures, Reaction
 from shared.journal.signals import Signals, _quarantine, _turn_row
@@ -47,8 +48,8 @@ class Learning(Signals):
         then only a `correction` of what was learned is made ready, and any other sample takes back a correction that
         still waits. Idempotent by `sample_id`.
 
-        Ids and logprobs stay with the turn: JournalError if the sample's are not the turn's, or if its origin is not
-        `turn`.
+        Ids, logprobs and images stay with the turn: JournalError if the sample's are not the turn's, or if its origin
+        is not `turn`.
         """
         if sample.origin != "turn" or sample.turn_id is None:
             raise JournalError(
@@ -64,10 +65,11 @@ class Learning(Signals):
                 or storage.token_ids(sample.response_ids) != turn.response_ids
                 or storage.floats(sample.logprobs).tobytes() != storage.floats(turn.logprobs).tobytes()
                 or tuple(sample.versions) != tuple(turn.versions)
+                or tuple(sample.images) != images_of(turn)
             ):
                 raise JournalError(
-                    f"sample {sample.sample_id} does not hold the ids, logprobs and versions of turn {sample.turn_id}; "
-                    "make it from the turn as the journal gives it"
+                    f"sample {sample.sample_id} does not hold the ids, logprobs, versions and images of turn "
+                    f"{sample.turn_id}; make it from the turn as the journal gives it"
                 )
             if connection.execute("SELECT 1 FROM audits WHERE turn = ? AND verdict = 'misaligned'", (row,)).fetchone():
                 return
@@ -278,6 +280,7 @@ class Learning(Signals):
             response_ids=turn.response_ids,
             logprobs=turn.logprobs,
             versions=turn.versions,
+            images=images_of(turn),
             temperature=temperature,
             no_ratio=no_ratio(turn.sampling),
             reward=reward,

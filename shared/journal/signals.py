@@ -181,14 +181,17 @@ class Signals(Sessions):
             ).fetchone()
             return msgspec.json.decode(storage.unpack(found[0]), type=Outcome) if found else None
 
-    def prompts_seen(self, limit: int) -> list[Turn]:
-        """Complete main turns that a person answered, newest first, one a distinct prompt; none with images."""
+    def prompts_seen(self, limit: int, *, images: bool = False) -> list[Turn]:
+        """Complete main turns that a person answered, newest first, one a distinct prompt; with `images` those whose
+        prompt shows some as well.
+        """
         with self._reading() as connection:
             turns: dict[bytes, int] = {}
             rows = connection.execute(
                 "SELECT turns.id, prompt_digest FROM next_states JOIN turns ON turns.id = next_states.turn "
-                "WHERE role = 'user' AND kind = 'main' AND status = 'complete' AND image_spans = x'5b5d' "
-                "ORDER BY next_states.turn DESC"
+                "WHERE role = 'user' AND kind = 'main' AND status = 'complete' AND (?1 OR image_spans = x'5b5d') "
+                "ORDER BY next_states.turn DESC",
+                (images,),
             )
             for turn, prompt in rows:
                 if len(turns) >= limit:

@@ -19,7 +19,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from shared.errors import TrainerError
 from shared.records import Sample
@@ -37,9 +37,16 @@ RECIPE = Recipe(learning_rate=1e-2)
 Make = Callable[[], Trainer]
 
 
+def model_in(folder: Path) -> Any:
+    """The model in a folder, with its vision encoder where it has one."""
+    sees = hasattr(AutoConfig.from_pretrained(folder), "vision_config")
+    kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    return kind.from_pretrained(folder, dtype=torch.float32)
+
+
 async def _whole(trainer: Trainer, folder: Path) -> dict[str, torch.Tensor]:
     await trainer.export(str(folder))
-    found = dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict())
+    found = dict(model_in(folder).state_dict())
     shutil.rmtree(folder)
     return found
 
@@ -125,7 +132,7 @@ def batch(first: int = 1) -> list[Sample]:
 def loaded(folder: Path, base: Path) -> Any:
     """A model folder, or an adapter on its base, as other tools load it."""
     whole = not (folder / "adapter_config.json").exists()
-    model = AutoModelForCausalLM.from_pretrained(folder if whole else base, dtype=torch.float32)
+    model = model_in(folder if whole else base)
     return model if whole else PeftModel.from_pretrained(model, folder)
 
 
@@ -287,7 +294,7 @@ async def test_other_tools_load_what_is_served_and_what_is_exported(
     if not subject.distils:
         pytest.skip("its weights are served where they are; what is exported is compared with what is served elsewhere")
     model, exported = loaded(served, policy), loaded(tmp_path / "exported", policy)
-    base = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    base = model_in(policy)
     ids = torch.tensor([[3, 4, 5]])
     with torch.no_grad():
         one, two, none = (part.eval()(ids).logits for part in (model, exported, base))

@@ -167,7 +167,6 @@ def test_drill_prompts_fit_the_model_and_can_be_ones_own(tmp_path: Path) -> None
         ({"logprobs": [-1.0]}, "logprobs"),
         ({"prompt_ids": []}, "prompt"),
         ({"untrainable": "ids and text differ"}, "ids and text differ"),
-        ({"image_spans": (ImageSpan(0, 1),)}, "images"),
         ({}, ""),
     ],
 )
@@ -175,3 +174,11 @@ def test_defects_in_words(changes: dict[str, Any], reason: str) -> None:
     made = turn(1, **changes)
     told = defect(made, Judgement(turn_id=made.turn_id, score=1.0), max_tokens=100, max_lag=8, live=0)
     assert reason in told and bool(told) == bool(reason)
+
+
+def test_no_provider_trains_on_images() -> None:
+    made = turn(1, image_spans=(ImageSpan(0, 1),))
+    how: dict[str, Any] = {"max_tokens": 100, "max_lag": 8, "live": 0}
+    judged = Judgement(turn_id=made.turn_id, score=1.0)
+    assert "images" in defect(made, judged, **how, cloud=True)
+    assert not defect(made, judged, **how)

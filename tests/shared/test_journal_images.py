@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from learner.judge.signals import sample_of
 from shared.errors import JournalError
 from shared.images import placed_in
 from shared.journal import Journal, migrations
 from shared.normalize import normalize_messages
-from shared.records import ImageSpan, Message, NextState, Turn
+from shared.records import ImageSpan, Judgement, Message, NextState, Turn
 from tests.shared.journal_records import make_turn
 from tests.shared.tiny_vision import data_url, picture
 
@@ -97,12 +99,27 @@ def test_images_go_with_the_last_session_that_shows_them(journal: Journal, path:
     assert files(path) == [] and RED not in path.read_bytes()
 
 
-def test_prompts_with_images_are_not_rehearsed(journal: Journal) -> None:
+def test_prompts_with_images_are_rehearsed_where_they_are_asked_for(journal: Journal) -> None:
     plain, seeing = make_turn(), turn_with(shown("What is it?", RED))
     for turn in (plain, seeing):
         journal.record_turn(turn)
         journal.settle(NextState(turn_id=turn.turn_id, role="user", text="No."))
     assert [turn.turn_id for turn in journal.prompts_seen(10)] == [plain.turn_id]
+    assert [turn.turn_id for turn in journal.prompts_seen(10, images=True)] == [seeing.turn_id, plain.turn_id]
+
+
+def test_a_sample_has_the_images_of_its_turn_and_no_copy_of_them(journal: Journal, path: Path) -> None:
+    turn = turn_with(shown("What is it?", RED), session_id="one")
+    journal.record_turn(turn)
+    sample = sample_of(turn, Judgement(turn_id=turn.turn_id, score=1.0, signal="feedback"))
+    with pytest.raises(JournalError, match="images of turn"):
+        journal.add_sample(replace(sample, images=()))
+    journal.add_sample(sample)
+    (ready,) = journal.ready_samples(10)
+    assert [(one.url, one.start, one.end) for one in ready.images] == [(data_url(RED), 0, 4)]
+    assert files(path) == [RED] and path.read_bytes().count(RED[-100:]) <= 1
+    journal.forget("one")
+    assert not journal.ready_samples(10) and RED not in path.read_bytes()
 
 
 def test_a_lost_image_is_an_error_and_not_a_turn_without_it(journal: Journal, path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A Qwen3-VL folder with random weights, a small tokenizer and the files of its image processor, all made here."""
+"""A Qwen3-VL or Qwen3.5 folder with random weights, a small tokenizer and the files of its image processor, all made
+here.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +66,9 @@ def data_url(data: bytes, kind: str = "image/png") -> str:
 
 
 def _config(model_type: str, vocabulary: int, ends: list[int]) -> dict[str, Any]:
+    hybrid = model_type.startswith("qwen3_5")
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2], "mrope_interleaved": True}
-    text = {
+    text: dict[str, Any] = {
         **{"model_type": f"{model_type}_text", "vocab_size": vocabulary, "hidden_size": 64, "intermediate_size": 128},
         **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
         **{"max_position_embeddings": 4096, "eos_token_id": ends, "rope_parameters": rope, "rope_scaling": rope},
@@ -74,24 +77,29 @@ def _config(model_type: str, vocabulary: int, ends: list[int]) -> dict[str, Any]
     vision = {
         **{"model_type": model_type, "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2},
         **{"patch_size": PATCH, "spatial_merge_size": MERGE, "temporal_patch_size": 2, "out_hidden_size": 64},
-        **{"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]},
+        **{"num_position_embeddings": 64, "deepstack_visual_indexes": [] if hybrid else [0, 1]},
     }
+    if hybrid:  # every other layer a gated delta net; half of a head is rotated
+        rope |= {"partial_rotary_factor": 0.5}
+        text |= {
+            **{"head_dim": 32, "partial_rotary_factor": 0.5, "full_attention_interval": 2},
+            **{"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2},
+            **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_conv_kernel_dim": 4},
+            **{"linear_key_head_dim": 16, "linear_value_head_dim": 16, "attn_output_gate": True},
+        }
+    architecture = "Qwen3_5ForConditionalGeneration" if hybrid else "Qwen3VLForConditionalGeneration"
     return {
-        **{
-            "model_type": model_type,
-            "architectures": ["Qwen3VLForConditionalGeneration"],
-            "tie_word_embeddings": False,
-        },
+        **{"model_type": model_type, "architectures": [architecture], "tie_word_embeddings": False},
         **{"text_config": text, "vision_config": vision, "eos_token_id": ends},
     }
 
 
 def _write_weights(folder: Path, config: dict[str, Any]) -> None:
     import torch
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
     torch.manual_seed(11)
-    model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**config))
+    model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder))
     with torch.no_grad():
         for weight in model.parameters():
             if weight.dim() > 1:
