@@ -23,8 +23,7 @@ FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "mig.mode.curr
 SECONDS = 60.0
 """How long the driver may take; without its persistence daemon it starts every GPU first."""
 
-MIB = 1 << 20
-GB = 10**9
+GIB, MIB = 1 << 30, 1 << 20
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ class Gpu(msgspec.Struct, frozen=True):
     @property
     def told(self) -> str:
         """Its number, name and size, for a person."""
-        size = f"{self.memory / GB:.1f} GB" if self.memory else "its memory is not told"
+        size = f"{self.memory / GIB:.1f} GiB" if self.memory else "its memory is not told"
         return f"{self.number}: {self.name}, {size}"
 
 
