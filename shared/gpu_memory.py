@@ -40,9 +40,6 @@ GRAPHS = 0.012
 for each length of a prompt's piece, which it chooses by the card's size.
 """
 
-LORA_SLOTS = 8
-"""Adapters that SGLang holds at once (`max_loras_per_batch`), each in bfloat16."""
-
 JUDGE_CONTEXT = 32768
 """Tokens that a judge's KV cache has to hold at least, or its model's context where that is shorter."""
 
@@ -182,13 +179,13 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
     cache = context * kv_token(shape, tensor_parallel) + SEQUENCES * shape.state_bytes // tensor_parallel
     around = CONTEXT + (NCCL if tensor_parallel > 1 else 0)
     precision = quantization or shape.quantization or "bfloat16"
-    adapters = 0
-    if mine and settings.lora and settings.train:
-        adapters = LORA_SLOTS * HALF * shape.adapter(settings.lora_rank, settings.lora_targets, tensor_parallel)
+    # Every version in memory, and the one being loaded, has a place (`--max-loras-per-batch`).
+    slots = settings.engine_max_versions + 1 if mine and settings.lora and settings.train else 0
+    adapters = slots * HALF * shape.adapter(settings.lora_rank, settings.lora_targets, tensor_parallel)
     found = [
         (_CONTEXT, around, ""),
         (f"{_WEIGHTS}, {precision}", weights(shape, tensor_parallel, quantization), "weights"),
-        (f"{LORA_SLOTS} adapters", adapters, ""),
+        (f"{slots} adapters", adapters, ""),
         (f"{_CACHE}, {context} tokens", cache, "kv_cache"),
         (_AROUND, SLACK + int(GRAPHS * memory), ""),
     ]

@@ -10,9 +10,9 @@ from typing import Literal
 import msgspec
 
 from shared import gpu_memory
-from shared.gpu_checks import check, check_way, shareable
 from shared.gpu_memory import GIB, Part
-from shared.gpu_roles import ROLES, SETTINGS, Assignment, Torchrun, apart, assignments
+from shared.gpu_refusals import check, check_way, shareable
+from shared.gpu_roles import ROLES, SETTINGS, Assignment, Torchrun, apart, assignments, said_of
 from shared.gpus import Gpu
 from shared.judge_models import judge_models
 from shared.model_shape import ModelShape, read_shape
@@ -75,7 +75,9 @@ class Planner:
         return min(tried, key=lambda found: found.lacking >> 32)
 
     def _unwanted(self, role: str) -> str:
-        """Why nobody has this role here; "" where somebody has."""
+        """Why nobody has this role here; "" where somebody has. Raises `ConfigError`."""
+        if said_of(self.settings, role, self._torchrun) == 0:
+            return f"{SETTINGS[role]} = 0"
         if role == "train":
             return "" if self.settings.train else "train = off"
         if self._torchrun is not None and self._torchrun.node:

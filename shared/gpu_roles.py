@@ -15,7 +15,6 @@ from shared.settings import Settings
 ROLES = ("train", "serve", "judge")
 SETTINGS = {"train": "actor_gpus", "serve": "rollout_gpus", "judge": "judge_gpus"}
 """The setting that says how many, or which, GPUs a role gets."""
-DOES = {"train": "trains", "serve": "serves the policy", "judge": "serves the judge"}
 SHARES = {"train": 2, "serve": 1, "judge": 1}
 """How many GPUs a role gets to those of the others, with a judge; without one half of them train."""
 SHARED_BY = (("serve", "judge"), ("train", "judge"), ("train", "serve"), ROLES)
@@ -58,7 +57,7 @@ def assignments(
     for settings that contradict each other or ask for GPUs that are not there.
     """
     pool = _pool(settings, gpus)
-    said = {role: spec for role in roles if (spec := _said(settings, role, torchrun)) is not None}
+    said = {role: spec for role in roles if (spec := said_of(settings, role, torchrun)) is not None}
     fixed = _fixed(said, pool, roles)
     left = [gpu for gpu in pool if not any(gpu in group for group in fixed.values())]
     open_roles = [role for role in roles if role not in fixed]
@@ -85,10 +84,16 @@ def _pool(settings: Settings, gpus: Sequence[Gpu]) -> list[Gpu]:
     if not gpus:
         raise ConfigError(
             f"backend = {settings.backend} needs an NVIDIA GPU, and none is found"
-            f" (nvidia-smi, {VISIBLE}): install the driver, or leave the backend out to train on the CPU"
+            f" (nvidia-smi, {VISIBLE}): install the driver, leave the backend out, or set device = cpu to run even "
+            "Megatron-core and SGLang on the CPU"
         )
     if settings.device.startswith("cuda:"):
-        return _listed((settings.device.removeprefix("cuda:"),), gpus, "device")
+        place = int(settings.device.removeprefix("cuda:"))  # among those that are seen, as torch counts
+        if place >= len(gpus):
+            raise ConfigError(
+                f"device = {settings.device}, but {_count(len(gpus))} can be seen here; set device = auto"
+            )
+        return [gpus[place]]
     spec = read(settings.gpus, "gpus")
     if spec is None:
         return list(gpus)
@@ -120,7 +125,8 @@ def read(text: str, setting: str) -> int | tuple[str, ...] | None:
     return entries
 
 
-def _said(settings: Settings, role: str, torchrun: Torchrun | None) -> int | tuple[str, ...] | None:
+def said_of(settings: Settings, role: str, torchrun: Torchrun | None) -> int | tuple[str, ...] | None:
+    """What is said of a role's GPUs: how many, which, or nothing. Raises `ConfigError`."""
     spec = read(getattr(settings, SETTINGS[role]), SETTINGS[role])
     if role != "train" or torchrun is None:
         return spec
@@ -151,9 +157,6 @@ def _fixed(
             )
     left = [gpu for gpu in pool if not any(gpu in group for group in fixed.values())]
     counts = {role: spec for role, spec in said.items() if isinstance(spec, int)}
-    for role, number in counts.items():
-        if number == 0:
-            raise ConfigError(f'{SETTINGS[role]} = 0 leaves nothing that {DOES[role]}; "0," with a comma is GPU 0')
     wanted = sum(counts.values())
     if wanted > len(left):
         most = max(counts.values())
@@ -174,7 +177,11 @@ def _fixed(
 def _listed(entries: Sequence[str], gpus: Sequence[Gpu], setting: str) -> list[Gpu]:
     found: list[Gpu] = []
     for entry in entries:
-        matches = [gpu for gpu in gpus if (str(gpu.number) == entry if entry.isdigit() else gpu.uuid.startswith(entry))]
+        matches = [
+            gpu
+            for gpu in gpus
+            if (str(gpu.number) == entry if entry.isdigit() else (gpu.uuid or gpu.handle).startswith(entry))
+        ]
         if len(matches) != 1:
             have = ", ".join(str(gpu.number) for gpu in gpus)
             raise ConfigError(f"{setting} names GPU {entry}, and there are: {have} (openclaw-rl doctor lists them)")

@@ -7,11 +7,13 @@ numbers or UUIDs, cut short ones too, in the order in which they stand, up to th
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -24,11 +26,14 @@ SECONDS = 60.0
 """How long the driver may take; without its persistence daemon it starts every GPU first."""
 
 GIB, MIB = 1 << 30, 1 << 20
+DRIVERS = 0.02
+"""Share of a card's memory that is never free, at most."""
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU. `number` is its place among those that this process sees, from 0, as settings, torch and SGLang count;
-    `handle` is what `CUDA_VISIBLE_DEVICES` calls it (with `CUDA_DEVICE_ORDER=PCI_BUS_ID`).
+    """One GPU. `number` is the driver's, which `nvidia-smi` shows and settings name it by; `handle` is what
+    `CUDA_VISIBLE_DEVICES` calls it (with `CUDA_DEVICE_ORDER=PCI_BUS_ID`): the same number, or its UUID where somebody
+    chose it so.
 
     `memory` is what it has and `free` what nobody holds just now, in bytes; 0 where the driver does not tell.
     """
@@ -41,10 +46,30 @@ class Gpu(msgspec.Struct, frozen=True):
     uuid: str = ""
 
     @property
+    def taken(self) -> int:
+        """Bytes that programs hold; 0 where it is so little that the driver itself may."""
+        held = self.memory - self.free
+        return held if held > DRIVERS * self.memory else 0
+
+    @property
     def told(self) -> str:
         """Its number, name and size, for a person."""
         size = f"{self.memory / GIB:.1f} GiB" if self.memory else "its memory is not told"
         return f"{self.number}: {self.name}, {size}"
+
+
+def found(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[str]:
+    """What the GPUs that processes of `environ` see are called, by the driver's device files alone: nothing is started,
+    so that it may be asked often. None where there is no NVIDIA driver.
+    """
+    environ = os.environ if environ is None else environ
+    if VISIBLE in environ:
+        named = [name.strip() for name in environ[VISIBLE].split(",")]
+        return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), named))
+    numbers = [match[1] for file in devices.glob("nvidia*") if (match := re.fullmatch(r"nvidia(\d+)", file.name))]
+    if not numbers and (devices / "dxg").exists() and shutil.which("nvidia-smi", path=environ.get("PATH")):
+        return ["0"]  # Windows Subsystem for Linux: at least one
+    return sorted(numbers, key=int)
 
 
 def find_gpus(environ: Mapping[str, str] | None = None) -> list[Gpu]:
@@ -73,18 +98,21 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> list[Gpu]:
 
 
 def seen(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
-    """Those of `gpus` that `CUDA_VISIBLE_DEVICES` = `visible` names, numbered anew in its order; all where it is not
-    set.
-    """
+    """Those of `gpus` that `CUDA_VISIBLE_DEVICES` = `visible` names, in its order; all where it is not set."""
     if visible is None:
         return list(gpus)
-    found: list[Gpu] = []
+    named: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
         gpu = _named(entry, gpus)
-        if gpu is None or any(other.uuid == gpu.uuid for other in found):
+        if gpu is None or any(other.uuid == gpu.uuid for other in named):
             break
-        found.append(msgspec.structs.replace(gpu, number=len(found), handle=entry))
-    return found
+        named.append(msgspec.structs.replace(gpu, handle=entry))
+    return named
+
+
+def left(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The same GPUs with no more memory than nobody holds just now."""
+    return [msgspec.structs.replace(gpu, memory=min(gpu.memory, gpu.free)) if gpu.taken else gpu for gpu in gpus]
 
 
 def imagined(text: str) -> list[Gpu]:
@@ -107,16 +135,16 @@ def _sold(gigabytes: float) -> int:
 
 
 def _read(text: str) -> list[Gpu]:
-    found: list[Gpu] = []
+    rows: list[Gpu] = []
     for line in text.splitlines():
         values = [value.strip() for value in line.split(",")]
         if len(values) < len(FIELDS):
             continue
         index, uuid, *name, total, free, slices = values
         whole = slices.lower() != "enabled"  # of a GPU in slices nobody gets all the memory
-        found.append(
+        rows.append(
             Gpu(
-                number=len(found),
+                number=int(index) if index.isdigit() else len(rows),
                 handle=index,
                 name=", ".join(name),
                 memory=_bytes(total) if whole else 0,
@@ -124,7 +152,7 @@ def _read(text: str) -> list[Gpu]:
                 uuid=uuid,
             )
         )
-    return found
+    return rows
 
 
 def _bytes(mebibytes: str) -> int:

@@ -11,6 +11,8 @@ from shared import gpu_memory
 from shared.gpu_memory import Part
 from shared.gpus import ORDER, VISIBLE, Gpu
 
+VARIABLE = "OPENCLAW_PLACEMENT"
+
 Sharing = Literal["apart", "together", "turns"]
 """How training and serving share GPUs: `apart` on GPUs of their own; `together` on the same ones, where both fit at
 once; `turns` on the same ones, where a step fits only while SGLang has given memory back (`Server.lends`).
@@ -92,6 +94,33 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     def trainer_environment(self) -> dict[str, str]:
         """Variables of the trainer's process, whose children inherit them: it sees the training GPUs as 0, 1, …"""
         return environment_of(self.train)
+
+    @property
+    def actor(self) -> tuple[str, ...]:
+        """What `CUDA_VISIBLE_DEVICES` calls the GPUs that train."""
+        return tuple(gpu.handle for gpu in self.train)
+
+    @property
+    def rollout(self) -> tuple[str, ...]:
+        """The same of those that serve the policy."""
+        return tuple(gpu.handle for server in self.servers for gpu in server.gpus)
+
+    @property
+    def judge(self) -> tuple[str, ...]:
+        """The same of those that serve judge and hint model."""
+        return tuple(dict.fromkeys(gpu.handle for server in self.judges for gpu in server.gpus))
+
+    @property
+    def colocated(self) -> bool:
+        """Whether training and serving share GPUs."""
+        return self.sharing != "apart"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells a child process of this placement, so that it need not find it anew: `shared.placement.placed`
+        reads it there. A child sees only the GPUs that it was given, and could not.
+        """
+        return {VARIABLE: msgspec.json.encode(self).decode()}
 
     @property
     def weight_transfer(self) -> Literal["ipc", "nccl", "disk"]:

@@ -1,9 +1,9 @@
 """Which GPUs train, which serve the policy, which serve a judge, and whether all that fits.
 
 `placement(settings, gpus)` is called once, by whoever starts the processes (`serve`, `doctor`), with the settings as a
-person gave them; each process then sees only the GPUs that it is given. Nothing here asks a GPU anything or loads
-torch: `shared.gpus` tells which there are, `shared.gpu_roles` who may have them, `shared.gpu_memory` what each part
-takes.
+person gave them; each process then sees only the GPUs that it is given, and is told the placement
+(`Placement.variables`, `placed`). Nothing here loads torch: `shared.gpus` tells which GPUs there are,
+`shared.gpu_roles` who may have them, `shared.gpu_memory` what each part takes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from shared.errors import ConfigError
 from shared.gpu_plan import Planner
 from shared.gpu_remedies import remedies
 from shared.gpu_roles import ROLES
-from shared.gpus import Gpu
-from shared.placed import Placement, Server
+from shared.gpus import Gpu, find_gpus, found
+from shared.placed import VARIABLE, Placement, Server
 from shared.settings import Settings
 
-__all__ = ["Placement", "Server", "placement", "plan", "wants_gpus"]
+__all__ = ["Placement", "Server", "placed", "placement", "plan", "wants_gpus"]
 
 
-def wants_gpus(settings: Settings) -> bool:
-    """Whether the settings mean a backend that is placed on GPUs, where there are any."""
-    return settings.backend in ("megatron", "local") and settings.device != "cpu"
+def wants_gpus(settings: Settings, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the settings mean a backend that is placed on GPUs; `local` is one where there are any."""
+    if settings.device == "cpu":
+        return False
+    return settings.backend == "megatron" or (settings.backend == "local" and bool(found(environ)))
 
 
 def placement(
@@ -42,10 +44,20 @@ def placement(
 
     Raises `ConfigError` saying why it cannot be so, and what would help.
     """
-    found = plan(settings, gpus, environ, roles=roles, host_memory=host_memory)
-    if found.refusal:
-        raise ConfigError(found.refusal)
-    return found
+    made = plan(settings, gpus, environ, roles=roles, host_memory=host_memory)
+    if made.refusal:
+        raise ConfigError(made.refusal)
+    return made
+
+
+def placed(settings: Settings, environ: Mapping[str, str] | None = None) -> Placement:
+    """The placement that this process was started under; else one on the GPUs that it sees, and none of anything where
+    the settings want none. Raises `ConfigError`.
+    """
+    environ = os.environ if environ is None else environ
+    if environ.get(VARIABLE):
+        return msgspec.json.decode(environ[VARIABLE], type=Placement)
+    return placement(settings, find_gpus(environ), environ) if wants_gpus(settings, environ) else Placement()
 
 
 def plan(
@@ -61,11 +73,11 @@ def plan(
     roles = tuple(roles)
     try:
         planner = Planner(settings, environ, roles, host_memory)
-        found = planner.best(gpus)
+        best = planner.best(gpus)
     except ConfigError as error:
         return Placement(refusal=str(error))
-    if not found.short:
-        return found.placement
+    if not best.short:
+        return best.placement
 
     def fits(changes: Mapping[str, object], others: Sequence[Gpu]) -> bool:
         try:
@@ -75,4 +87,4 @@ def plan(
             return False
 
     told = remedies(settings, gpus, planner.shape, fits)
-    return msgspec.structs.replace(found.placement, refusal=f"{found.short}. {told}")
+    return msgspec.structs.replace(best.placement, refusal=f"{best.short}. {told}")
