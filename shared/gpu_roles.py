@@ -90,9 +90,7 @@ def _pool(settings: Settings, gpus: Sequence[Gpu]) -> list[Gpu]:
     if settings.device.startswith("cuda:"):
         place = int(settings.device.removeprefix("cuda:"))  # among those that are seen, as torch counts
         if place >= len(gpus):
-            raise ConfigError(
-                f"device = {settings.device}, but {_count(len(gpus))} can be seen here; set device = auto"
-            )
+            raise ConfigError(f"device = {settings.device}, but {_count(len(gpus))} can be seen; set device = auto")
         return [gpus[place]]
     spec = read(settings.gpus, "gpus")
     if spec is None:
@@ -177,11 +175,7 @@ def _fixed(
 def _listed(entries: Sequence[str], gpus: Sequence[Gpu], setting: str) -> list[Gpu]:
     found: list[Gpu] = []
     for entry in entries:
-        matches = [
-            gpu
-            for gpu in gpus
-            if (str(gpu.number) == entry if entry.isdigit() else (gpu.uuid or gpu.handle).startswith(entry))
-        ]
+        matches = [gpu for gpu in gpus if _is(gpu, entry)]
         if len(matches) != 1:
             have = ", ".join(str(gpu.number) for gpu in gpus)
             raise ConfigError(f"{setting} names GPU {entry}, and there are: {have} (openclaw-rl doctor lists them)")
@@ -189,6 +183,10 @@ def _listed(entries: Sequence[str], gpus: Sequence[Gpu], setting: str) -> list[G
             raise ConfigError(f"{setting} names GPU {entry} twice")
         found += matches
     return found
+
+
+def _is(gpu: Gpu, entry: str) -> bool:
+    return str(gpu.number) == entry if entry.isdigit() else (gpu.uuid or gpu.handle).startswith(entry)
 
 
 def _ways(roles: Sequence[str], gpus: Sequence[Gpu], valid: Valid) -> list[dict[str, tuple[Gpu, ...]]]:
