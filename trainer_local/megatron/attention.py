@@ -50,7 +50,7 @@ class PackedAttention(torch.nn.Module):
         self._scale = softmax_scale
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
-        """Of queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]` of a packed sequence: `[N, 1, heads · d]`."""
+        """Of queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]` of one sequence: `[N, 1, heads · d]`."""
         queries, keys, values = (part.permute(1, 2, 0, 3) for part in (query, key, value))  # [1, heads, N, d]
         parts = [self._attend(run, queries, keys, values) for run in self._runs]
         filled = query.shape[0] - sum(part.shape[2] for part in parts)

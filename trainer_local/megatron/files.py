@@ -25,6 +25,7 @@ from shared.errors import TrainerError
 from shared.settings import Settings
 from shared.whole_folder import whole_folder
 from trainer_local.megatron.lora import DOWN, PREFIX, UP, file_name, parameter_name
+from trainer_local.megatron.shared_optimizer import LAYOUT, SHARDS
 from trainer_local.megatron.source import HEAD
 from trainer_local.megatron.weights import Weights
 from trainer_local.weights import FORMAT, write_json
@@ -94,8 +95,9 @@ def read(path: Path, weights: Weights) -> tuple[State, Contents]:
     except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
         raise TrainerError(f"{file} is no checkpoint that can be read: {error}") from error
     _check(state.weights, weights)
-    found = state.optimizer.get("state", {})
-    if found and set(found) != set(range(len(weights.names))):
+    _check_optimizer(file, state.optimizer, weights)
+    found = state.optimizer.get("state") or state.optimizer.get(SHARDS)
+    if found and SHARDS not in state.optimizer and set(found) != set(range(len(weights.names))):
         raise TrainerError(f"{file}: its optimizer has other weights than the settings train (lora, lora_targets)")
     return state, Contents(True, bool(found), state.average is not None, state.step)
 
@@ -116,6 +118,20 @@ def export(path: Path, whole: Mapping[str, Tensor], weights: Weights, settings: 
         whole = merged
     with whole_folder(path) as folder:
         _write_whole(folder, whole, weights, settings)
+
+
+def _check_optimizer(file: Path, optimizer: Mapping[str, Any], weights: Weights) -> None:
+    """Raise `TrainerError` for a DistributedOptimizer's state where another one, or none, is wanted."""
+    world = weights.world
+    if (SHARDS in optimizer) != weights.shared:
+        written, now = ("with", "without") if SHARDS in optimizer else ("without", "with")
+        raise TrainerError(f"{file} was written {written} distributed_optimizer and cannot be resumed {now} it")
+    if weights.shared and list(optimizer[LAYOUT]) != [world.size, world.tensor_parallel]:
+        size, parts = optimizer[LAYOUT]
+        raise TrainerError(
+            f"{file} holds an optimizer that {size} processes with tensor_parallel = {parts} share, and these are "
+            f"{world.size} with {world.tensor_parallel}: resume it with as many, or train without distributed_optimizer"
+        )
 
 
 def _check(found: Mapping[str, Tensor], weights: Weights) -> None:

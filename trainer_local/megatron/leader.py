@@ -39,6 +39,8 @@ STUCK_SECONDS = 30.0
 """How long a command may go on after a rank has died. On CUDA its collectives may never end by themselves."""
 
 LAYOUT = "layout"
+CHILD = "--child"
+"""Says that standard input is a pipe of rank 0."""
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -173,7 +175,7 @@ class Leader:
     def _spawn(self, rank: int, size: int, port: int) -> None:
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
         child = subprocess.Popen(
-            [sys.executable, "-m", "trainer_local.megatron.worker"],
+            [sys.executable, "-m", "trainer_local.megatron.worker", CHILD],
             stdin=subprocess.PIPE,
             env=os.environ | {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"},
         )

@@ -14,6 +14,7 @@ from shared.trainer import Recipe
 from trainer_local.batching import Row
 from trainer_local.megatron.forward import run_packed
 from trainer_local.megatron.optimizer import Optimizer
+from trainer_local.megatron.shared_optimizer import SharedOptimizer
 from trainer_local.megatron.weights import Weights
 from trainer_local.step import Learning
 from trainer_local.teacher import RunModel
@@ -28,7 +29,7 @@ class RankLearning:
     def __init__(
         self,
         weights: Weights,
-        optimizer: Optimizer,
+        optimizer: Optimizer | SharedOptimizer,
         recipe: Recipe,
         step: int,
         *,

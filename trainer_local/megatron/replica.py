@@ -19,6 +19,7 @@ from trainer_local.ema import moved
 from trainer_local.megatron import files
 from trainer_local.megatron.learning import RankLearning
 from trainer_local.megatron.optimizer import Optimizer
+from trainer_local.megatron.shared_optimizer import SharedOptimizer
 from trainer_local.megatron.weights import Weights
 from trainer_local.megatron.world import World
 from trainer_local.step import train
@@ -41,7 +42,11 @@ class Replica:
             self.weights = Weights(settings, world, dtype)
             self.random_state = self._read_random_state()
         self._first_random_state = self.random_state
-        self._optimizer = Optimizer(self.weights, settings.recipe())
+        self._optimizer: Optimizer | SharedOptimizer
+        if settings.distributed_optimizer:
+            self._optimizer = SharedOptimizer(self.weights, settings.recipe())
+        else:
+            self._optimizer = Optimizer(self.weights, settings.recipe())
         self._average: Mapping[str, Tensor] | None = None
         self.made = 0
 

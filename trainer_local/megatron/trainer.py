@@ -56,6 +56,7 @@ class MegatronTrainer:
         self._generation = self._leader.generation
         self._at: str | None = ""
         """The checkpoint that the weights are, `""` for the base; `None` where they are in none."""
+        self.closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
     async def obstacle(self) -> str:
@@ -117,6 +118,7 @@ class MegatronTrainer:
 
     async def close(self) -> None:
         """See `Trainer.close`; waits for the call in progress."""
+        self.closed = True
         await self._run(lambda: release(self._leader, self._number if not self._gone else -1))
         await asyncio.to_thread(self._thread.shutdown)
 

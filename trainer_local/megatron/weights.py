@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from megatron.core.tensor_parallel.random import _get_all_rng_states
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from shared.errors import ConfigError
 from shared.settings import Settings
 from trainer_local.ema import wearing
 from trainer_local.megatron.lora import Lora, Switch, adapt, initial, targets
@@ -77,6 +79,7 @@ class Weights:
         self.shape = shape_of(self.source.config, settings.model, world.tensor_parallel)
         self.vocab_size = self.shape.vocabulary
         self.offload = settings.offload_optimizer
+        self.shared = settings.distributed_optimizer  # which has the weights in single precision itself
         host = torch.device("cpu")
         self._rest = host if self.offload else world.device
         # Whole copies of all weights leave no room on a GPU that holds them in training.
@@ -90,6 +93,8 @@ class Weights:
             fp8=settings.fp8,
             on_cpu=on_cpu,
         )
+        if settings.recompute and on_cpu:
+            _check_recomputing()
         self.model = PackedModel(self.shape, config).to(world.device).eval()
         self._switch = Switch()
         self._base: Mapping[str, Tensor] | None = None
@@ -166,7 +171,7 @@ class Weights:
             parts = self.world.parts(values[name]) if one.mapped.cut.parallel else [values[name]]
             if self.world.rank == 0:
                 joined = one.mapped.cut.join([part.detach() for part in parts])
-                found |= {name: part.cpu() for name, part in zip(one.mapped.names, joined, strict=True)}
+                found |= {name: part.to("cpu", copy=True) for name, part in zip(one.mapped.names, joined, strict=True)}
         return {name: found[name] for name in self.names} if found else {}
 
     def parts(self, whole: Callable[[str], Tensor]) -> dict[str, Tensor]:
@@ -203,7 +208,7 @@ class Weights:
     def _all(self) -> dict[str, Trained]:
         self.names = _names(self.source.config)
         self._base = {name: part.detach().to(self._rest, copy=True) for name, part in self._gpt.items()}
-        if self.dtype == torch.float32:
+        if self.dtype == torch.float32 or self.shared:
             return {name: Trained(part, part, self._cuts[name]) for name, part in self._gpt.items()}
         return {
             name: Trained(self._gpt[name], part.to(self._rest, torch.float32, copy=True), self._cuts[name])
@@ -228,6 +233,16 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train()
+
+
+def _check_recomputing() -> None:
+    """Raise `ConfigError` where Megatron-core cannot keep the random state that a layer began with."""
+    try:
+        _get_all_rng_states()
+    except (AssertionError, RuntimeError) as error:
+        raise ConfigError(
+            "recompute = true: Megatron-core computes layers again on CUDA alone; set recompute = false on a CPU"
+        ) from error
 
 
 def _names(config: Any) -> list[str]:

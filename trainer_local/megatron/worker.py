@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from trainer_local.megatron.leader import LAYOUT, START_SECONDS, ready
+from trainer_local.megatron.leader import CHILD, LAYOUT, START_SECONDS, ready
 from trainer_local.megatron.replica import Replica, perform
 from trainer_local.megatron.world import FOREVER, RankFailed, World
 
@@ -28,7 +28,7 @@ def main() -> int:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if rank == 0:
         os.execv(sys.executable, [sys.executable, "-m", "learner.main"])
-    if not sys.stdin.isatty() and "TORCHELASTIC_RUN_ID" not in os.environ:
+    if CHILD in sys.argv:
         threading.Thread(target=_end_with_leader, name="watch-leader", daemon=True).start()
     logging.basicConfig(stream=sys.stderr, format=f"%(asctime)s %(levelname)s rank {rank}: %(message)s")
     torch.set_num_threads(1)

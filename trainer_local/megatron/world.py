@@ -115,6 +115,24 @@ class World:
         dist.broadcast(box, src=0, group=self._control)
         return box
 
+    def collected(self, value: Value) -> list[Value] | None:
+        """What every rank has, in order, on rank 0; elsewhere `None`."""
+        if self._control is None:
+            return [value]
+        found: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        dist.gather_object(value, found, dst=0, group=self._control)
+        return found
+
+    def dealt(self, values: Sequence[Value] | None) -> Value:
+        """What rank 0 has for each rank."""
+        if self._control is None:
+            assert values is not None, "rank 0 has them"
+            return values[0]
+        box: list[Any] = [None]
+        dist.scatter_object_list(box, None if values is None else list(values), src=0, group=self._control)
+        found: Value = box[0]
+        return found
+
     def parts(self, part: Tensor) -> list[Tensor]:
         """The parts that the ranks of one model have of a weight, in order."""
         if self.tensor_parallel == 1:
