@@ -32,6 +32,7 @@ from shared.placement import Placement
 from shared.process import alive, claim_port, is_loopback, read_json
 from shared.setting_sources import load
 from shared.settings import Settings, shown
+from trainer_local import choice
 
 PACKAGES = {
     "": ("aiohttp", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
@@ -113,6 +114,8 @@ def _checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
         yield from cloud_checks(settings, sources)
     policy = _provided(settings) if cloud else _policy(settings)
     yield policy
+    if policy.ok and backend.ok and not cloud and settings.train:
+        yield _trainer(settings)
     if policy.ok:
         yield _conversations(settings)
     yield _judge(settings)
@@ -192,6 +195,13 @@ def _policy(settings: Settings) -> Check:
         return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
+
+
+def _trainer(settings: Settings) -> Check:
+    try:
+        return Check("trainer", True, choice.told(settings))
+    except ConfigError as error:
+        return Check("trainer", False, str(error))
 
 
 def _conversations(settings: Settings) -> Check:

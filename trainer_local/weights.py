@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.utils import cached_file
@@ -25,11 +26,13 @@ from transformers.utils import cached_file
 from shared.errors import ConfigError, TrainerError
 from shared.families import FAMILIES, MODEL_TYPES
 from shared.settings import Settings
+from trainer_local.choice import FOR_SGLANG, serves_whole
 
 FORMAT = 1
 ALL_LINEAR = "all-linear"
 _SMALL_GATES = frozenset({"in_proj_a", "in_proj_b"})
 """Projections of a gated delta net to one number a head: no adapter there can be served by SGLang."""
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _READERS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 """Files beside the weights that say how images become pixels."""
 
@@ -58,6 +61,7 @@ class Weights:
         self.source = settings.model
         self.tokenizer_source = settings.tokenizer_path
         self.lora = settings.lora
+        self._served_whole = settings.backend != "embedded" and bool(serves_whole(settings))
         half = settings.lora and device.type == "cuda"
         plain = load(settings.model, torch.bfloat16 if half else torch.float32)
         self.plain: Any = plain.to(device).eval()
@@ -117,12 +121,17 @@ class Weights:
                 part.copy_(values[name])
 
     def write_served(self, folder: Path) -> None:
-        """What an engine loads: a PEFT adapter, or a Hugging Face folder where all weights are trained."""
-        if self.lora:
-            self.model.save_pretrained(folder, save_embedding_layers=False)
-            (folder / "README.md").unlink(missing_ok=True)
-        else:
-            self._write_whole(self.model, folder)
+        """What an engine loads: a PEFT adapter, and beside it the same one under SGLang's names where those are others;
+        or a Hugging Face folder where all weights are trained, or SGLang takes no such adapter.
+        """
+        if not self.lora or self._served_whole:
+            self.write_merged(folder)
+            return
+        self.model.save_pretrained(folder, save_embedding_layers=False)
+        (folder / "README.md").unlink(missing_ok=True)
+        text = self.plain.config.get_text_config()
+        if any("in_proj_qkv" in name for name in self.parameters):
+            split_adapter(folder, text.linear_key_head_dim * text.linear_num_key_heads)
 
     def write_merged(self, folder: Path) -> None:
         """A Hugging Face folder with full weights and tokenizer that needs no base and no adapter."""
@@ -149,6 +158,27 @@ def load(source: str, dtype: torch.dtype) -> Any:
         return kind.from_pretrained(source, dtype=dtype)
     except (OSError, ValueError) as error:
         raise ConfigError(f"model = {source!r} cannot be loaded as a causal language model: {error}") from error
+
+
+def split_adapter(folder: Path, keys: int) -> None:
+    """Write the adapter in `folder` under the names that SGLang (0.5.23) has for a gated delta net, in a folder of its
+    own inside: `in_proj_qkv`, which makes queries and keys of `keys` numbers each and the values, becomes three, and
+    all four projections together are the module `in_proj_qkvz`.
+    """
+    parts: dict[str, Tensor] = {}
+    for name, weight in load_file(folder / _WEIGHTS).items():
+        if ".in_proj_qkv." not in name:
+            parts[name] = weight
+            continue
+        rows = [weight] * 3 if ".lora_A." in name else [weight[:keys], weight[keys : 2 * keys], weight[2 * keys :]]
+        for letter, part in zip("qkv", rows, strict=True):
+            parts[name.replace("in_proj_qkv", f"in_proj_{letter}")] = part.clone()
+    config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+    kept = [name for name in config["target_modules"] if name not in ("in_proj_qkv", "in_proj_z")]
+    inside = folder / FOR_SGLANG
+    inside.mkdir()
+    save_file(parts, inside / _WEIGHTS)
+    write_json(inside / _CONFIG, config | {"target_modules": sorted([*kept, "in_proj_qkvz"])})
 
 
 def is_vision(name: str) -> bool:

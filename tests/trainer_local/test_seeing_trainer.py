@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForImageTextToText
 
@@ -24,6 +25,7 @@ from shared.rendering import Prompter
 from shared.trainer import Recipe
 from tests.contract import test_trainer as contract
 from tests.contract.test_trainer import Make, Subject
+from trainer_local.choice import adapter_folder
 from trainer_local.transformers_trainer import TransformersTrainer, create
 from trainer_local.weights import is_vision
 
@@ -203,3 +205,43 @@ async def test_a_picture_of_another_size_than_its_place_makes_no_step(policy: Pa
         await trainer.step([msgspec.structs.replace(one, images=wrong, reward=1.0, explicit=True)], Recipe())
     assert (await trainer.step(seeing_batch(samples), Recipe(epochs=1))).step == 1
     await trainer.close()
+
+
+async def served(policy: Path, folder: Path, batch: list[Sample], **changes: Any) -> Path:
+    """What an engine is given after a step."""
+    trainer = create(settings(policy, **changes))
+    await trainer.step(batch, Recipe(epochs=1, learning_rate=1e-2))
+    checkpoint = await trainer.save(str(folder))
+    await trainer.close()
+    return Path(checkpoint.served)
+
+
+async def test_sglang_gets_the_adapter_under_its_own_names(policy: Path, samples: Samples, tmp_path: Path) -> None:
+    folder = await served(policy, tmp_path / "1", seeing_batch(samples))
+    weights = load_file(folder / "adapter_model.safetensors")
+    if json.loads((policy / "config.json").read_text())["model_type"] == "qwen3_vl":  # whose names are the same
+        assert adapter_folder(str(folder)) == str(folder)
+        return
+    split = load_file(Path(adapter_folder(str(folder))) / "adapter_model.safetensors")
+    layer = "base_model.model.model.language_model.layers.0.linear_attn"
+    down, up = (weights[f"{layer}.in_proj_qkv.{part}.weight"] for part in ("lora_A", "lora_B"))
+    parts = [
+        split[f"{layer}.in_proj_{one}.lora_B.weight"] @ split[f"{layer}.in_proj_{one}.lora_A.weight"] for one in "qkv"
+    ]
+    assert torch.allclose(torch.cat(parts), up @ down)
+    assert [len(part) for part in parts] == [32, 32, 64]
+    assert not any("in_proj_qkv." in name for name in split)
+    config = json.loads((Path(adapter_folder(str(folder))) / "adapter_config.json").read_text())
+    assert "in_proj_qkvz" in config["target_modules"] and "in_proj_z" not in config["target_modules"]
+
+
+async def test_sglang_gets_whole_weights_where_it_takes_no_such_adapter(
+    policy: Path, samples: Samples, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"lora_targets": "q_proj,v_proj,qkv", "backend": "megatron"}
+    folder = await served(policy, tmp_path / "1", seeing_batch(samples), **changes)
+    whole = AutoModelForImageTextToText.from_pretrained(folder).state_dict()
+    assert not torch.equal(
+        whole["model.visual.blocks.0.attn.qkv.weight"],
+        AutoModelForImageTextToText.from_pretrained(policy).state_dict()["model.visual.blocks.0.attn.qkv.weight"],
+    )

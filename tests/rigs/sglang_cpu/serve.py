@@ -4,12 +4,17 @@
 SGLang is a program for GPUs: on a machine without one three small things are missing, and they are put in place here
 before it is imported. SGLang starts its scheduler and detokenizer with multiprocessing's spawn, which imports this
 file again in each of them, so they are in place there as well. Nothing of SGLang itself is changed.
+
+With TRITON_INTERPRET=1 its Triton kernels, which the gated delta nets of Qwen3.5 cannot do without, are run by
+Triton's own interpreter: slowly, and exactly.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.machinery
+import os
 import runpy
 import sys
 import types
@@ -17,6 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 
 
 def define_detection_operators() -> torch.library.Library:
@@ -77,9 +84,80 @@ def ignore_pinning() -> None:
     torch.Tensor.pin_memory = lambda self, *_, **__: self  # type: ignore[method-assign]
 
 
+def read_masks_as_booleans() -> None:
+    """Triton's interpreter takes masks of booleans alone, and some kernels make theirs of integers."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    def reading(access: Callable[..., Any], place: int) -> Callable[..., Any]:
+        @functools.wraps(access)
+        def call(builder: Any, *arguments: Any) -> Any:
+            mask = arguments[place]
+            mask.data = mask.data.astype(bool)
+            return access(builder, *arguments)
+
+        return call
+
+    InterpreterBuilder.create_masked_load = reading(InterpreterBuilder.create_masked_load, 1)
+    InterpreterBuilder.create_masked_store = reading(InterpreterBuilder.create_masked_store, 2)
+
+
+def gated_delta_rule(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    *,
+    initial_state: torch.Tensor,
+    initial_state_indices: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    **_: Any,
+) -> tuple[torch.Tensor, None, None]:
+    """What `chunk_gated_delta_rule` computes, token by token (Gated Delta Networks, arXiv 2412.06464, equation 10):
+    `q`, `k` `[1, T, heads, K]`, `v` `[1, T, value heads, V]`, the log of the decay and `beta` `[1, T, value heads]`;
+    states `[slots, value heads, V, K]` are changed in place.
+    """
+    output = torch.empty_like(v)
+    groups = v.shape[2] // k.shape[2]
+    q, k = (part / (part.square().sum(-1, keepdim=True) + 1e-6).sqrt() for part in (q.float(), k.float()))
+    q, k = (part[0].repeat_interleave(groups, dim=1) for part in (q * q.shape[-1] ** -0.5, k))
+    ends = cu_seqlens.tolist()
+    for slot, start, end in zip(initial_state_indices.tolist(), ends, ends[1:], strict=False):
+        state = initial_state[slot].float()
+        for place in range(start, end):
+            state = state * g[0, place].float().exp()[:, None, None]
+            known = (state * k[place][:, None, :]).sum(-1)
+            change = (v[0, place].float() - known) * beta[0, place].float()[:, None]
+            state = state + change[:, :, None] * k[place][:, None, :]
+            output[0, place] = (state * q[place][:, None, :]).sum(-1)
+        initial_state[slot] = state.to(initial_state.dtype)
+    return output, None, None
+
+
+def exp(x):  # type: ignore[no-untyped-def]  # Triton takes annotations for types of its own
+    return tl.exp(x)
+
+
+def offer_gated_delta_rule() -> None:
+    """The Triton kernel of this one uses what the rig's Triton has no more, and refuses single precision. Others call
+    the exponential by a name of their own, which the interpreter does not know; a kernel of its own it does.
+    """
+    from sglang.kernels.ops.attention.fla import op
+
+    op.exp = triton.jit(exp)
+    torch.cpu.device = lambda _: contextlib.nullcontext()  # type: ignore[attr-defined]
+    from sglang.kernels.ops.attention.fla import chunk, layernorm_gated
+
+    chunk.chunk_gated_delta_rule = gated_delta_rule
+    layernorm_gated._get_sm_count = lambda _: 1
+
+
 LIBRARY = define_detection_operators()  # the definitions last as long as this object
 offer_rotary_embedding()
 ignore_pinning()
+if os.environ.get("TRITON_INTERPRET") == "1":
+    read_masks_as_booleans()
+    offer_gated_delta_rule()
 
 if __name__ == "__main__":
     runpy.run_module("sglang.launch_server", run_name="__main__")

@@ -1,0 +1,139 @@
+"""Which trainer a policy on one's own GPUs gets, and how SGLang is given its versions: read from the settings and the
+model's `config.json` alone, so that whoever asks needs no torch.
+
+Megatron-core trains dense Qwen3 models here. Every other model has the transformers trainer, on one GPU: Qwen3-VL and
+Qwen3.5 with their images among them. SGLang serves either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import ConfigError
+from shared.families import FAMILIES, MODEL_TYPES, model_config
+from shared.registry import resolve
+from shared.settings import Settings
+
+if TYPE_CHECKING:
+    from shared.trainer import Trainer
+
+MEGATRON, TRANSFORMERS = "megatron", "transformers"
+_CREATE = {
+    MEGATRON: ("trainer_local.megatron.trainer:create", "gpu"),
+    TRANSFORMERS: ("trainer_local.transformers_trainer:create", "local"),
+}
+
+FOR_SGLANG = "sglang"
+"""Folder in that of a version's adapter with the same adapter under SGLang's names, where those are others."""
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_DELTA_NET = ("in_proj_qkv", "in_proj_z", "out_proj")
+_NEEDS = {
+    "q_proj": {"v_proj"},
+    "k_proj": {"q_proj", "v_proj"},
+    "v_proj": {"q_proj"},
+    "up_proj": {"gate_proj"},
+    "in_proj_qkv": {"in_proj_z"},
+    "in_proj_z": {"in_proj_qkv"},
+}
+"""Projections that SGLang computes in one: what an adapter of the first has to have too."""
+_HYBRIDS = ("qwen3_5", "qwen3_5_text")
+
+
+def create(settings: Settings) -> Trainer:
+    """The trainer that `trainer_for` chooses. Raises `ConfigError`."""
+    name, reason = trainer_for(settings)
+    if name == TRANSFORMERS:
+        parallel = {"tensor_parallel": settings.tensor_parallel, "context_parallel": settings.context_parallel}
+        for setting, size in parallel.items():
+            if size > 1:
+                raise ConfigError(
+                    f"{setting} = {size}, but model = {settings.model!r} has the transformers trainer, which works on "
+                    f"one GPU ({reason}): leave {setting} out"
+                )
+        if settings.fp8:
+            raise ConfigError(f"fp8 = true is Megatron-core's, and model = {settings.model!r} {reason}: leave it out")
+    path, extra = _CREATE[name]
+    trainer: Trainer = resolve(path, extra=extra)(settings)
+    return trainer
+
+
+def trainer_for(settings: Settings) -> tuple[str, str]:
+    """The trainer's name (`megatron`, `transformers`) and why it is that one, in words. Raises `ConfigError` for a
+    model whose configuration cannot be read.
+    """
+    if settings.backend == "embedded":
+        return TRANSFORMERS, "has the transformers trainer like every model under backend = embedded"
+    told = unlike_qwen3(model_config(Path(settings.model_folder)))
+    if told:
+        return TRANSFORMERS, f"{told}, and Megatron-core trains dense Qwen3 models here"
+    return MEGATRON, "is a dense Qwen3"
+
+
+def told(settings: Settings) -> str:
+    """Trainer and engine of a policy that is trained here, for people. Raises `ConfigError`."""
+    name, reason = trainer_for(settings)
+    config = model_config(Path(settings.model_folder))
+    family = FAMILIES.get(MODEL_TYPES.get(str(config.get("model_type")), ""))
+    sees = "; images are trained on" if family and family.images and "vision_config" in config else ""
+    if settings.backend == "embedded":
+        return f"{name}, on device {settings.device}{sees}"
+    whole = serves_whole(settings)
+    how = f"whole weights of one version at a time: {whole}" if whole else "an adapter for each version"
+    return f"{name}: the model {reason}{sees}; SGLang serves {how}"
+
+
+def unlike_qwen3(config: Mapping[str, Any]) -> str:
+    """Why a model of this `config.json` is no dense Qwen3 as Megatron-core trains it here; "" if it is."""
+    kind = config.get("model_type")
+    if kind != "qwen3":
+        return f"is a {kind or 'model of no type'}"
+    if config.get("quantization_config"):
+        return "is quantized"
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    stretched = rope.get("rope_type", rope.get("type", "default"))
+    if stretched != "default":
+        return f"stretches its positions ({stretched})"
+    if config.get("use_sliding_window") or set(config.get("layer_types") or ()) - {"full_attention"}:
+        return "has layers with a sliding window"
+    if config.get("attention_bias") or config.get("hidden_act", "silu") != "silu":
+        return "has biases in its attention or another activation than silu"
+    return ""
+
+
+def serves_whole(settings: Settings) -> str:
+    """Why SGLang is given whole weights of each version, and not adapters that it holds beside each other: in words, ""
+    where it is given adapters. Raises `ConfigError`.
+    """
+    if not settings.lora:
+        return "all weights are trained (lora = false)"
+    kind = str(model_config(Path(settings.model_folder)).get("model_type"))
+    if "_moe" in kind:
+        return f"adapters of a {kind} are not known to fit SGLang's experts"
+    known = {*_PROJECTIONS, *(_DELTA_NET if kind in _HYBRIDS else ())}
+    wanted = _targets(settings, kind)
+    if unknown := sorted(wanted - known):
+        return f"lora_targets names {', '.join(unknown)}, where SGLang takes no adapters"
+    if missing := sorted(set().union(*(_NEEDS.get(name, set()) for name in wanted)) - wanted):
+        return f"lora_targets lacks {', '.join(missing)}, which SGLang computes in one with what it names"
+    return ""
+
+
+def sglang_targets(settings: Settings) -> list[str]:
+    """What SGLang is to be told of `lora_targets` (`--lora-target-modules`): `all` where it has no names for them."""
+    wanted = _targets(settings, str(model_config(Path(settings.model_folder)).get("model_type")))
+    return ["all"] if wanted & {*_DELTA_NET} else sorted(wanted)
+
+
+def adapter_folder(path: str) -> str:
+    """Where in the folder of a version the adapter is that SGLang loads."""
+    own = Path(path) / FOR_SGLANG
+    return str(own) if own.is_dir() else path
+
+
+def _targets(settings: Settings, kind: str) -> set[str]:
+    named = settings.lora_targets.strip()
+    if named == "all-linear":
+        return {*_PROJECTIONS, *(_DELTA_NET if kind in _HYBRIDS else ())}
+    return {name.strip() for name in named.split(",") if name.strip()}
