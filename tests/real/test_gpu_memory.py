@@ -18,7 +18,7 @@ from tests.processes import ROOT
 
 pytestmark = pytest.mark.real
 pytest.importorskip("megatron.core", reason="Megatron-core is not installed (extra gpu)")
-pytest.importorskip("trainer_local.megatron.weights")
+forward = pytest.importorskip("trainer_local.megatron.forward")
 
 TINY: dict[str, Any] = {
     **{"model_type": "qwen3", "hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 6},
@@ -52,6 +52,10 @@ for lora in (True, False):
             found.setdefault(str(lora), []).append(saved_bytes(lambda: weights.model.hidden(packed), own))
 print(json.dumps(found))
 """
+
+
+def test_logits_are_held_as_planned() -> None:
+    assert forward.LOGIT_BYTES == gpu_memory.LOGIT_BYTES
 
 
 def test_activations_are_what_autograd_keeps_in_megatron(tmp_path: Path) -> None:

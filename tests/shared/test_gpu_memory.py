@@ -14,6 +14,7 @@ from shared.gpu_memory import GIB, HALF, SINGLE, Part
 from shared.model_shape import ModelShape, read_shape, shape_of
 from shared.settings import Settings
 from tests.shared.saved_tensors import saved_bytes
+from trainer_local import teacher
 
 TINY: dict[str, Any] = {
     **{"model_type": "qwen3", "hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 6},
@@ -181,3 +182,7 @@ def test_all_of_a_server_and_a_trainer_is_counted_once() -> None:
     lent = gpu_memory.at_step(everything, ("kv_cache", "weights"))
     assert at_once - lent == sum(part.bytes for part in everything if part.tag)
     assert gpu_memory.at_rest(everything) == at_once - sum(part.bytes for part in everything if part.step)
+
+
+def test_constants_are_those_of_the_trainers_code() -> None:
+    assert gpu_memory.TARGET_BYTES == teacher.TARGET_BYTES
