@@ -165,7 +165,7 @@ def test_serve_says_what_one_should_know_of_faked_gpus(tmp_path: Path, monkeypat
     fake(tmp_path, monkeypatch, row(0, 24))
     settings = Settings(backend="megatron", model="Qwen/Qwen3-4B", recompute=True, context_length=8192)
     (note,) = ready(settings)
-    assert "training and serving take turns" in note
+    assert "training and serving alternate" in note
 
 
 def test_serve_ends_before_anything_starts_where_faked_gpus_are_too_small(tmp_path: Path, two: None) -> None:

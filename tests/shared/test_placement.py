@@ -116,18 +116,18 @@ def test_gpus_that_were_chosen_by_uuid_are_handed_on_so() -> None:
     assert found.actor == ("GPU-3a",) and found.rollout == ("GPU-1a",)
 
 
-def test_what_fits_together_shares_a_card_at_once_and_what_does_not_takes_turns() -> None:
-    together, turns = place("24"), place("8", max_sample_tokens=4096, micro_batch_tokens=4096, method="binary")
+def test_what_fits_together_shares_a_card_at_once_and_what_does_not_alternates() -> None:
+    together, alternating = place("24"), place("8", max_sample_tokens=4096, micro_batch_tokens=4096, method="binary")
     assert (together.sharing, together.servers[0].lends) == ("together", ())
-    assert turns.sharing == "turns" and "kv_cache" in turns.servers[0].lends
-    assert any("take turns" in note for note in turns.notes)
+    assert alternating.sharing == "alternating" and "kv_cache" in alternating.servers[0].lends
+    assert any("alternate" in note for note in alternating.notes)
     assert place("2x24").sharing == "apart" and not place("2x24").colocated
 
 
-def test_gpus_of_their_own_are_preferred_to_shared_ones_and_these_to_taking_turns() -> None:
+def test_gpus_of_their_own_are_preferred_to_shared_ones_and_these_to_alternating() -> None:
     assert place("2x24").sharing == "apart"
     assert place("2x24", tensor_parallel=2).sharing == "together"
-    assert place("2x12", tensor_parallel=2).sharing == "turns"
+    assert place("2x12", tensor_parallel=2).sharing == "alternating"
 
 
 @pytest.mark.parametrize("gpus", ["24", "80"])
