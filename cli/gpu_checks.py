@@ -28,7 +28,7 @@ def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Pl
     if with_gpus:
         gpus = imagined(with_gpus)
         planned = settings if wants_gpus(settings) else settings.model_copy(update={"backend": "megatron"})
-        return _placed(planned, gpus, "planned for, not found here: ", 0)
+        return _placed(planned, gpus, found="planned for, not found here: ")
     if not wants_gpus(settings):
         quiet = [Check("gpus", True, "none: what is local runs on the CPU")] if settings.backend == "local" else []
         return quiet, None
@@ -38,7 +38,7 @@ def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Pl
         return [Check("gpus", False, str(error))], None
     card = read_json(settings.data / "run" / "engine.json")
     running = card is not None and alive(int(card["pid"]))
-    return _placed(settings, gpus if running else left(gpus), "", psutil.virtual_memory().total)
+    return _placed(settings, gpus, running=running, host=psutil.virtual_memory().total)
 
 
 def fitting(settings: Settings, roles: Sequence[str]) -> list[str]:
@@ -68,15 +68,17 @@ def show_memory(out: Console, placed: Placement) -> None:
     out.print(rows)
 
 
-def _placed(settings: Settings, gpus: Sequence[Gpu], found: str, host: int) -> tuple[list[Check], Placement]:
-    placed = plan(settings, gpus, host_memory=host)
+def _placed(
+    settings: Settings, gpus: Sequence[Gpu], *, found: str = "", running: bool = False, host: int = 0
+) -> tuple[list[Check], Placement]:
+    placed = plan(settings, gpus if running else left(gpus), host_memory=host)
     checks = []
     if gpus:
         checks.append(Check("gpus", True, found + "; ".join(gpu.told for gpu in gpus)))
     checks += [
-        Check("gpus", None, f"GPU {gpu.number}: other programs hold memory; what they leave is counted")
+        Check("gpus", None, f"GPU {gpu.number}: other programs hold {_gib(gpu.taken)} of its {_gib(gpu.memory)} GiB")
         for gpu in gpus
-        if gpu.taken
+        if gpu.taken and not running
     ]
     if placed.refusal:
         return [*checks, Check("placement", False, placed.refusal)], placed
@@ -100,6 +102,10 @@ def _told(settings: Settings, placed: Placement) -> Iterator[str]:
         yield f"SGLang serves {what} on {_gpus(server.gpus)}{kept}{given}"
     if placed.sharing != "apart":
         yield "training and serving share GPUs"
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}"
 
 
 def _gpus(gpus: Sequence[Gpu]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from shared.gpu_plan import Planner
 from shared.gpus import imagined
 from shared.model_shape import QWEN3
-from shared.placement import plan
 from shared.settings import Settings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu.md"
@@ -18,17 +18,17 @@ CARDS = (12, 16, 24, 48, 80)
 TURNS = (32768, 16384, 8192, 4096)
 
 _HEAD = """
-The longest turn (prompt and answer, in tokens) that can be trained on and served: `max_sample_tokens` and
-`context_length` set to it, `micro_batch_tokens` to at most 8192, `recompute = true`, and for all weights
-`offload_optimizer = true`. *Turns* is where it fits only if training and serving take turns at the card's memory,
-*FP8* where it needs `quantization = fp8`; of several ways the first of plain, FP8, turns, FP8 with turns is named that
-gives the longest turn. A dash: refused.
+Each cell is the longest turn, prompt and answer together, that can be trained on and served: `max_sample_tokens` and
+`context_length` are set to it, `micro_batch_tokens` to it or 8192, `recompute = true`, and for all weights
+`offload_optimizer = true`. *FP8*: so long only with `quantization = fp8`. *alternating*: so long only where training
+and serving alternate, see below. A dash: refused. Models for which a card has dashes alone are left out.
 
 | card | model | LoRA, one card | LoRA, two cards | all weights, one card | all weights, two cards |
 |---|---|---|---|---|---|
 """
 _LARGE = """
-With eight cards of 80 GB, four train and four serve one server (`tensor_parallel` as named):
+Eight cards of 80 GB, of which four train and four share one server (`actor_gpus = 4`, `rollout_gpus = 4`), with the
+least `tensor_parallel` that gives the longest turn:
 
 | model | LoRA | all weights |
 |---|---|---|
@@ -69,7 +69,7 @@ def _large() -> Iterator[str]:
                 for parts in (1, 2, 4)
             }
             parts = max(found, key=lambda parts: (_length(found[parts]), -parts))
-            cells.append(f"{found[parts]}, {parts}")
+            cells.append(f"{found[parts]} at {parts}")
         yield f"| {_short(model)} | {' | '.join(cells)} |\n"
 
 
@@ -78,18 +78,26 @@ def _length(cell: str) -> int:
 
 
 def _cell(model: str, cards: str, *, lora: bool, **more: Any) -> str:
-    """The longest turn that fits, and what it takes beside the settings of the page."""
-    ways = [("", {}), ("FP8", {"quantization": "fp8"})] if lora else [("", {})]
+    """The longest turn that fits with training and serving at once, with FP8 where it is longer so; and alternating."""
+    plain, alternating = _longest(model, cards, lora, more)
+    fp8, _ = _longest(model, cards, lora, {**more, "quantization": "fp8"}) if lora else (0, 0)
+    best = max(plain, fp8)
+    found = [f"{best // 1024}k" + (" FP8" if fp8 > plain else "")] if best else []
+    found += [f"{alternating // 1024}k alternating"] if alternating > best else []
+    return ", ".join(found) or "–"
+
+
+def _longest(model: str, cards: str, lora: bool, more: dict[str, Any]) -> tuple[int, int]:
+    """The longest turns that fit with training and serving at once, and alternating; 0 for none."""
+    alternating = 0
     for length in TURNS:
-        found = {
-            name: plan(_settings(model, length, lora, {**more, **changes}), imagined(cards), {})
-            for name, changes in ways
-        }
-        fitting = {name: one.sharing for name, one in found.items() if not one.refusal}
-        for name, sharing in sorted(fitting.items(), key=lambda one: (one[1] == "turns", one[0])):
-            words = [f"{length // 1024}k", name, "turns" if sharing == "turns" else ""]
-            return " ".join(word for word in words if word)
-    return "–"
+        found = Planner(_settings(model, length, lora, more), {}).best(imagined(cards))
+        if found.short:
+            continue
+        if found.placement.sharing != "alternating":
+            return length, alternating
+        alternating = max(alternating, length)
+    return 0, alternating
 
 
 def _settings(model: str, length: int, lora: bool, more: dict[str, Any]) -> Settings:

@@ -274,7 +274,7 @@ def _whole(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel:
         yield _part("copy of the moments, which undoes a step", 2 * SINGLE * language, step=True, host=aside)
         yield _part("copy of the weights, which undoes a step", SINGLE * language, step=True, host=True)
         yield _part("base", HALF * language, host=aside)
-        yield _part("base, while it is asked", HALF * language if aside else 0, step=True)
+        yield _part("base while it is asked", HALF * language if aside else 0, step=True)
         yield _part("moving average", average, host=True)
         return
     yield _part(f"{_WEIGHTS}, single precision", SINGLE * shape.parameters)

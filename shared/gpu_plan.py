@@ -101,7 +101,7 @@ class Planner:
         parts = {role: self._parts(role, mine) for role, mine in way.items()}
         used = [gpu for gpu in gpus if any(gpu in mine for mine in way.values())]
         held = {gpu: [part for role, mine in way.items() if gpu in mine for part in parts[role]] for gpu in used}
-        sharing: Sharing = "apart" if apart(way) else "turns" if lends else "together"
+        sharing: Sharing = "apart" if apart(way) else "alternating" if lends else "together"
         placed = self._placement(way, sharing, lends, parts, held, self._notes(gpus, used, sharing))
         worst, lacking, need = None, 0, 0
         for gpu in used:
@@ -201,9 +201,9 @@ class Planner:
 
     def _notes(self, gpus: Sequence[Gpu], used: Sequence[Gpu], sharing: Sharing) -> list[str]:
         found = list(self._unused)
-        if sharing == "turns":
+        if sharing == "alternating":
             found.append(
-                "training and serving take turns: a step, for which SGLang gives memory back, is begun only while "
+                "training and serving alternate: a step, for which SGLang gives memory back, is begun only while "
                 "nobody is being answered"
             )
         models = [(self.settings.model, self.shape)]

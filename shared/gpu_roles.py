@@ -66,7 +66,7 @@ def assignments(
     if not left:
         # All are spoken for: who is not named goes where others are, the judge to the servers first.
         return [fixed | dict.fromkeys(open_roles, fixed[host]) for host in ("serve", "train", "judge") if host in fixed]
-    ways: list[Assignment] = [fixed | way for way in _ways(open_roles, left, valid)]
+    ways: list[Assignment] = [fixed | way for order in _orders(left) for way in _ways(open_roles, order, valid)]
     hosts = [fixed[role] for role in ("serve", "train", "judge") if role in fixed]
     ways += [
         fixed | dict.fromkeys(open_roles, host) for host in hosts if all(valid(role, len(host)) for role in open_roles)
@@ -215,11 +215,22 @@ def _ways(roles: Sequence[str], gpus: Sequence[Gpu], valid: Valid) -> list[dict[
     return ways
 
 
+def _orders(gpus: Sequence[Gpu]) -> list[Sequence[Gpu]]:
+    """Orders in which GPUs are given out, training first: where they differ it gets the largest, or the smallest."""
+    if len({gpu.memory for gpu in gpus}) < 2:
+        return [gpus]
+    return [
+        sorted(gpus, key=lambda gpu: -gpu.memory),
+        sorted(gpus, key=lambda gpu: gpu.memory),
+    ]
+
+
 def _groupings(roles: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
     yield [(role,) for role in roles]
     for together in SHARED_BY:
         if set(together) <= set(roles):
-            yield [together, *((role,) for role in roles if role not in together)]
+            groups = [together, *((role,) for role in roles if role not in together)]
+            yield sorted(groups, key=lambda group: ROLES.index(group[0]))
 
 
 def _sizes(groups: int, gpus: int) -> Iterator[tuple[int, ...]]:

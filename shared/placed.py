@@ -13,9 +13,9 @@ from shared.gpus import ORDER, VISIBLE, Gpu
 
 VARIABLE = "OPENCLAW_PLACEMENT"
 
-Sharing = Literal["apart", "together", "turns"]
+Sharing = Literal["apart", "together", "alternating"]
 """How training and serving share GPUs: `apart` on GPUs of their own; `together` on the same ones, where both fit at
-once; `turns` on the same ones, where a step fits only while SGLang has given memory back (`Server.lends`).
+once; `alternating` on the same ones, where a step fits only while SGLang has given memory back (`Server.lends`).
 """
 
 
