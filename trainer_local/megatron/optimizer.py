@@ -133,7 +133,8 @@ class Optimizer:
         if self._world.rank:
             return {}
         found = {
-            index: {"step": held[names[theirs]]["step"]}
+            # Each a counter of its own: what is saved as one tensor is loaded as one, and counted up by all.
+            index: {"step": held[names[theirs]]["step"].clone()}
             | {kind: moment[theirs] for kind, moment in zip(MOMENTS, moments, strict=True)}
             for index, theirs in enumerate(weights.names if made else ())
         }
