@@ -63,8 +63,8 @@ def ranks_for(settings: Settings, device: torch.device) -> int:
     each part of the model. Raises `ConfigError` where tensor parallelism does not divide them.
     """
     parts = settings.tensor_parallel
-    wanted = settings.actor_gpus.strip()
-    named = len([one for one in wanted.split(",") if one.strip()]) if "," in wanted else int(wanted or 0)
+    listed = [one.strip() for one in settings.actor_gpus.split(",") if one.strip()]
+    named = int(listed[0]) if len(listed) == 1 and listed[0].isdigit() else len(listed)
     if under_torchrun():
         count, source = int(os.environ["WORLD_SIZE"]), "processes under torchrun"
     elif device.type == "cuda" and device.index is None:
