@@ -157,7 +157,7 @@ async def test_a_rank_that_fails_where_others_wait_for_it_ends_and_all_begin_ane
     (tmp_path / "loss.py").write_text(IMPATIENT + FAILING)
     trainer = create(settings(policy, **TWO["tensor-parallel"]))
     checkpoint = await trainer.save(str(tmp_path / "1"))
-    with pytest.raises(RanksLost, match=r"Rank 1 .* exit code 1; it had told of .* this rank does not like it"):
+    with pytest.raises(RanksLost, match=r"Rank 1 .* exit code 1 \(rank 1: .* this rank does not like it"):
         await trainer.step(NEXT, replace(RECIPE, custom_loss=f"{tmp_path}/loss.py:loss"))
     await trainer.restore(checkpoint.path)
     assert (await trainer.step(NEXT, RECIPE)).step == 1

@@ -64,11 +64,14 @@ class MegatronTrainer:
         """See `Trainer.obstacle`: processes that ended and cannot be started again."""
         if not self._gone:
             return ""
-        if self._at is None:
-            return f"{self._leader.lost}, and the weights were in no checkpoint; one has to be restored"
+        at = self._at
+        if at is None:
+            why = self._leader.lost or "The processes that train were started again"
+            return f"{why}, and the weights were in no checkpoint; one has to be restored"
         try:
-            await self.restore(self._at or None)
+            await self.restore(at or None)
         except TrainerError as error:
+            self._at = at
             return str(error)
         return ""
 
@@ -100,6 +103,7 @@ class MegatronTrainer:
                 self._leader.restart()
                 self._number, self._replica = self._leader.open(self._settings)
                 self._generation = self._leader.generation
+            self._at = None
             if checkpoint is None:
                 self._call("restore", None, files.Contents())
             else:
@@ -128,8 +132,9 @@ class MegatronTrainer:
     async def close(self) -> None:
         """See `Trainer.close`; waits for the call in progress."""
         self.closed = True
-        await self._run(lambda: release(self._leader, self._number if not self._gone else -1))
+        await self._run(lambda: release(self._leader, self._number))
         await asyncio.to_thread(self._thread.shutdown)
+        del self._replica
 
     @property
     def _gone(self) -> bool:

@@ -171,12 +171,13 @@ class World:
         if self._control is None:
             return
         told = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
-        self._store.set(f"failed/{self.rank}", told)
+        key = f"failed/{self.rank}"
+        self._store.set(key, told)
         with self._impatient(told):
             try:
                 self.exchange(None, told)
             except RankFailed:
-                return
+                self._store.delete_key(key)
 
     @contextmanager
     def _impatient(self, told: str) -> Iterator[None]:
@@ -194,9 +195,12 @@ class World:
 
     def failures(self) -> str:
         """What ranks have told of their failures, for when they are gone."""
-        keys = [f"failed/{rank}" for rank in range(self.size) if rank != self.rank]
-        told = [self._store.get(key).decode() for key in keys if self._store.check([key])]
-        return "; ".join(told)
+        found = []
+        for rank in range(self.size):
+            key = f"failed/{rank}"
+            if self._store.check([key]):
+                found.append(f"rank {rank}: {self._store.get(key).decode()}")
+        return "; ".join(found)
 
     def close(self) -> None:
         """Leave the others."""
