@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
+from safetensors.torch import load_file
 from torch import Tensor
 
 from shared.records import Sample
@@ -264,3 +265,14 @@ async def test_dropout_draws_anew_and_resumes_exactly(policy: Path, layout: dict
     assert apart(held[2]["weights"], held[3]["weights"]) == 0
     assert torch.equal(held[2]["random_state"]["cpu"], held[3]["random_state"]["cpu"])
     assert apart(held[0]["weights"], held[1]["weights"]) > 1e-4
+
+
+async def test_weights_are_handed_over_one_by_one_as_they_are_served(
+    policy: Path, layout: dict[str, Any], tmp_path: Path
+) -> None:
+    trainer = create(settings(policy, lora=False, **layout))
+    await trainer.step([sample(1)], Recipe(learning_rate=1e-2))
+    checkpoint = await trainer.save(str(tmp_path / "1"))
+    handed = {name: part.clone() for name, part in trainer.named_weights()}
+    assert apart(handed, load_file(Path(checkpoint.served) / "model.safetensors")) == 0
+    assert apart(handed, load_file(policy / "model.safetensors")) > 1e-4

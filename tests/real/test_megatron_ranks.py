@@ -145,7 +145,7 @@ async def test_a_part_of_the_batch_that_fails_undoes_the_step_everywhere(policy:
     trainer = create(settings(policy, **changes))
     await trainer.step(BATCH, RECIPE)
     (before,) = others()
-    with pytest.raises(TrainerError, match=r"rank 1 of 2: Step 2 with custom_loss .* this rank does not like it"):
+    with pytest.raises(TrainerError, match=r"rank 1 of 2: custom_loss .* this rank does not like it"):
         await trainer.step(NEXT, replace(RECIPE, custom_loss=f"{tmp_path}/loss.py:loss"))
     await trainer.step(NEXT, RECIPE)
     assert equal(await weights(trainer, tmp_path / "2"), expected)
@@ -157,7 +157,7 @@ async def test_a_rank_that_fails_where_others_wait_for_it_ends_and_all_begin_ane
     (tmp_path / "loss.py").write_text(IMPATIENT + FAILING)
     trainer = create(settings(policy, **TWO["tensor-parallel"]))
     checkpoint = await trainer.save(str(tmp_path / "1"))
-    with pytest.raises(RanksLost, match=r"Rank 1 .* exit code 1; it had told of .* this rank does not like it"):
+    with pytest.raises(RanksLost, match=r"Rank 1 .* exit code 1 \(rank 1: .* this rank does not like it"):
         await trainer.step(NEXT, replace(RECIPE, custom_loss=f"{tmp_path}/loss.py:loss"))
     await trainer.restore(checkpoint.path)
     assert (await trainer.step(NEXT, RECIPE)).step == 1
@@ -256,7 +256,7 @@ async def test_a_checkpoint_is_resumed_by_any_number_of_ranks_and_by_the_transfo
     policy: Path, lora: bool, tmp_path: Path
 ) -> None:
     """Through all of them in turn: what is resumed is the same to the bit, and learns the same next."""
-    recipe = replace(RECIPE, teacher="ema")
+    recipe = replace(RECIPE, teacher="ema", epsilon=1e-4)  # so that no gradient is too small to go by
     ways: list[tuple[Create, dict[str, Any]]] = [
         (create, TWO["tensor-parallel"]),
         (create, {}),

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 from trainer_local.prefix_tree import Run
 
@@ -60,22 +61,34 @@ class PackedAttention(torch.nn.Module):
         return seen.permute(2, 0, 1, 3).reshape(query.shape[0], 1, -1)
 
     def _attend(self, run: Run, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        query = queries[:, :, run.begin : run.end]
-        seen = [*run.before, (run.begin, run.end)]
-        if len(seen) == 1:
-            return scaled_dot_product_attention(
-                query,
-                keys[:, :, run.begin : run.end],
-                values[:, :, run.begin : run.end],
+        if run.before and torch.is_grad_enabled():
+            # Each branch has what it sees put together for itself: kept for the backward pass, that would be the trunk
+            # again for every branch, in every layer. It is made again instead.
+            attended = checkpoint(
+                self._branch, run, queries, keys, values, use_reentrant=False, preserve_rng_state=False
+            )
+        elif run.before:
+            attended = self._branch(run, queries, keys, values)
+        else:
+            mine = slice(run.begin, run.end)
+            attended = scaled_dot_product_attention(
+                queries[:, :, mine],
+                keys[:, :, mine],
+                values[:, :, mine],
                 is_causal=True,
                 scale=self._scale,
                 enable_gqa=queries.shape[1] != keys.shape[1],
             )
-        # The kernels for this corner take no groups: the few tokens of a branch make repeating them cheap.
-        repeats = queries.shape[1] // keys.shape[1]
-        key, value = (
-            torch.cat([part[:, :, begin:end] for begin, end in seen], dim=2).repeat_interleave(repeats, dim=1)
-            for part in (keys, values)
+        return cast(Tensor, attended)
+
+    def _branch(self, run: Run, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        seen = [*run.before, (run.begin, run.end)]
+        key, value = (torch.cat([part[:, :, begin:end] for begin, end in seen], dim=2) for part in (keys, values))
+        return scaled_dot_product_attention(
+            queries[:, :, run.begin : run.end],
+            key,
+            value,
+            attn_mask=causal_lower_right(run.tokens, key.shape[2]),
+            scale=self._scale,
+            enable_gqa=queries.shape[1] != keys.shape[1],
         )
-        corner = causal_lower_right(query.shape[2], key.shape[2])
-        return scaled_dot_product_attention(query, key, value, attn_mask=corner, scale=self._scale)

@@ -5,7 +5,8 @@ On one machine the others are children of this process. Under torchrun they are 
 are set, rank 0 runs the learner and the others `trainer_local.megatron.worker`. All trainers of a process share them.
 
 A child that dies takes the rest with it: what was being done fails with `RanksLost`, and `restart` begins with fresh
-ones. Children end when this process does, however it ends: they watch a pipe that it holds.
+ones; on CUDA it ends this process too, for whoever supervises it to start again. Children end when this process does,
+however it ends: they watch a pipe that it holds.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def ranks_for(settings: Settings, device: torch.device) -> int:
     each part of the model. Raises `ConfigError` where tensor parallelism does not divide them.
     """
     parts = settings.tensor_parallel
-    wanted = settings.actor_gpus.strip()
-    named = len([one for one in wanted.split(",") if one.strip()]) if "," in wanted else int(wanted or 0)
+    listed = [one.strip() for one in settings.actor_gpus.split(",") if one.strip()]
+    named = int(listed[0]) if len(listed) == 1 and listed[0].isdigit() else len(listed)
     if under_torchrun():
         count, source = int(os.environ["WORLD_SIZE"]), "processes under torchrun"
     elif device.type == "cuda" and device.index is None:
@@ -104,7 +105,11 @@ class Leader:
     def open(self, settings: Settings) -> tuple[int, Replica]:
         """A trainer on all ranks: its number, and rank 0's part. Raises `ConfigError` or `TrainerError`."""
         number = next(self._numbers)
-        self.call(number, "open", settings)
+        try:
+            self.call(number, "open", settings)
+        except BaseException:
+            self._replicas.pop(number, None)
+            raise
         return number, self._replicas[number]
 
     def call(self, number: int, name: str, *arguments: Any, others: tuple[Any, ...] | None = None) -> Any:
@@ -143,6 +148,9 @@ class Leader:
                 return
             if under_torchrun():
                 raise RanksLost(f"{self._lost}; torchrun has to start all processes again")
+            if self.layout[0].type == "cuda":
+                log.critical("%s: this process ends as well, so that all begin anew", self._lost)
+                left()  # what NCCL holds of the others cannot be let go of safely
             self._stop()
             self._start()
 
@@ -210,12 +218,14 @@ class Leader:
         told = ""
         if self._world is not None:
             told = self._world.failures()
-        self._lost = self._lost or (f"{reason}; it had told of {told}" if told else reason)
+        self._lost = self._lost or (f"{reason} ({told})" if told else reason)
 
     def _check_lost(self, error: RuntimeError) -> None:
         """Raise `RanksLost` if `error` comes of a rank that is gone, which may be noticed here first."""
         until = time.monotonic() + 2.0
-        while not self._lost and time.monotonic() < until and _of_connection(error):
+        while not self._lost and time.monotonic() < until:
+            if not _of_connection(error) and all(child.poll() is None for child in self._children):
+                return
             time.sleep(0.02)
         if not self._lost and _of_connection(error):
             self._lose(f"A rank of the trainer cannot be reached ({error})")

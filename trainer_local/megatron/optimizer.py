@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shared.trainer import Recipe
 from trainer_local.megatron.weights import Trained, Weights
-from trainer_local.optimizer import adamw, copied, follow, move_state
+from trainer_local.optimizer import adamw, follow, move_state
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 PARTIAL = ("q_layernorm.weight", "k_layernorm.weight")
@@ -113,7 +113,13 @@ class Optimizer:
 
     def snapshot(self) -> Any:
         """What `restore` takes."""
-        return copied(self._adamw.state_dict())
+        state = self._adamw.state_dict()
+        aside = self._weights.aside
+        kept = {
+            index: {name: part.to(part.device if name == "step" else aside, copy=True) for name, part in held.items()}
+            for index, held in state["state"].items()
+        }
+        return state | {"state": kept}
 
     def restore(self, state: Any) -> None:
         """Go back to a snapshot; `None` is a fresh one."""
@@ -133,7 +139,8 @@ class Optimizer:
         if self._world.rank:
             return {}
         found = {
-            index: {"step": held[names[theirs]]["step"]}
+            # Each a counter of its own: what is saved as one tensor is loaded as one, and counted up by all.
+            index: {"step": held[names[theirs]]["step"].clone()}
             | {kind: moment[theirs] for kind, moment in zip(MOMENTS, moments, strict=True)}
             for index, theirs in enumerate(weights.names if made else ())
         }

@@ -112,6 +112,10 @@ class Replica:
         if state is not None:
             self.random_state = state.random_state
 
+    def joined(self, name: str) -> list[tuple[str, Tensor]]:
+        """See `Weights.joined`."""
+        return self.weights.joined(name)
+
     def export(self, path: str) -> None:
         """See `Trainer.export`."""
         whole = self.weights.whole(self.weights.masters)
@@ -161,7 +165,7 @@ def perform(world: World, replicas: dict[int, Replica], command: tuple[int, str,
         if name == "close":
             replicas.pop(number, None)
             return None
-        if name not in ("step", "save", "restore", "export"):
+        if name not in ("step", "save", "restore", "joined", "export"):
             raise TrainerError(f"rank {world.rank} knows no command {name!r}: its version is another than rank 0's")
         return getattr(replicas[number], name)(*arguments)
 

@@ -10,12 +10,13 @@ Pipeline, context and sequence parallelism are not used: a sequence, and every l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from shared.engine import Engine
@@ -63,11 +64,14 @@ class MegatronTrainer:
         """See `Trainer.obstacle`: processes that ended and cannot be started again."""
         if not self._gone:
             return ""
-        if self._at is None:
-            return f"{self._leader.lost}, and the weights were in no checkpoint; one has to be restored"
+        at = self._at
+        if at is None:
+            why = self._leader.lost or "The processes that train were started again"
+            return f"{why}, and the weights were in no checkpoint; one has to be restored"
         try:
-            await self.restore(self._at or None)
+            await self.restore(at or None)
         except TrainerError as error:
+            self._at = at
             return str(error)
         return ""
 
@@ -99,6 +103,7 @@ class MegatronTrainer:
                 self._leader.restart()
                 self._number, self._replica = self._leader.open(self._settings)
                 self._generation = self._leader.generation
+            self._at = None
             if checkpoint is None:
                 self._call("restore", None, files.Contents())
             else:
@@ -112,6 +117,14 @@ class MegatronTrainer:
         """See `Trainer.publish`: the engine loads the folder."""
         await engine.load(version, checkpoint.served, live=live)
 
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights as they are, by their Hugging Face names, in the precision that the model computes in, on rank
+        0's device. Ranks put them together one after the other, so no call of this trainer may come in between.
+        Only where all weights are trained.
+        """
+        for name in self._replica.weights.trained:
+            yield from self._call("joined", name)
+
     async def export(self, path: str) -> None:
         """See `Trainer.export`: a Hugging Face folder with all weights, an adapter merged in."""
         await self._run(lambda: self._call("export", path))
@@ -119,14 +132,15 @@ class MegatronTrainer:
     async def close(self) -> None:
         """See `Trainer.close`; waits for the call in progress."""
         self.closed = True
-        await self._run(lambda: release(self._leader, self._number if not self._gone else -1))
+        await self._run(lambda: release(self._leader, self._number))
         await asyncio.to_thread(self._thread.shutdown)
+        del self._replica
 
     @property
     def _gone(self) -> bool:
         return bool(self._leader.lost) or self._generation != self._leader.generation
 
-    def _call(self, name: str, *arguments: object, others: tuple[object, ...] | None = None) -> object:
+    def _call(self, name: str, *arguments: Any, others: tuple[Any, ...] | None = None) -> Any:
         if self._generation != self._leader.generation:
             raise RanksLost("The processes that train were started again: a checkpoint has to be restored")
         return self._leader.call(self._number, name, *arguments, others=others)

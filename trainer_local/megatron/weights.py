@@ -82,8 +82,8 @@ class Weights:
         self.shared = settings.distributed_optimizer  # which has the weights in single precision itself
         host = torch.device("cpu")
         self._rest = host if self.offload else world.device
-        # Whole copies of all weights leave no room on a GPU that holds them in training.
-        self._aside = self._rest if settings.lora else host
+        self.aside = self._rest if settings.lora else host
+        """Where copies go: those of all weights leave no room on a GPU that holds them in training."""
         on_cpu = world.device.type == "cpu"
         config = configuration(
             self.shape,
@@ -96,6 +96,7 @@ class Weights:
         if settings.recompute and on_cpu:
             _check_recomputing()
         self.model = PackedModel(self.shape, config).to(world.device).eval()
+        self.model.gpt.to(dtype)  # norms too, which torch makes in single precision
         self._switch = Switch()
         self._base: Mapping[str, Tensor] | None = None
         self._cuts = mapping(self.shape, world.tensor_parallel)
@@ -131,7 +132,7 @@ class Weights:
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of all that is trained, on the host where the optimizer's state is."""
-        return {name: one.master.detach().to(self._aside, copy=True) for name, one in self.trained.items()}
+        return {name: one.master.detach().to(self.aside, copy=True) for name, one in self.trained.items()}
 
     def reset(self) -> None:
         """Go back to what training began with."""
@@ -173,6 +174,15 @@ class Weights:
                 joined = one.mapped.cut.join([part.detach() for part in parts])
                 found |= {name: part.to("cpu", copy=True) for name, part in zip(one.mapped.names, joined, strict=True)}
         return {name: found[name] for name in self.names} if found else {}
+
+    def joined(self, name: str) -> list[tuple[str, Tensor]]:
+        """The whole of one trained weight by the names that other tools know, as the model computes with it, on the
+        device of every rank.
+        """
+        one = self.trained[name]
+        part = one.parameter.detach()
+        parts = self.world.parts(part) if one.mapped.cut.parallel else [part]
+        return list(zip(one.mapped.names, one.mapped.cut.join(parts), strict=True))
 
     def parts(self, whole: Callable[[str], Tensor]) -> dict[str, Tensor]:
         """This rank's parts, on its device, of what `whole` gives by the names that other tools know. It is called in

@@ -52,6 +52,8 @@ class World:
         self.rank, self.size, self.tensor_parallel, self.device = rank, size, tensor_parallel, device
         self.on_stuck: Callable[[], None] = left
         self._store = store
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=FOREVER)
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor_parallel)
@@ -61,7 +63,6 @@ class World:
         if device.type == "cuda":
             from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
 
-            torch.cuda.set_device(device)
             # Nothing draws from these states, but weights on CUDA are made inside one.
             model_parallel_cuda_manual_seed(0)
 
@@ -92,9 +93,10 @@ class World:
         return [brought for _, brought in found]
 
     def gather(self, value: Value) -> list[Value]:
-        """What each part of the batch brought, in order; tensors in lists come to the CPU."""
-        if self.data_parallel == 1:
-            self.exchange(None)
+        """What each part of the batch brought, in order; tensors in lists come to the CPU. Of the ranks of one model
+        the first is heard, so that no rounding lets them go on differently.
+        """
+        if self.size == 1:
             return [value]
         brought: Any = [part.cpu() for part in value] if isinstance(value, list) else value
         return self.exchange(brought)[:: self.tensor_parallel]
@@ -169,12 +171,13 @@ class World:
         if self._control is None:
             return
         told = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
-        self._store.set(f"failed/{self.rank}", told)
+        key = f"failed/{self.rank}"
+        self._store.set(key, told)
         with self._impatient(told):
             try:
                 self.exchange(None, told)
             except RankFailed:
-                return
+                self._store.delete_key(key)
 
     @contextmanager
     def _impatient(self, told: str) -> Iterator[None]:
@@ -192,9 +195,12 @@ class World:
 
     def failures(self) -> str:
         """What ranks have told of their failures, for when they are gone."""
-        keys = [f"failed/{rank}" for rank in range(self.size) if rank != self.rank]
-        told = [self._store.get(key).decode() for key in keys if self._store.check([key])]
-        return "; ".join(told)
+        found = []
+        for rank in range(self.size):
+            key = f"failed/{rank}"
+            if self._store.check([key]):
+                found.append(f"rank {rank}: {self._store.get(key).decode()}")
+        return "; ".join(found)
 
     def close(self) -> None:
         """Leave the others."""
