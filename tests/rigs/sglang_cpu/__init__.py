@@ -13,6 +13,12 @@ from tests.rigs.programs import running
 
 VERSION = "0.5.23"
 ENVIRONMENT = ROOT / ".cache" / "rigs" / "sglang"
+LORA = (
+    *("--enable-lora", "--max-lora-rank", "16", "--max-loras-per-batch", "6", "--lora-backend", "torch_native"),
+    *("--lora-target-modules", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+    *("--enable-priority-scheduling", "--schedule-low-priority-values-first"),
+)
+"""Arguments of a server that holds versions as adapters."""
 START_SECONDS = 480.0  # importing everything that it imports takes one core a minute, on a busy machine several
 
 
