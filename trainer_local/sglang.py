@@ -25,12 +25,13 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from shared.engine import EngineInfo, Priority, PromptImage, Scores, Tokens
 from shared.errors import ConfigError, EngineError
+from shared.gpus import placed
 from shared.records import Sampling, new_id
 from shared.settings import Settings
 from trainer_local import sglang_wire as wire
@@ -38,8 +39,12 @@ from trainer_local.sglang_held import Held, Keeping, OurVersions, holding
 from trainer_local.sglang_http import INFO_SECONDS, EngineHttp
 from trainer_local.sglang_images import attach, check_read
 from trainer_local.sglang_stream import Stream
+from trainer_local.sglang_whole import Whole
 from trainer_local.sglang_workers import Workers
 from trainer_local.temperature import cooled
+
+if TYPE_CHECKING:
+    from trainer_local.weight_transfer import Batches
 
 _GRACE_SECONDS = 10.0
 _PATIENCE_SECONDS = 30.0  # importing torch takes seconds, on a busy machine many
@@ -73,6 +78,7 @@ def connect(settings: Settings) -> SglangEngine:
             checkpoints=settings.checkpoints_path,
             most=settings.engine_max_versions,
             transfer=settings.weight_transfer,
+            colocated=placed(settings).colocated if settings.backend == "megatron" else False,
         ),
     )
 
@@ -221,6 +227,14 @@ class SglangEngine:
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """See `shared.engine.Engine.load`."""
         await (await self._holding()).load(version, path, live=live)
+
+    async def load_tensors(self, version: int, batches: Batches, path: str) -> None:
+        """See `weight_transfer.TakesTensors.load_tensors`."""
+        held = await self._holding()
+        if isinstance(held, Whole):
+            await held.load_tensors(version, batches, path)
+        else:
+            await held.load(version, path, live=True)
 
     async def info(self) -> EngineInfo:
         """See `shared.engine.Engine.info`. Does not wait for an engine that is down. Where a plain SGLang does not know

@@ -14,20 +14,21 @@ import msgspec
 from shared.errors import EngineError
 from trainer_local import sglang_wire as wire
 from trainer_local.sglang_adapters import LOAD_SECONDS, Adapters
-from trainer_local.sglang_whole import Whole
+from trainer_local.sglang_whole import Whole, chosen
 from trainer_local.sglang_workers import Workers
 
 
 class Keeping(msgspec.Struct, frozen=True):
     """What an engine that does not know of versions has to be told by its client: the base's folder ("": the one it
-    says it serves), where version N lies at `N/served`, how many versions it keeps in memory, and the setting
-    `weight_transfer`.
+    says it serves), where version N lies at `N/served`, how many versions it keeps in memory, the setting
+    `weight_transfer`, and whether the trainer works on the same GPUs.
     """
 
     base: str = ""
     checkpoints: Path | None = None
     most: int = 4
     transfer: str = "auto"
+    colocated: bool = False
 
 
 class Held(Protocol):
@@ -117,6 +118,6 @@ def holding(server: Mapping[str, Any], workers: Workers, keeping: Keeping, befor
             return before
         return Adapters(workers, keeping.base or str(server["model_path"]), keeping.checkpoints, keeping.most - 1)
     if isinstance(before, Whole):
-        before.server = server
         return before
-    return Whole(workers, server, keeping.base or str(server["model_path"]), keeping.checkpoints, keeping.transfer)
+    how = chosen(keeping.transfer, server, colocated=keeping.colocated)
+    return Whole(workers, server, keeping.base or str(server["model_path"]), keeping.checkpoints, how)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +26,12 @@ class EngineHttp:
         self.url = url.rstrip("/")
         self.patience = patience
         self._http = HttpClient(self.url)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
     async def open(self, path: str, body: bytes, deadline: float) -> Reply:
         """Send a POST, again and again while the engine cannot be reached; returns once the answer's status is
