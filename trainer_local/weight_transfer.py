@@ -1,6 +1,6 @@
 """How full weights get from a trainer into SGLang's memory.
 
-A trainer hands them over as batches of `(Hugging Face name, tensor)` (`publish`); an engine that can (`TakesTensors`)
+A trainer hands them over as batches of `(Hugging Face name, tensor)` (`hand_over`); an engine that can (`TakesTensors`)
 has one of the senders here carry them: handles to the trainer's own memory where both are on one GPU or both on the
 CPU, a broadcast (NCCL between GPUs, gloo between CPUs) otherwise. An engine that cannot reads the checkpoint's folder.
 Only processes that train import this.
@@ -63,7 +63,9 @@ class TakesTensors(Protocol):
         ...
 
 
-async def publish(engine: Engine, checkpoint: Checkpoint, version: int, batches: Batches | None, *, live: bool) -> None:
+async def hand_over(
+    engine: Engine, checkpoint: Checkpoint, version: int, batches: Batches | None, *, live: bool
+) -> None:
     """What a trainer's `publish` does: hand over `batches` (full weights that are those of `checkpoint`; `None` if the
     trainer holds others, or trains an adapter), or have the engine load the folder.
     """
@@ -184,6 +186,8 @@ class Broadcast:
     async def send(self, batch: Batch) -> None:
         """See `Sender.send`."""
         flat, tensors = await asyncio.to_thread(_flattened, batch)
+        if self._backend == "nccl" and not flat.is_cuda:
+            flat = await asyncio.to_thread(flat.cuda)
         told = {
             "names": [name for name, _ in tensors],
             "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors],

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -24,10 +25,11 @@ from tests.processes import ROOT
 from tests.rigs.sglang_cpu import run_sglang
 from tests.trainer_local.serving import Answer, Reference, close_to, collect, prompt
 from trainer_local import sglang_wire as wire
+from trainer_local import weight_transfer
 from trainer_local.sglang import SglangEngine
 from trainer_local.sglang_held import Keeping
 from trainer_local.sglang_http import EngineHttp
-from trainer_local.weight_transfer import Batch, batched, from_folder, publish
+from trainer_local.weight_transfer import Batch, batched, from_folder, hand_over
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -91,7 +93,7 @@ async def checkpoint_published(learner: SglangEngine, number: int, checkpoints: 
     served = checkpoints / str(number) / "served"
     held = Checkpoint(path=str(served.parent), served=str(served), step=number)
     batches = None if how == "disk" else lambda: from_folder(str(served))
-    await publish(learner, held, number, batches, live=True)
+    await hand_over(learner, held, number, batches, live=True)
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -146,10 +148,12 @@ async def test_the_new_weights_are_the_trainers_to_the_last_digit(
 DYING = """
 import asyncio, sys
 from pathlib import Path
-from tests.real.test_sglang_whole import client, half
+from tests.real.test_sglang_whole import client, die_in_the_next_broadcast, half
 
 async def main(url, checkpoints, how, number):
-    learner = client(url, Path(checkpoints), how)
+    learner = client(url, Path(checkpoints), how.partition(",")[0])
+    if how.endswith("broadcast"):
+        die_in_the_next_broadcast()
     served = Path(checkpoints) / number / "served"
     await learner.load_tensors(int(number), lambda: half(served), str(served))
 
@@ -165,7 +169,18 @@ def half(served: Path) -> Iterator[Batch]:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("how", ["ipc", "gloo"])
+def die_in_the_next_broadcast() -> None:
+    """Have this process kill itself once SGLang waits for what it was to send."""
+
+    def kill(*_: object) -> None:
+        time.sleep(2)  # SGLang has been asked by then
+        print("half", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    weight_transfer._broadcast = kill
+
+
+@pytest.mark.parametrize("how", ["ipc", "gloo", "gloo, in a broadcast"])
 async def test_a_sender_killed_in_the_middle_leaves_the_old_weights_serving(
     url: str, proxy: SglangEngine, checkpoints: Path, references: list[Reference], how: str
 ) -> None:
@@ -184,8 +199,8 @@ async def test_a_sender_killed_in_the_middle_leaves_the_old_weights_serving(
     assert (info.live, info.trouble) == (3, "")
     fresh = await collect(proxy.generate(prompt(12, 6), Sampling(max_tokens=20, ignore_eos=True)))
     assert fresh.version_numbers == {3} and exact(fresh, 6, references)
-    learner = client(url, checkpoints, how)
-    await checkpoint_published(learner, 1, checkpoints, how)  # and the next one finds nothing in its way
+    learner = client(url, checkpoints, "gloo")
+    await checkpoint_published(learner, 1, checkpoints, "gloo")  # and the next one finds nothing in its way
     assert (await proxy.info()).live == 1
     await learner.close()
 
