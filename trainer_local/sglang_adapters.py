@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,34 +18,13 @@ from typing import Any
 
 from shared.errors import EngineError
 from trainer_local.sglang_http import EngineHttp
+from trainer_local.sglang_labels import BASE, CONFIG, WEIGHTS, adapter_name, version_of
 from trainer_local.sglang_workers import Workers
 
 log = logging.getLogger(__name__)
 
 LOAD_SECONDS = 600.0
-_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_NAME = re.compile(r"policy-v(\d+)-[0-9a-f]+")
 _PAUSE = 0.2
-
-
-def adapter_name(version: int, path: str) -> str:
-    """What version `version` is called whose adapter is in the folder `path`. Reads the folder."""
-    digest = hashlib.blake2b(digest_size=6)
-    folder = Path(path)
-    if folder.is_dir():
-        for file in (folder / _CONFIG, folder / _WEIGHTS):
-            with file.open("rb") as content:
-                while chunk := content.read(1 << 20):
-                    digest.update(chunk)
-    else:  # the servers' machine has it, this one has not
-        digest.update(path.encode())
-    return f"policy-v{version}-{digest.hexdigest()}"
-
-
-def version_of(name: str) -> int | None:
-    """The version that an adapter of this name is, `None` if it is none of ours."""
-    found = _NAME.fullmatch(name)
-    return int(found.group(1)) if found else None
 
 
 class Adapters:
@@ -110,7 +87,7 @@ class Adapters:
                     f"{self._base}",
                     status=400,
                 )
-            name = "0"
+            name = BASE
         else:
             name = await self._load(version, path)
         if live:
@@ -139,8 +116,8 @@ class Adapters:
         """Have every server load an adapter; its name."""
         failed = f"the engine at {self._workers.front.url} did not load {path} as version {version}"
         folder = Path(path)
-        if folder.is_dir() and not ((folder / _CONFIG).is_file() and (folder / _WEIGHTS).is_file()):
-            raise EngineError(f"{failed}: it serves adapters, and the folder holds none ({_WEIGHTS})", status=400)
+        if folder.is_dir() and not ((folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()):
+            raise EngineError(f"{failed}: it serves adapters, and the folder holds none ({WEIGHTS})", status=400)
         try:
             name = await asyncio.to_thread(adapter_name, version, path)
         except OSError as error:

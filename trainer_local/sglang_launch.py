@@ -17,7 +17,7 @@ from pathlib import Path
 from shared.errors import ConfigError
 from shared.gpus import placed
 from shared.settings import Settings
-from trainer_local.sglang_adapters import adapter_name
+from trainer_local.sglang_labels import adapter_name, whole_label
 
 VERSION = "0.5.23"
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -136,7 +136,7 @@ def server_line(
         if "--tokenizer-path" not in given:
             own += ["--tokenizer-path", given[place]]
         given[place] = live[1]
-        own += ["--weight-version", str(live[0])]
+        own += ["--weight-version", whole_label(*live)]
     return filled(program, [*given, *own], ",".join(gpus))
 
 

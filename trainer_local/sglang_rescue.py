@@ -3,7 +3,7 @@
 While weights are on their way the servers are paused, and hold a mixture of old and new. Who changes them starts this
 process first, and tells it when all is well; when it does not (`kill -9` included, which closes the pipe), this one has
 the servers read the old weights from disk and go on. What was being answered goes on with it. The `weight_version` says
-whether there is anything to mend (`sglang_wire.updating`), and `broken` where it cannot be mended: then `sglang_server`
+whether there is anything to mend (`sglang_labels`), and `broken` where it cannot be mended: then `sglang_server`
 starts them anew.
 
 It has a session of its own, so that nobody who ends the other process's group ends it too, and does nothing for longer
@@ -21,8 +21,8 @@ import sys
 from collections.abc import Sequence
 
 from shared.errors import EngineError
-from trainer_local import sglang_wire as wire
 from trainer_local.sglang_http import EngineHttp
+from trainer_local.sglang_labels import BROKEN, updated_by, whole_label
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
         label = str((await server.get("/model_info")).get("weight_version"))
     except EngineError:
         return True  # it ended, and begins with whole weights
-    if wire.updated_by(label) != by:
+    if updated_by(label) != by:
         return True
     try:
         await ended_session(server)
@@ -103,13 +103,13 @@ async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
             raise EngineError(f"nobody knows where the weights of version {before} are")
         # Paused already, unless the change ended before it came to that.
         await server.command("/pause_generation", {"mode": "retract"})
-        fields = {"model_path": path, "weight_version": str(before), "flush_cache": True}
+        fields = {"model_path": path, "weight_version": whole_label(before, path), "flush_cache": True}
         await server.command("/update_weights_from_disk", fields, MOST_SECONDS)
         await server.command("/continue_generation", {})
     except EngineError as error:
         log.error("%s cannot be given version %d back: %s", server.url, before, error)
         with contextlib.suppress(EngineError):
-            await server.command("/update_weight_version", {"new_version": wire.BROKEN, "abort_all_requests": False})
+            await server.command("/update_weight_version", {"new_version": BROKEN, "abort_all_requests": False})
         return False
     log.warning("a change of the weights of %s broke off: version %d serves again", server.url, before)
     return True

@@ -24,9 +24,8 @@ from pathlib import Path
 from shared.engine_server import live_version
 from shared.errors import EngineError
 from shared.process import claim_port, die_with_parent, ending_with
-from trainer_local import sglang_wire as wire
-from trainer_local.sglang_adapters import version_of
 from trainer_local.sglang_http import EngineHttp
+from trainer_local.sglang_labels import BROKEN, UNTOUCHED, number
 from trainer_local.sglang_launch import environment, router_line, server_line
 
 log = logging.getLogger(__name__)
@@ -120,7 +119,7 @@ class Program:
                     log.error("%s answers no more (%s): ending it", self.name, error)
                     self._kill(process)
                     return
-            if await self.label() == wire.BROKEN:
+            if await self.label() == BROKEN:
                 log.error("the weights of %s are a mixture of two versions: ending it", self.name)
                 self._kill(process)
                 return
@@ -145,8 +144,8 @@ class Servers:
         host = socket.gethostname() if flags.host in ("0.0.0.0", "::") else flags.host
         host = f"[{host}]" if ":" in host else host
         self.programs = [
-            Program(f"server {number}", self._server(port, gpus), gpus, f"http://{host}:{port}", server=True)
-            for number, (port, gpus) in enumerate(zip(ports, self._gpus, strict=True))
+            Program(f"server {place}", self._server(port, gpus), gpus, f"http://{host}:{port}", server=True)
+            for place, (port, gpus) in enumerate(zip(ports, self._gpus, strict=True))
         ]
         if self._several:
             urls = [program.url for program in self.programs]
@@ -157,8 +156,8 @@ class Servers:
         """Until SIGTERM or SIGINT, or until the only server ends; the exit code."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(ending, stop.set)
         stopping = asyncio.create_task(stop.wait())
         tasks: list[asyncio.Task[int | None]]
         if self._several:
@@ -184,14 +183,14 @@ class Servers:
             await asyncio.sleep(WATCH_SECONDS)
             eldest_first = sorted(self.programs, key=lambda program: program.started)
             labels = [label for program in eldest_first if (label := await program.label())]
-            if not labels or labels[0] == "default":
+            if not labels or labels[0] == UNTOUCHED:
                 continue
-            number = version_of(labels[0]) or wire.number(labels[0])
-            folder = Path(self._flags.checkpoints) / str(number) / "served"
-            if number == 0:
+            version = number(labels[0])
+            folder = Path(self._flags.checkpoints) / str(version) / "served"
+            if version == 0:
                 self._live = None
             elif folder.is_dir():
-                self._live = (number, str(folder))
+                self._live = (version, str(folder))
 
     def _server(self, port: int, gpus: Sequence[str]) -> Callable[[], list[str]]:
         flags = self._flags

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import EngineError
 from shared.process import alive
 from shared.records import new_id
-from trainer_local import sglang_wire as wire
 from trainer_local.safetensors_header import problem
+from trainer_local.sglang_labels import BASE, BROKEN, UNTOUCHED, number, updated_by, updating, whole_label
 from trainer_local.sglang_rescue import Rescue, ended_session, mended
 from trainer_local.sglang_workers import Workers
 
@@ -63,16 +63,16 @@ class Whole:
     async def told(self) -> tuple[int, Sequence[int]]:
         """See `sglang_held.Held.told`."""
         labels = await self._workers.labels()
-        broken = [label for label in labels if label == wire.BROKEN or _left_alone(label)]
+        broken = [label for label in labels if label == BROKEN or _left_alone(label)]
         self.trouble = "a change of weights broke off, and the old ones could not be read again" if broken else ""
         if broken or set(labels) != {labels[0]}:
             return -1, []
-        live = wire.number(labels[0])
+        live = number(labels[0])
         return live, [live]
 
     async def address(self, request: dict[str, Any], version: int | None) -> int | None:
         """See `sglang_held.Held.address`."""
-        if version is not None and version != wire.number(await self._workers.label()):
+        if version is not None and version != number(await self._workers.label()):
             raise EngineError(
                 f"the engine at {self._workers.front.url} serves its live version only, not {version}", status=404
             )
@@ -92,8 +92,10 @@ class Whole:
         path = path or (self._base if version == 0 else "")
         failed = f"the engine at {self._workers.front.url} did not load {path} as version {version}"
         await self._check(failed, path)
+        if await self._serves(version, path):
+            return
         try:
-            async with self._changing(version):
+            async with self._changing(version, path):
                 fields = {"model_path": path, "flush_cache": True}
                 await self._workers.every("/update_weights_from_disk", fields, LOAD_SECONDS)
         except EngineError as error:
@@ -105,11 +107,13 @@ class Whole:
         await self._check(failed, path)
         if self._how == "disk":
             return await self.load(version, path, live=True)
+        if await self._serves(version, path):
+            return None
         from trainer_local.weight_transfer import SendFailed, in_type_of
 
         try:
             sender = await self._opened()
-            async with self._changing(version):
+            async with self._changing(version, path):
                 for batch in in_type_of(batches, str(self._server.get("dtype")))():
                     await sender.send(batch)
         except SendFailed as error:
@@ -125,22 +129,24 @@ class Whole:
         await self._let_go()
 
     @contextlib.asynccontextmanager
-    async def _changing(self, version: int) -> AsyncIterator[None]:
-        """The block changes the weights to `version`, with nothing running. When it fails the old ones serve again."""
+    async def _changing(self, version: int, path: str) -> AsyncIterator[None]:
+        """The block changes the weights to `version`, which are those of the folder `path`, with nothing running. When
+        it fails the old ones serve again.
+        """
         workers = self._workers
         before = await self._free()
         by = f"{socket.gethostname()}:{os.getpid()}:{new_id('change')}"
         rescue = Rescue([worker.url for worker in workers.all], by, before, self._folder(before))
         await rescue.stand_by()
         try:
-            await self._label(wire.updating(version, before, by))
+            await self._label(updating(version, before, by))
             await workers.every("/pause_generation", {"mode": "retract"})
             await workers.every("/flush_cache", {}, _FLUSH_SECONDS)
             await asyncio.gather(*map(ended_session, workers.all))
             await workers.every("/begin_weight_update", {}, LOAD_SECONDS)
             yield
             await workers.every("/end_weight_update", {}, LOAD_SECONDS)
-            await self._label(str(version))
+            await self._label(whole_label(version, path))
             await workers.every("/continue_generation", {})
         except Exception as error:
             self._workers.know("")
@@ -152,16 +158,22 @@ class Whole:
             raise
         await rescue.dismiss()
 
+    async def _serves(self, version: int, path: str) -> bool:
+        """Whether these very weights are served already: another process made them live, say."""
+        await self._free()
+        labels = {BASE if label == UNTOUCHED else label for label in await self._workers.labels()}
+        return labels == {whole_label(version, path)}
+
     async def _free(self) -> int:
         """Wait until nobody else changes the weights; the version that they are, 0 where that is unknown."""
         give_up = time.monotonic() + LOAD_SECONDS
         while True:
             labels = await self._workers.labels()
-            by = next(filter(None, map(wire.updated_by, labels)), "")
+            by = next(filter(None, map(updated_by, labels)), "")
             if not by:
-                return max(0, wire.number(labels[0]))
+                return max(0, number(labels[0]))
             if _left_alone(by) or time.monotonic() > give_up:
-                before = next(wire.number(label) for label in labels if wire.updated_by(label))
+                before = next(number(label) for label in labels if updated_by(label))
                 await mended([worker.url for worker in self._workers.all], by, before, self._folder(before))
                 return before
             await asyncio.sleep(_WAIT_SECONDS)
@@ -222,5 +234,5 @@ def _left_alone(label: str) -> bool:
     """Whether whoever changes the weights (as the `weight_version` or its end says) was a process of this machine, and
     is no more.
     """
-    found = _BY.match(wire.updated_by(label) or label)
+    found = _BY.match(updated_by(label) or label)
     return found is not None and found.group(1) == socket.gethostname() and not alive(int(found.group(2)))

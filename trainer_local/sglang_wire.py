@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +11,10 @@ import msgspec
 from shared.engine import Tokens
 from shared.errors import ContextLengthExceeded, EngineError
 from shared.records import Sampling, VersionSpan
+from trainer_local.sglang_labels import number
 
 _TOO_LONG = re.compile(r"context length|context_length|longer than the model", re.IGNORECASE)
 _NO_ADAPTER = re.compile(r"LoRA adapter", re.IGNORECASE)
-_UPDATING = re.compile(r"updating-(\d+)-from-(\d+)-by-")
-BROKEN = "broken"
-"""The `weight_version` of a server whose weights are a mixture."""
 _LIMIT = re.compile(r"(?:context length|context_length)\D{0,40}(\d+)", re.IGNORECASE)
 
 
@@ -245,28 +242,6 @@ def count(ids: Sequence[int] | bytes) -> int:
     if isinstance(ids, bytes):
         return ids.count(b",") + 1 if ids.strip(b"[] \n") else 0
     return len(ids)
-
-
-@functools.lru_cache(64)
-def number(version: str | int | None) -> int:
-    """A weight version as a number; SGLang calls the weights that it started with `default`. While weights are being
-    changed it is the version before (`updating`), and −1 where nobody knows what they are."""
-    text = str(version)
-    changing = _UPDATING.match(text)
-    if changing:
-        return int(changing.group(2))
-    return int(text) if text.isdigit() else -1 if text == BROKEN else 0
-
-
-def updating(version: int, before: int, by: str) -> str:
-    """The `weight_version` while weights are on their way; `by` says whose they are."""
-    return f"updating-{version}-from-{before}-by-{by}"
-
-
-def updated_by(label: str) -> str:
-    """Who is changing the weights, if that is what the `weight_version` says; else ""."""
-    changing = _UPDATING.match(label)
-    return label[changing.end() :] if changing else ""
 
 
 def same(told: Sequence[int], given: Sequence[int]) -> bool:

@@ -24,11 +24,11 @@ from shared.trainer import Checkpoint
 from tests.processes import ROOT
 from tests.rigs.sglang_cpu import run_sglang
 from tests.trainer_local.serving import Answer, Reference, close_to, collect, prompt
-from trainer_local import sglang_wire as wire
 from trainer_local import weight_transfer
 from trainer_local.sglang import SglangEngine
 from trainer_local.sglang_held import Keeping
 from trainer_local.sglang_http import EngineHttp
+from trainer_local.sglang_labels import updating
 from trainer_local.weight_transfer import Batch, batched, from_folder, hand_over
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -243,7 +243,7 @@ async def test_a_change_that_somebody_left_unfinished_is_mended_by_the_next_one(
     ended.wait()
     server = EngineHttp(url, 5)
     by = f"{os.uname().nodename}:{ended.pid}:change"
-    label = wire.updating(4, 0, by)
+    label = updating(4, 0, by)
     await server.command("/update_weight_version", {"new_version": label, "abort_all_requests": False})
     await server.command("/pause_generation", {"mode": "retract"})
     await server.command("/begin_weight_update", {})

@@ -105,7 +105,7 @@ def test_the_live_version_is_an_adapter_or_the_model_itself(tmp_path: Path) -> N
     assert name.startswith("policy-v7-") and path == str(adapter) and told(line, "--weight-version") == name
     whole = server_line(["sglang"], common, gpus=["0", "1"], host="h", port=1, live=(7, "/7/served"))
     assert (told(whole, "--model-path"), told(whole, "--tokenizer-path")) == ("/7/served", str(base))
-    assert (told(whole, "--weight-version"), told(whole, "--tp-size")) == ("7", "2")
+    assert told(whole, "--weight-version").startswith("7.") and told(whole, "--tp-size") == "2"
     plain = server_line(["sglang"], common, gpus=["0"], host="h", port=1)
     assert plain == ["sglang", *common, "--host", "h", "--port", "1"]
 

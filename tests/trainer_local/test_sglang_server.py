@@ -20,6 +20,7 @@ from shared.process import PARENT_VARIABLE, alive, claim_port
 from tests.processes import ROOT
 from tests.trainer_local.serving import wait_for
 from trainer_local import sglang_server
+from trainer_local.sglang_labels import number
 
 FAKE = Path(__file__).with_name("fake_sglang.py")
 
@@ -65,19 +66,19 @@ def test_one_fake_server_is_started_as_told_and_left_to_the_supervisor_when_it_e
     with kept(tmp_path, [["2", "3"]], "--live", "7=/7/served") as keeper:
         (started,) = keeper.started(1)
         assert (started["gpus"], started["--port"], started["--tp-size"]) == ("2,3", str(keeper.port), "2")
-        assert (started["--model-path"], started["--weight-version"]) == ("/7/served", "7")
+        assert (started["--model-path"], number(started["--weight-version"])) == ("/7/served", 7)
         get(keeper.port, "/end")
         assert keeper.process.wait(60) == 3
 
 
 def test_a_fake_server_ends_with_the_process_that_keeps_it(tmp_path: Path) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        log = tmp_path / number.name
+    for ending in (signal.SIGTERM, signal.SIGKILL):
+        log = tmp_path / ending.name
         log.mkdir()
         with kept(log, [[]]) as keeper:
             (started,) = keeper.started(1)
             assert alive(started["pid"])
-            keeper.process.send_signal(number)
+            keeper.process.send_signal(ending)
             keeper.process.wait(60)
             wait_for(lambda pid=started["pid"]: not alive(pid), 60.0)
 
@@ -91,7 +92,7 @@ def test_fake_servers_behind_a_router_come_back_with_the_version_that_is_live_th
         (router,) = [one for one in first if "--worker-urls" in one]
         servers = [one for one in first if one is not router]
         assert router["--port"] == str(keeper.port) and {one["gpus"] for one in servers} == {"0", "1"}
-        assert {one["--weight-version"] for one in servers} == {"7"}
+        assert {number(one["--weight-version"]) for one in servers} == {7}
         for one in servers:
             get(one["--port"], "/label/9")
         ended = servers[0]
@@ -100,7 +101,7 @@ def test_fake_servers_behind_a_router_come_back_with_the_version_that_is_live_th
             get(ended["--port"], "/end")
             again = keeper.started(before + 1)[-1]
             assert (again["gpus"], again["--port"]) == (ended["gpus"], ended["--port"])
-            if again["--weight-version"] == "9":
+            if number(again["--weight-version"]) == 9:
                 assert again["--model-path"] == str(served)
                 break
         assert keeper.process.poll() is None

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from shared.records import Sampling
-from trainer_local.sglang_wire import BROKEN, number, params, same, updated_by, updating
+from trainer_local.sglang_labels import BROKEN, number, updated_by, updating
+from trainer_local.sglang_wire import params, same
 
 
 def test_what_ends_an_answer_reaches_the_engine() -> None:
@@ -14,7 +15,16 @@ def test_what_ends_an_answer_reaches_the_engine() -> None:
 
 @pytest.mark.parametrize(
     ("label", "version"),
-    [("default", 0), ("7", 7), ("0", 0), (updating(8, 7, "host:12"), 7), (BROKEN, -1), (5, 5)],
+    [
+        ("default", 0),
+        ("7", 7),
+        ("0", 0),
+        ("7.0aff", 7),
+        ("policy-v7-0aff", 7),
+        (updating(8, 7, "host:12"), 7),
+        (BROKEN, -1),
+        (5, 5),
+    ],
 )
 def test_a_weight_version_names_the_version_that_answers(label: str | int, version: int) -> None:
     assert number(label) == version
