@@ -63,6 +63,8 @@ class Supervisor:
                 f"make room, or choose another with --data (OPENCLAW_RL_DATA)"
             ) from error
         self._judge_engines = judge_engine.commands(self.settings, settings) if "learner" in self.roles else {}
+        for line in (*([self._engine_line] if "engine" in self.roles else []), *self._judge_engines.values()):
+            line()  # what is wrong with an engine's settings is said before anything starts
         self.roles = (*self.roles, *self._judge_engines)
         self.ready = asyncio.Event()
         self.children = [
@@ -165,11 +167,14 @@ class Supervisor:
             return self._judge_engines[role]
         return lambda: [sys.executable, "-m", f"{role}.main"]
 
-    def _engine_command(self) -> list[str]:
+    def _engine_line(self) -> list[str]:
         command = registry.engine_command(self.settings)
         if command is None:
             raise ConfigError(f"backend = {self.settings.backend} has no engine to start; set OPENCLAW_RL_ENGINE_URL")
-        return [*command, *self._live_version()]
+        return command
+
+    def _engine_command(self) -> list[str]:
+        return [*self._engine_line(), *self._live_version()]
 
     def _live_version(self) -> list[str]:
         """What tells an engine to begin with the version that is live; the base needs no word."""

@@ -36,6 +36,7 @@ from trainer_local.recompute import recomputed_layers, recomputing
 from trainer_local.seen import Sight, check_images, run_all_rows
 from trainer_local.step import train
 from trainer_local.teacher import RunModel
+from trainer_local.weight_transfer import from_folder, hand_over
 from trainer_local.weights import FORMAT, Weights, choose_device, write_json
 
 CPU_MICRO_BATCH = 2048
@@ -95,8 +96,12 @@ class TransformersTrainer:
         await self._run(lambda: self._restore(checkpoint))
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """See `Trainer.publish`: the engine loads the folder."""
-        await engine.load(version, checkpoint.served, live=live)
+        """See `Trainer.publish`: full weights are handed over where the engine takes tensors, else it loads the folder.
+
+        They come from the folder, in the names that engines know: the checkpoint may be older than what is in memory.
+        """
+        batches = None if self._weights.lora else partial(from_folder, checkpoint.served)
+        await hand_over(engine, checkpoint, version, batches, live=live)
 
     async def export(self, path: str) -> None:
         """See `Trainer.export`: full weights and tokenizer, an adapter merged in."""
