@@ -33,11 +33,12 @@ from shared.trainer import Checkpoint, Recipe, StepReport
 from shared.whole_folder import whole_folder
 from trainer_local.batching import Row, row
 from trainer_local.ema import moved, wearing
-from trainer_local.forward import output_head, run_rows, shares_prefixes
+from trainer_local.forward import output_head, run_rows
 from trainer_local.measures import Measures
 from trainer_local.objective import Objective
 from trainer_local.optimizer import adamw, copied, follow, move_state
 from trainer_local.recompute import recomputed_layers, recomputing
+from trainer_local.sharing import Sharing, sharing_of
 from trainer_local.teacher import Old, RunModel, Target, old_policy, slices, targets_of
 from trainer_local.weights import FORMAT, Weights, choose_device, write_json
 
@@ -70,7 +71,8 @@ class TransformersTrainer:
             self._weights = Weights(settings, self._device)
             self._random_state = self._read_random_state()
         self._head = output_head(self._weights.plain)
-        self._share = shares_prefixes(self._weights.plain)
+        sharing = sharing_of(self._weights.plain)
+        self._share = sharing if settings.merge_prefixes else min(sharing, Sharing.ROWS)
         self._recomputed = recomputed_layers(self._weights.plain) if settings.recompute else []
         if settings.custom_loss:
             load_loss(settings.custom_loss)
@@ -265,7 +267,7 @@ class TransformersTrainer:
             else min(recipe.micro_batch_tokens, CPU_MICRO_BATCH),
             device=self._device,
             head=head,
-            share=self._share and not (backward and self._recomputed),
+            share=self._share,
             backward=backward,
         )
 

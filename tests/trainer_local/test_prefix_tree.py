@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from trainer_local.batching import Row, row
 from trainer_local.prefix_tree import Packed, pack, passes, prefix_tree
 
+from .row_by_row import drawn_rows
+
 SYSTEM = list(range(100, 160))
-
-
-def drawn_rows() -> st.SearchStrategy[list[Row]]:
-    """Rows over two tokens, so that forks, chains, forks of forks and copies are common."""
-    tokens = st.lists(st.integers(0, 1), max_size=7)
-    one = st.tuples(tokens, st.integers(0, 3), tokens).map(
-        lambda parts: row([5] * (1 + 2 * parts[1]) + parts[0], parts[2])
-    )
-    return st.lists(one, max_size=14)
 
 
 def conversation(turns: int, *, floating: bool) -> list[Row]:
