@@ -153,11 +153,13 @@ class Packed:
         return seen
 
 
-def prefix_tree(rows: Sequence[Row], *, shortest_prefix: int = 1, among: Iterable[int] | None = None) -> PrefixTree:
+def prefix_tree(
+    rows: Sequence[Row], *, shortest_prefix: int = 1, least_share: float = 0.0, among: Iterable[int] | None = None
+) -> PrefixTree:
     """The tree of the rows (of those in `among`, if given) that have an answer.
 
-    A row leaves another where that shares at least `shortest_prefix` tokens; if not it begins a tree of its own. A row
-    that is all prefix of another is on that row's branch at any length.
+    A row leaves another where that shares at least `shortest_prefix` tokens, and `least_share` of its own; if not it
+    begins a tree of its own. A row that is all prefix of another is on that row's branch at any length.
     """
     chosen = [index for index in (range(len(rows)) if among is None else among) if rows[index].response_length > 0]
     keys = {index: _key(rows[index]) for index in chosen}
@@ -172,7 +174,7 @@ def prefix_tree(rows: Sequence[Row], *, shortest_prefix: int = 1, among: Iterabl
             ((_shared(key, other), neighbor) for other, neighbor in placed[max(0, at - 1) : at + 1]), default=(0, index)
         )
         branch: int | None = on.get(nearest)
-        if shared < length and shared < shortest_prefix:
+        if shared < length and shared < max(shortest_prefix, least_share * length):
             shared, branch = 0, None
         while branch is not None and made[branch][1] >= shared:
             branch = made[branch][3]
@@ -199,13 +201,13 @@ def pack(rows: Sequence[Row], budget: int, *, shortest_prefix: int = 1) -> list[
     for bin_ in _bins([tokens for tokens, _ in groups], budget):
         among = [index for group in bin_ for index in groups[group][1]]
         part = prefix_tree(rows, shortest_prefix=shortest_prefix, among=among)
-        plan.append(_Layout(part).add([(index, part.branches[index].start) for index in range(len(part.branches))]))
+        plan.append(_Layout(part).add([(index, branch.start) for index, branch in enumerate(part.branches)]))
     return plan
 
 
-def passes(tree: PrefixTree, budget: int) -> list[Packed]:
-    """The tree in sequences that see what was computed before them, so that next to nothing is computed twice (only the
-    part of an answer that two rows share can be, since an answer is drawn from one sequence).
+def passes(tree: PrefixTree, budget: int, roots: Sequence[int] | None = None) -> list[Packed]:
+    """The tree (of `roots` alone, if given) in sequences that see what was computed before them. Next to nothing is
+    computed twice: only the part of an answer that two rows share can be, since an answer is drawn from one sequence.
 
     The sequences of one parent follow it, each with all that descend from it, so that keys and values can be given
     back in the same order. Beside the trunks of large trees no sequence has more than `budget` tokens, unless a row's
@@ -224,7 +226,7 @@ def passes(tree: PrefixTree, budget: int) -> list[Packed]:
             totals[above] += totals[index]
             lowest[above] = min(lowest[above], lowest[index])
     plan: list[Packed] = []
-    waiting: list[tuple[Sequence[int], int | None]] = [(tree.roots, None)]
+    waiting: list[tuple[Sequence[int], int | None]] = [(tree.roots if roots is None else roots, None)]
     while waiting:
         hanging, parent = waiting.pop()
         starts = {index: min(tree.branches[index].start, lowest[index]) for index in hanging}
@@ -307,14 +309,14 @@ class _Layout:
     places: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def add(self, parts: Sequence[tuple[int, int]], parent: int | None = None) -> Packed:
-        """The next sequence: `(branch, first position)`, parents before children."""
+        """The next sequence: `(branch, first position)`, parents before children. Trunks come first in it."""
         ids: list[int] = []
         positions: list[int] = []
         runs: list[Run] = []
         answers: dict[int, tuple[int, ...]] = {}
         here = self.made
         self.made += 1
-        for index, start in parts:
+        for index, start in sorted(parts, key=lambda part: part[1] > 0):
             branch = self.tree.branches[index]
             past: list[Seen] = []
             before: list[tuple[int, int]] = []

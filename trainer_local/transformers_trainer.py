@@ -30,10 +30,11 @@ from shared.trainer import Checkpoint, Recipe, StepReport
 from shared.whole_folder import whole_folder
 from trainer_local.batching import Row
 from trainer_local.ema import moved, wearing
-from trainer_local.forward import output_head, shares_prefixes
+from trainer_local.forward import output_head
 from trainer_local.optimizer import adamw, copied, follow, move_state
 from trainer_local.recompute import recomputed_layers, recomputing
 from trainer_local.seen import Sight, check_images, run_all_rows
+from trainer_local.sharing import Sharing, sharing_of
 from trainer_local.step import train
 from trainer_local.teacher import RunModel
 from trainer_local.weight_transfer import from_folder, hand_over
@@ -65,7 +66,8 @@ class TransformersTrainer:
             self._weights = Weights(settings, self._device)
             self._random_state = self._read_random_state()
         self._head = output_head(self._weights.plain)
-        self._share = shares_prefixes(self._weights.plain)
+        sharing = sharing_of(self._weights.plain)
+        self._share = sharing if settings.merge_prefixes else min(sharing, Sharing.ROWS)
         self._sight = Sight.of(self._weights.plain, settings.model)
         self._recomputed = recomputed_layers(self._weights.plain) if settings.recompute else []
         if settings.custom_loss:
@@ -172,7 +174,7 @@ class TransformersTrainer:
             else min(recipe.micro_batch_tokens, CPU_MICRO_BATCH),
             device=self._device,
             head=head,
-            share=self._share and not (backward and self._recomputed),
+            share=self._share,
             backward=backward,
         )
 
