@@ -23,7 +23,6 @@ VERSION = "0.5.23"
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _NEEDS = {"q_proj": ("v_proj",), "k_proj": ("q_proj", "v_proj"), "v_proj": ("q_proj",), "up_proj": ("gate_proj",)}
 """Projections that SGLang computes in one: what an adapter of the first has to have too (`LoRAAdapter`)."""
-_SHARED_MEMORY = "0.5"  # of a GPU on which a trainer works too
 _ARGUMENTS, _GPUS = "{args}", "{gpus}"
 
 
@@ -46,19 +45,10 @@ def command(settings: Settings) -> list[str]:
 
 
 def serving(settings: Settings) -> list[list[str]]:
-    """The GPUs of each server: those that serve the policy, `rollout_tensor_parallel` at a time; one server without any
-    where there are none (a container or a machine of another kind finds its own).
+    """The GPUs of each server, as `CUDA_VISIBLE_DEVICES` calls them; one server without any where none are placed (a
+    container or a machine of another kind finds its own).
     """
-    gpus = placed(settings).rollout
-    size = settings.rollout_tensor_parallel or len(gpus) or 1
-    if not gpus:
-        return [[]]
-    if len(gpus) % size:
-        raise ConfigError(
-            f"rollout_tensor_parallel = {size} does not divide the {len(gpus)} GPUs that serve the policy "
-            f"({', '.join(gpus)}): choose a divisor, or name the GPUs with rollout_gpus"
-        )
-    return [list(gpus[start : start + size]) for start in range(0, len(gpus), size)]
+    return [[gpu.handle for gpu in server.gpus] for server in placed(settings).servers] or [[]]
 
 
 def program(settings: Settings) -> list[str]:
@@ -92,7 +82,6 @@ def arguments(settings: Settings) -> list[str]:
     """SGLang's arguments that do not depend on which server it is, nor on the live version. `sglang_args` come last, so
     that they win.
     """
-    placement = placed(settings)
     found = ["--model-path", settings.model, "--served-model-name", "policy", "--incremental-streaming-output"]
     if settings.tokenizer:
         found += ["--tokenizer-path", settings.tokenizer]
@@ -108,8 +97,13 @@ def arguments(settings: Settings) -> list[str]:
         found += ["--lora-target-modules", *_targets(settings)]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
         found += ["--max-loras-per-batch", str(settings.engine_max_versions + 1)]
-    if placement.colocated:
-        found += ["--enable-memory-saver", "--mem-fraction-static", _SHARED_MEMORY]
+    for server in placed(settings).servers[:1]:
+        if server.lends:
+            found.append("--enable-memory-saver")
+        if "weights" in server.lends:
+            found.append("--enable-weights-cpu-backup")
+        if server.memory_fraction:
+            found += ["--mem-fraction-static", f"{server.memory_fraction:g}"]
     return found + shlex.split(settings.sglang_args)
 
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared import gpus, registry
+from shared import placement, registry
 from shared.errors import ConfigError
+from shared.gpus import GIB, Gpu
+from shared.placement import Placement, Server
 from shared.settings import Settings
+from tests.shared.faked_gpus import faked_smi, row
 from tests.trainer_local.serving import write_adapter, write_model
 from trainer_local.sglang_launch import arguments, command, filled, router_line, server_line, serving
 
 
 @pytest.fixture(autouse=True)
-def eight(monkeypatch: pytest.MonkeyPatch) -> None:
+def eight_faked_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    faked = faked_smi(tmp_path_factory.mktemp("driver"), [row(number, 24) for number in range(8)])
+    monkeypatch.setenv("PATH", faked["PATH"] + os.pathsep + os.environ["PATH"])
 
 
 def settings(**changes: Any) -> Settings:
@@ -43,7 +49,7 @@ def test_what_is_missing_is_said_before_anything_starts() -> None:
         command(settings(sglang_python="/nowhere/python"))
     with pytest.raises(ConfigError, match="sglang_router_command"):
         command(settings(sglang_python="", sglang_command="docker run sglang", rollout_tensor_parallel=1))
-    with pytest.raises(ConfigError, match="rollout_tensor_parallel = 3 does not divide the 4 GPUs"):
+    with pytest.raises(ConfigError, match="rollout_tensor_parallel = 3 does not divide"):
         command(settings(rollout_tensor_parallel=3))
 
 
@@ -67,9 +73,17 @@ def test_adapters_that_sglang_cannot_hold_are_refused(targets: str, missing: str
     assert "o_proj" in arguments(settings(lora_targets="q_proj, v_proj, o_proj"))
 
 
-def test_a_gpu_that_is_shared_with_the_trainer_is_lent_to_it() -> None:
+def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
     line = arguments(settings(gpus="3,"))
-    assert "--enable-memory-saver" in line and told(line, "--mem-fraction-static") == "0.5"
+    assert 0 < float(told(line, "--mem-fraction-static")) < 1 and "--enable-memory-saver" not in line
+
+
+def test_a_server_that_lends_its_memory_is_started_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Gpu(number=0, handle="0", name="", memory=GIB, free=GIB)
+    server = Server(role="policy", model="/policy", gpus=(card,), tensor_parallel=1, lends=("kv_cache", "weights"))
+    for name, value in Placement(servers=(server,)).variables.items():
+        monkeypatch.setenv(name, value)
+    assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= {*arguments(settings())}
 
 
 @pytest.mark.parametrize("name", ["fp8", "awq", "gptq"])
@@ -93,7 +107,7 @@ def test_servers_share_the_gpus_that_serve() -> None:
 
 def test_a_machine_without_gpus_leaves_it_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert serving(settings()) == [[]]
+    assert serving(settings(device="cpu")) == [[]]
 
 
 def test_the_live_version_is_an_adapter_or_the_model_itself(tmp_path: Path) -> None:
@@ -122,8 +136,8 @@ def test_the_router_is_told_its_servers() -> None:
 
 
 def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
-    policy = settings(rollout_gpus="0,1", judge_gpus="2", quantization="fp8")
-    assert gpus.placed(policy).judge == ("2", "3")
+    policy = settings(rollout_gpus="0,1", judge_gpus="2", quantization="fp8", judge="engine:/judge")
+    assert placement.placed(policy).judge == ("2", "3")
     own = registry.own_engine(policy, "/judge", port=31001)
     line = registry.engine_command(own)
     assert line is not None and json.loads(told(line, "--gpus")) == [["2", "3"]]
