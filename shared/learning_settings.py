@@ -147,7 +147,7 @@ class LearningSettings(BaseSettings):
         description="Target modules, comma-separated, or all-linear; of a model that sees, those of the language model",
     )
     train_vision: bool = Field(
-        False, description="Train all of the vision encoder too; off freezes it but for its merger (lora = false)"
+        False, description="With lora = false train the vision encoder too; off freezes it (docs/gpu.md)"
     )
 
     # Hooks

@@ -126,6 +126,16 @@ def sglang_targets(settings: Settings) -> list[str]:
     return ["all"] if wanted & {*_DELTA_NET} else sorted(wanted)
 
 
+def sglang_variables(settings: Settings) -> dict[str, str]:
+    """What a SGLang that serves this policy needs in its environment: where the vision encoder is trained it may keep
+    no features of images, since it (0.5.23) keeps them when it is given new weights.
+    """
+    wanted = _targets(settings, "") - {*_PROJECTIONS, *_DELTA_NET}
+    sees = "vision_config" in model_config(Path(settings.model_folder))
+    trained = wanted if settings.lora else settings.train_vision
+    return {"SGLANG_VLM_CACHE_SIZE_MB": "0"} if sees and trained else {}
+
+
 def adapter_folder(path: str) -> str:
     """Where in the folder of a version the adapter is that SGLang loads."""
     own = Path(path) / FOR_SGLANG

@@ -2,8 +2,9 @@
 
 SGLang opens a file with Pillow, takes its first picture and drops whatever is not colour: transparency shows the
 colours underneath, and what EXIF data says about turning is not followed. It then runs the folder's image processor in
-transformers' torchvision form. That form and Pillow's round otherwise where they resize (up to two of 256 levels
-apart), so the resizing here is torch's own, which torchvision calls too; everything else is transformers' processor.
+transformers' torchvision form, where the model is. That form and Pillow's round otherwise where they resize (up to two
+of 256 levels apart), so the resizing here is torch's own, which torchvision calls too, on the device that is trained
+on; everything else is transformers' processor.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Patches:
 class Pixels:
     """The image processor in a model's folder (or under its hub name). `merge` squared patches are one token."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, device: torch.device | None = None) -> None:
         """Raises `ConfigError` for a folder without one that is known here."""
         try:
             # Its own conversion to RGB puts white behind what is transparent, which SGLang's release does not.
@@ -47,6 +48,7 @@ class Pixels:
                 f"the image processor of {model} cannot be used: {error} (preprocessor_config.json must be that of a "
                 "Qwen2VLImageProcessor)"
             ) from error
+        self._processor.device = device or torch.device("cpu")
         self.merge = int(self._processor.merge_size)
 
     def patches(self, url: str) -> Patches:
@@ -66,7 +68,11 @@ class Pixels:
 
 
 class _Processor(Qwen2VLImageProcessorPil):
-    """Resizes as torchvision does on a CPU: torch's bicubic interpolation of bytes, with antialiasing."""
+    """Resizes as torchvision does: torch's bicubic interpolation with antialiasing, of bytes on a CPU, of single
+    precision on a GPU.
+    """
+
+    device: torch.device
 
     def resize(self, image: np.ndarray, size: Any, resample: Any, factor: int, **_: Any) -> np.ndarray:
         height, width = image.shape[-2:]
@@ -75,11 +81,12 @@ class _Processor(Qwen2VLImageProcessorPil):
             return image
         if int(resample) != int(Image.Resampling.BICUBIC):
             raise TrainerError(f"the model's image processor resizes by {resample}, and only bicubic is known here")
-        pixels = torch.from_numpy(np.ascontiguousarray(image)).unsqueeze(0)
+        pixels = torch.from_numpy(np.ascontiguousarray(image)).unsqueeze(0).to(self.device)
+        exact = self.device.type == "cpu"
         resized = torch.nn.functional.interpolate(
-            pixels, size=wanted, mode="bicubic", align_corners=False, antialias=True
+            pixels if exact else pixels.float(), size=wanted, mode="bicubic", align_corners=False, antialias=True
         )
-        return resized[0].numpy()
+        return (resized if exact else resized.clamp(0, 255).round().to(torch.uint8))[0].cpu().numpy()
 
 
 def _opened(url: str) -> Image.Image:

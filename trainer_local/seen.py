@@ -1,9 +1,9 @@
 """Rows with images through a vision-language model (Qwen3-VL, Qwen3.5).
 
 An image goes through the vision encoder by itself, so that what comes out depends on nothing beside it, and once a
-step where the encoder is frozen: the same features stand in every row that shows it, under every hint. Where the
-encoder's merger is trained they are made anew for each chunk, with gradients. Rows are padded on the right and share no
-prefix. Positions in time, height and width are the model's own work, from the ids and the images' grids.
+step where the encoder is frozen: the same features stand in every row that shows it, under every hint. Where it is
+trained they are made anew for each chunk, with gradients. Rows are padded on the right and share no prefix. Positions
+in time, height and width are the model's own work, from the ids and the images' grids.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Features:
 
 @dataclass
 class Sight:
-    """How a model sees: its image processor, and whether its vision encoder is `frozen`, merger included."""
+    """How a model sees: its image processor, and whether its vision encoder is `frozen`."""
 
     pixels: Pixels
     frozen: bool
@@ -66,7 +66,7 @@ class Sight:
                 "'transformers>=5.23'"
             )
         encoder = [part for name, part in model.named_parameters() if ".visual." in f".{name}"]
-        return cls(Pixels(source), frozen=not any(part.requires_grad for part in encoder))
+        return cls(Pixels(source, model.device), frozen=not any(part.requires_grad for part in encoder))
 
     def features(self, model: Any, url: str, device: torch.device) -> Features:
         """Of the image at `url`, as `model` makes them; with gradients where its encoder is trained."""

@@ -3,10 +3,14 @@
 SGLang (0.5.23) takes one placeholder an image in `input_ids` and puts as many there as its image processor makes of the
 image; a prompt that has them all already is an error there. It counts and reports positions after that, so
 `logprob_start_len` and `prompt_tokens` are in tokens that it computes on, as our prompts are.
+
+On a GPU it decodes JPEG files there, to other pixels than Pillow does. Whoever trains on them has Pillow, and a file
+with anything behind its end is left to Pillow there too: so JPEG files are sent with a byte more.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,8 +43,15 @@ def attach(
     sent += ids[before:]
     if sent.count(ids[images[0].start]) != len(images):
         raise EngineError("the tokens hold the placeholder of an image where none is", status=501)
-    request["image_data"] = [image.url for image in images]
+    request["image_data"] = [_left_to_pillow(image.url) for image in images]
     return sent
+
+
+def _left_to_pillow(url: str) -> str:
+    """The data URL of a JPEG file with a byte behind it; any other as it is."""
+    if not url.startswith("data:image/jpeg;base64,"):
+        return url
+    return url[:-4] + base64.b64encode(base64.b64decode(url[-4:]) + b"\n").decode()
 
 
 def check_read(raw: bytes, ids: Sequence[int], url: str) -> None:

@@ -1,9 +1,8 @@
 """Loading a Hugging Face causal language model for training, and writing what it becomes so that a crash leaves no
 half folder.
 
-Of a model that sees, the language model is trained and the vision encoder is frozen: LoRA's `all-linear` are the
-language model's layers, and with all weights the encoder's merger is trained too, which brings its output into the
-language model's space. The settings `lora_targets` and `train_vision` say otherwise.
+Of a model that sees, the language model is trained and the vision encoder is frozen, unless `lora_targets` or
+`train_vision` say otherwise: SGLang (0.5.23) keeps what the encoder made of an image when it is given new weights.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Weights:
             self._frozen = copy.deepcopy(self.plain).requires_grad_(False)
             self.model = self.plain.requires_grad_(True)
             for name, part in self.plain.named_parameters():
-                if is_vision(name) and "merger" not in name and not settings.train_vision:
+                if is_vision(name) and not settings.train_vision:
                     part.requires_grad_(False)
         self.parameters: dict[str, Tensor] = {
             name: part for name, part in self.model.named_parameters() if part.requires_grad

@@ -14,7 +14,7 @@ from shared.errors import ConfigError
 from shared.settings import Settings
 from tests.shared.tiny_vision import vision_folder
 from trainer_local import choice
-from trainer_local.choice import adapter_folder, serves_whole, sglang_targets, told, trainer_for
+from trainer_local.choice import adapter_folder, serves_whole, sglang_targets, sglang_variables, told, trainer_for
 
 QWEN3 = {"model_type": "qwen3", "hidden_act": "silu", "max_position_embeddings": 4096}
 
@@ -97,6 +97,14 @@ def test_sglang_is_told_of_the_targets_in_its_own_words(tmp_path: Path) -> None:
     assert sglang_targets(on_gpus(model(tmp_path, model_type="qwen3_vl"))) == seven
     assert sglang_targets(on_gpus(model(tmp_path, model_type="qwen3_5"))) == ["all"]
     assert sglang_targets(on_gpus(str(tmp_path), lora_targets="q_proj, v_proj")) == ["q_proj", "v_proj"]
+
+
+def test_sglang_keeps_no_features_of_images_where_the_encoder_is_trained(tmp_path: Path) -> None:
+    folder = str(vision_folder(tmp_path, model_type="qwen3_vl"))
+    for changes in ({}, {"lora": False}, {"lora_targets": "q_proj,v_proj"}, {"train_vision": True}):
+        assert sglang_variables(on_gpus(folder, **changes)) == {}
+    for changes in ({"lora": False, "train_vision": True}, {"lora_targets": "q_proj,v_proj,qkv"}):
+        assert sglang_variables(on_gpus(folder, **changes)) == {"SGLANG_VLM_CACHE_SIZE_MB": "0"}
 
 
 def test_sglang_loads_the_adapter_of_its_own_names_where_there_is_one(tmp_path: Path) -> None:

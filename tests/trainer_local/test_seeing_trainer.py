@@ -182,9 +182,9 @@ async def test_the_vision_encoder_is_left_alone_unless_it_is_chosen(
     chosen = await changed(policy, tmp_path / "chosen", batch, lora_targets="q_proj,v_proj,qkv")
     assert any("visual.blocks" in name for name in chosen)
     whole = await changed(policy, tmp_path / "whole", batch, lora=False)
-    assert {"merger" in name for name in whole if is_vision(name)} == {True}
+    assert whole and not any(is_vision(name) for name in whole)
     everything = await changed(policy, tmp_path / "all", batch, lora=False, train_vision=True)
-    assert any("visual.blocks" in name for name in everything)
+    assert any("visual.blocks" in name for name in everything) and any("merger" in name for name in everything)
 
 
 async def test_what_is_exported_reads_pictures_as_before(policy: Path, samples: Samples, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ SGLang is a program for GPUs: on a machine without one three small things are mi
 before it is imported. SGLang starts its scheduler and detokenizer with multiprocessing's spawn, which imports this
 file again in each of them, so they are in place there as well. Nothing of SGLang itself is changed.
 
-With TRITON_INTERPRET=1 its Triton kernels, which the gated delta nets of Qwen3.5 cannot do without, are run by
-Triton's own interpreter: slowly, and exactly.
+The gated delta nets of Qwen3.5 cannot do without SGLang's Triton kernels. For such a model Triton's own interpreter
+runs them: slowly, and exactly.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.machinery
+import json
 import os
 import runpy
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 
 
 def define_detection_operators() -> torch.library.Library:
@@ -138,6 +138,14 @@ def exp(x):  # type: ignore[no-untyped-def]  # Triton takes annotations for type
     return tl.exp(x)
 
 
+def is_hybrid(arguments: list[str]) -> bool:
+    """Whether the model on the command line has gated delta nets."""
+    if "--model-path" not in arguments:
+        return False
+    config = Path(arguments[arguments.index("--model-path") + 1]) / "config.json"
+    return config.is_file() and str(json.loads(config.read_text())["model_type"]).startswith("qwen3_5")
+
+
 def offer_gated_delta_rule() -> None:
     """The Triton kernel of this one uses what the rig's Triton has no more, and refuses single precision. Others call
     the exponential by a name of their own, which the interpreter does not know; a kernel of its own it does.
@@ -155,9 +163,17 @@ def offer_gated_delta_rule() -> None:
 LIBRARY = define_detection_operators()  # the definitions last as long as this object
 offer_rotary_embedding()
 ignore_pinning()
+if is_hybrid(sys.argv):
+    # The state of a convolution is bfloat16 otherwise, whatever the model is.
+    os.environ |= {"TRITON_INTERPRET": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32"}
 if os.environ.get("TRITON_INTERPRET") == "1":
+    import triton
+    import triton.language as tl
+
     read_masks_as_booleans()
     offer_gated_delta_rule()
 
 if __name__ == "__main__":
+    if is_hybrid(sys.argv):  # prefixes are kept with states that the rig's kernel does not tell
+        sys.argv += ["--disable-radix-cache", "--max-mamba-cache-size", "64"]
     runpy.run_module("sglang.launch_server", run_name="__main__")
