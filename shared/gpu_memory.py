@@ -286,8 +286,8 @@ def _megatron(settings: Settings, shape: ModelShape, tensor_parallel: int, share
 
 def _transformers(settings: Settings, shape: ModelShape) -> Iterator[Part]:
     """All numbers of the model in single precision, twice with the base; of the language model's, which learn, the
-    first and those from before a step, gradients, and AdamW's moments, of which what is on the host between steps comes back
-    for them.
+    first and those from before a step, gradients, and AdamW's moments, of which what is on the host between steps comes
+    back for them.
     """
     language, aside = SINGLE * shape.language, settings.offload_optimizer
     yield _part(f"{_WEIGHTS}, single precision", SINGLE * shape.parameters)
