@@ -200,7 +200,13 @@ def loading(settings: Settings, shape: ModelShape, tensor_parallel: int) -> int:
 def training(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1) -> list[Part]:
     """What the trainer takes of each of its GPUs; `ranks` train in all."""
     parts = [Part(role="trainer", what=_CONTEXT, bytes=CONTEXT + (NCCL if ranks > 1 else 0))]
-    parts += (_adapter if settings.lora else _whole)(settings, shape, trainer, tensor_parallel)
+    if settings.lora:
+        parts += _adapter(settings, shape, tensor_parallel)
+    elif trainer == "megatron":
+        shares = max(1, ranks // tensor_parallel) if settings.distributed_optimizer else 0
+        parts += _megatron(settings, shape, tensor_parallel, shares)
+    else:
+        parts += _transformers(settings, shape)
     kind = "sampled" if settings.method in SAMPLED and not _base_is_asked(settings) else "distributions"
     logits = LOGIT_COPIES[kind] * SINGLE * shape.vocabulary * _logit_tokens(settings, shape, trainer)
     tokens = longest(settings, shape, trainer)
@@ -244,7 +250,7 @@ def _part(what: str, size: float, *, step: bool = False, host: bool = False) -> 
     return Part(role="trainer", what=what, bytes=int(size), step=step, host=host)
 
 
-def _adapter(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int) -> Iterator[Part]:
+def _adapter(settings: Settings, shape: ModelShape, tensor_parallel: int) -> Iterator[Part]:
     """Base in bfloat16, or as stored quantized; an adapter of A numbers in single precision 4 A, its gradient 4 A,
     AdamW's moments 8 A and a copy of them from before a step 8 A, copies of the adapter from the beginning and from
     before a step 4 A each, and 4 A more where the teacher is a moving average.
@@ -256,35 +262,42 @@ def _adapter(settings: Settings, shape: ModelShape, trainer: str, tensor_paralle
     yield _part("optimizer, and copies that undo a step", (4 + copies) * adapter, host=settings.offload_optimizer)
 
 
-def _whole(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int) -> Iterator[Part]:
-    """All of the language model's numbers L. Megatron-core: weights 2 L, masters 4 L, AdamW's moments 8 L and a copy of
-    them from before a step 8 L, the base 2 L; with the optimizer's state on the host all but the weights are there,
-    the base coming to the GPU while it is asked. transformers: everything in single precision, and what is on the host
-    between steps comes back for them.
+def _megatron(settings: Settings, shape: ModelShape, tensor_parallel: int, shares: int) -> Iterator[Part]:
+    """All of the language model's numbers L on a GPU: weights 2 L, gradients 4 L, masters 4 L, AdamW's moments 8 L and
+    a copy of them from before a step 8 L, the base 2 L. With the optimizer's state on the host all but weights and
+    gradients are there, the base coming to the GPU while it is asked. The distributed optimizer cuts masters and
+    moments into `shares` (0 without it), copies them to the host, keeps its gradients, and brings the moments back for
+    a step.
     """
     aside = settings.offload_optimizer
     rest = shape.language - shape.embeddings - shape.projected
     language = int((shape.embeddings + shape.projected) / tensor_parallel + rest)
-    average = SINGLE * language if settings.teacher == "ema" else 0
-    if trainer == "megatron":
-        yield _part(f"{_WEIGHTS}, bfloat16", weights(shape, tensor_parallel))
-        yield _part("gradients", SINGLE * language, step=True)
-        yield _part("weights in single precision", SINGLE * language, host=aside)
-        yield _part("moments of AdamW", 2 * SINGLE * language, host=aside)
-        yield _part("copy of the moments, which undoes a step", 2 * SINGLE * language, step=True, host=aside)
-        yield _part("copy of the weights, which undoes a step", SINGLE * language, step=True, host=True)
-        yield _part("base", HALF * language, host=aside)
-        yield _part("base while it is asked", HALF * language if aside else 0, step=True)
-        yield _part("moving average", average, host=True)
-        return
+    share = language // max(1, shares)
+    yield _part(f"{_WEIGHTS}, bfloat16", weights(shape, tensor_parallel))
+    yield _part("gradients", SINGLE * language, step=not shares)
+    yield _part("weights in single precision", SINGLE * share, host=aside and not shares)
+    yield _part("moments of AdamW", 2 * SINGLE * share, host=aside and not shares, step=aside and bool(shares))
+    yield _part("copy of the moments, which undoes a step", 2 * SINGLE * share, step=True, host=aside or bool(shares))
+    yield _part("copy of the weights, which undoes a step", SINGLE * language, step=True, host=True)
+    yield _part("base", HALF * language, host=aside)
+    yield _part("base while it is asked", HALF * language if aside else 0, step=True)
+    yield _part("moving average", SINGLE * language if settings.teacher == "ema" else 0, host=True)
+
+
+def _transformers(settings: Settings, shape: ModelShape) -> Iterator[Part]:
+    """All numbers of the model in single precision, twice with the base; of the language model's, which learn, the
+    first and those from before a step, gradients, and AdamW's moments, of which what is on the host between steps comes
+    back for them.
+    """
+    language, aside = SINGLE * shape.language, settings.offload_optimizer
     yield _part(f"{_WEIGHTS}, single precision", SINGLE * shape.parameters)
     yield _part("base", SINGLE * shape.parameters)
-    yield _part("first weights", SINGLE * language)
-    yield _part("gradients", SINGLE * language, step=True)
-    yield _part("moments of AdamW", 2 * SINGLE * language, step=aside)
-    yield _part("copy of the moments, which undoes a step", 2 * SINGLE * language, step=True, host=aside)
-    yield _part("copy of the weights, which undoes a step", SINGLE * language, step=True)
-    yield _part("moving average", average)
+    yield _part("first weights", language)
+    yield _part("gradients", language, step=True)
+    yield _part("moments of AdamW", 2 * language, step=aside)
+    yield _part("copy of the moments, which undoes a step", 2 * language, step=True, host=aside)
+    yield _part("copy of the weights, which undoes a step", language, step=True)
+    yield _part("moving average", language if settings.teacher == "ema" else 0)
 
 
 def _logit_tokens(settings: Settings, shape: ModelShape, trainer: str) -> int:

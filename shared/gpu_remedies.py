@@ -45,6 +45,8 @@ def _changes(settings: Settings, shape: ModelShape | None) -> list[list[Changes]
         found.append([{"recompute": True}])
     if settings.train and not settings.lora and not settings.offload_optimizer:
         found.append([{"offload_optimizer": True}])
+        if shape is not None and not shape.why_not_megatron and not settings.distributed_optimizer:
+            found.append([{"distributed_optimizer": True}])
     if settings.train:
         found.append(
             [

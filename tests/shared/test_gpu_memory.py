@@ -140,6 +140,18 @@ def test_with_the_optimizer_on_the_host_weights_gradients_and_the_base_are_left(
     assert sum(part.bytes for part in found.values() if part.host) == (4 + 8 + 8 + 4 + 2) * count
 
 
+def test_the_distributed_optimizer_cuts_masters_and_moments_among_data_parallel_gpus() -> None:
+    shape = known("Qwen/Qwen3-4B")
+    count = shape.parameters
+    mine = settings(lora=False, distributed_optimizer=True)
+    found = {part.what.split(",")[0]: part for part in gpu_memory.training(mine, shape, "megatron", 2, ranks=8)}
+    half = found["gradients"].bytes // SINGLE
+    assert half == pytest.approx(count / 2, rel=1e-3)
+    assert found["weights in single precision"].bytes == SINGLE * (half // 4)
+    assert found["moments of AdamW"].bytes == 2 * SINGLE * (half // 4)
+    assert found["copy of the moments"].host and not found["gradients"].step
+
+
 def test_a_lora_trains_a_small_part() -> None:
     found = parts()
     adapter = known("Qwen/Qwen3-4B").adapter(16)
