@@ -23,6 +23,7 @@ from cli.model import local_folder, provided_tokenizer, tokenizer_folder
 from shared import registry
 from shared.errors import ConfigError, JournalError
 from shared.journal import Journal
+from shared.placement import placed
 from shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
 from shared.setting_sources import FILE_VARIABLE
 from shared.settings import Settings, to_environment
@@ -66,12 +67,18 @@ class Supervisor:
         for line in (*([self._engine_line] if "engine" in self.roles else []), *self._judge_engines.values()):
             line()  # what is wrong with an engine's settings is said before anything starts
         self.roles = (*self.roles, *self._judge_engines)
+        placement = placed(self.settings)
+        own = placement.variables if placement.train or placement.servers else {}
         self.ready = asyncio.Event()
         self.children = [
             Child(
                 role,
                 self._command(role),
-                environment=os.environ | to_environment(self.settings) | quiet(self.settings),
+                environment=os.environ
+                | to_environment(self.settings)
+                | quiet(self.settings)
+                | own
+                | (placement.trainer_environment if own and role == "learner" else {}),
                 logs=data / "logs",
                 say=say,
                 settled=self.ready,

@@ -52,7 +52,7 @@ BACKENDS: dict[str, Backend] = {
     ),
     "megatron": Backend(
         engine="trainer_local.sglang:connect",
-        trainer="trainer_local.megatron.trainer:create",
+        trainer="trainer_local.choice:create",
         server="trainer_local.sglang_launch:command",
         extra="gpu",
     ),

@@ -41,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(data: Path) -> Iterator[Served]:
-    flags = ["--backend", "megatron", "--only", "engine", "--only", "proxy", "--lora-rank", "8"]
+    flags = ["--backend", "megatron", "--device", "cpu", "--only", "engine", "--only", "proxy", "--lora-rank", "8"]
     flags += ["--sglang-command", sglang_command("--lora-backend", "torch_native")]
     with serving(data, *flags, seconds=START_SECONDS) as service:
         yield service
