@@ -72,15 +72,18 @@ def found(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")
     return sorted(numbers, key=int)
 
 
-def find_gpus(environ: Mapping[str, str] | None = None) -> list[Gpu]:
-    """The GPUs that `environ` (default: this process's) lets its processes see; none on a machine that has no driver.
+def find_gpus(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[Gpu]:
+    """The GPUs that `environ` (default: this process's) lets its processes see; none on a machine that has no driver,
+    and without names and memory where the driver is there (in a container, say) and its program is not.
 
     Raises `ConfigError` where there is a driver that does not answer.
     """
     environ = os.environ if environ is None else environ
     program = shutil.which("nvidia-smi", path=environ.get("PATH"))
-    if program is None or environ.get(VISIBLE, "?").strip() in ("", "-1", "NoDevFiles"):
+    if not found({VISIBLE: environ.get(VISIBLE, "0")}):
         return []
+    if program is None:
+        return [_unknown(name, number) for number, name in enumerate(found(environ, devices))]
     command = [program, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=dict(environ))
@@ -155,6 +158,13 @@ def _read(text: str) -> list[Gpu]:
     return rows
 
 
+def _unknown(handle: str, place: int) -> Gpu:
+    """A GPU of which only what it is called is known."""
+    number = int(handle) if handle.isdigit() else place
+    name = "a slice (MIG)" if handle.startswith("MIG-") else "an NVIDIA GPU"
+    return Gpu(number=number, handle=handle, name=name, memory=0, free=0, uuid="" if handle.isdigit() else handle)
+
+
 def _bytes(mebibytes: str) -> int:
     return int(mebibytes) * MIB if mebibytes.isdigit() else 0
 
@@ -162,7 +172,7 @@ def _bytes(mebibytes: str) -> int:
 def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
     """The GPU that an entry of `CUDA_VISIBLE_DEVICES` means, `None` for one that there is not."""
     if entry.startswith("MIG-"):
-        return Gpu(number=0, handle=entry, name="a slice (MIG)", memory=0, free=0, uuid=entry)
+        return _unknown(entry, 0)
     if re.fullmatch(r"[+-]?\d+", entry):
         return next((gpu for gpu in gpus if gpu.handle == str(int(entry))), None)
     if not entry.startswith("GPU-"):

@@ -52,12 +52,13 @@ def placement(
 
 def placed(settings: Settings, environ: Mapping[str, str] | None = None) -> Placement:
     """The placement that this process was started under; else one on the GPUs that it sees, and none of anything where
-    the settings want none. Raises `ConfigError`.
+    there are none or the settings want none. Raises `ConfigError`.
     """
     environ = os.environ if environ is None else environ
     if environ.get(VARIABLE):
         return msgspec.json.decode(environ[VARIABLE], type=Placement)
-    return placement(settings, find_gpus(environ), environ) if wants_gpus(settings, environ) else Placement()
+    gpus = find_gpus(environ) if wants_gpus(settings, environ) else []
+    return placement(settings, gpus, environ) if gpus else Placement()
 
 
 def plan(

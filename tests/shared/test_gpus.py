@@ -73,8 +73,17 @@ def test_a_slice_of_a_faked_gpu_is_one_whose_memory_is_not_known(faked: Mapping[
 
 
 def test_without_a_driver_there_are_no_gpus_and_nothing_is_started(tmp_path: Path) -> None:
-    assert find_gpus({"PATH": str(tmp_path)}) == []
-    assert find_gpus({"PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0"}) == []
+    assert find_gpus({"PATH": str(tmp_path)}, tmp_path) == []
+    assert find_gpus({"PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) == []
+
+
+def test_faked_device_files_without_the_drivers_program_are_gpus_of_which_nothing_is_known(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1"):
+        (tmp_path / name).touch()
+    gpus = find_gpus({"PATH": str(tmp_path)}, tmp_path)
+    assert [(gpu.handle, gpu.memory) for gpu in gpus] == [("0", 0), ("1", 0)]
+    (gpu,) = find_gpus({"PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "GPU-ab"}, tmp_path)
+    assert gpu.uuid == gpu.handle == "GPU-ab" and "not told" in gpu.told
 
 
 def test_a_faked_driver_that_fails_is_told_with_a_way_out(tmp_path: Path) -> None:

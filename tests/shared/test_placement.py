@@ -209,6 +209,7 @@ def test_a_process_is_told_its_placement_and_need_not_see_all_gpus(tmp_path: Pat
     seen = faked_smi(tmp_path, [row(0, 24)])
     assert who(placed(settings(), seen))[:2] == ("0", ["0"])
     assert placed(Settings(), seen) == placed(settings(device="cpu"), seen) == Placement()
+    assert placed(settings(), {**seen, "CUDA_VISIBLE_DEVICES": ""}) == Placement()
     assert VARIABLE in made.variables and not VARIABLE.startswith("OPENCLAW_RL_")
 
 
