@@ -95,6 +95,7 @@ format: setup extension
 
 docs: setup
 	$(BIN)/python -m cli.reference
+	$(BIN)/python -m cli.gpu_page
 	$(BIN)/python -m bench.learning.page
 
 bench: setup

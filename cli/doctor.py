@@ -18,6 +18,7 @@ from cli.check import Check
 from cli.cloud_checks import PACKAGES as CLOUD_PACKAGES
 from cli.cloud_checks import cloud_checks
 from cli.data_policy import mismatch
+from cli.gpu_checks import gpu_checks, show_memory
 from cli.leaving import asked, leaves
 from cli.model import is_hub_name, provided_tokenizer
 from cli.options import print_json
@@ -27,6 +28,7 @@ from learner.judge.prompt import JudgePrompt
 from learner.main import check_code, check_start
 from shared import aliases, registry
 from shared.errors import ConfigError
+from shared.placement import Placement
 from shared.process import alive, claim_port, is_loopback, read_json
 from shared.setting_sources import load
 from shared.settings import Settings, shown
@@ -45,10 +47,13 @@ PACKAGES = {
 FREE_BYTES = 1 << 30
 
 
-def doctor(flags: Mapping[str, str], *, as_json: bool) -> bool:
-    """Show everything; whether the service can run with these settings."""
+def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> bool:
+    """Show everything; whether the service can run with these settings. `with_gpus` describes GPUs to plan for in place
+    of this machine's. Raises `ConfigError` where it does not.
+    """
     settings, sources = load(flags)
-    checks = list(_checks(settings, sources))
+    gpus, placed = gpu_checks(settings, with_gpus)
+    checks = [*_checks(settings, sources), *gpus]
     leaving = list(leaves(settings))
     notes = aliases.notes(os.environ, quiet=True)
     if as_json:
@@ -57,9 +62,12 @@ def doctor(flags: Mapping[str, str], *, as_json: bool) -> bool:
             for name, field in Settings.model_fields.items()
         }
         found = [msgspec.to_builtins(check) for check in checks]
-        print_json({"settings": rows, "notes": notes, "checks": found, "leaves_the_machine": leaving})
+        placement = msgspec.to_builtins(placed)
+        print_json(
+            {"settings": rows, "notes": notes, "checks": found, "placement": placement, "leaves_the_machine": leaving}
+        )
     else:
-        _show(settings, sources, notes, checks, leaving)
+        _show(settings, sources, notes, checks, leaving, placed)
     return all(check.ok is not False for check in checks)
 
 
@@ -246,7 +254,12 @@ def _key(settings: Settings) -> Check:
 
 
 def _show(
-    settings: Settings, sources: Mapping[str, str], notes: list[str], checks: list[Check], leaving: list[str]
+    settings: Settings,
+    sources: Mapping[str, str],
+    notes: list[str],
+    checks: list[Check],
+    leaving: list[str],
+    placed: Placement | None,
 ) -> None:
     out = console()
     rows = table("setting", "value", "from", "meaning")
@@ -264,6 +277,8 @@ def _show(
         found.add_row({True: "ok", False: Text("BAD", "red"), None: "note"}[check.ok], check.name, check.told)
     out.print()
     out.print(found)
+    if placed is not None and placed.parts:
+        show_memory(out, placed)
     out.print("\nWhat leaves this machine: " + ("" if leaving else "nothing."))
     for line in leaving:
         out.print(f"  {line}")

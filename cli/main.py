@@ -319,11 +319,17 @@ def connect(
 
 
 @app.command(context_settings=_SETTINGS, epilog=_EPILOG)
-def doctor(context: typer.Context, as_json: Json = False) -> None:
+def doctor(
+    context: typer.Context,
+    with_gpus: Annotated[
+        str, typer.Option(help="Plan for GPUs that are not here: 2x24 means two of 24 GB each, 24,80 one of each")
+    ] = "",
+    as_json: Json = False,
+) -> None:
     """Every setting with its value, source and meaning, and whether this machine has what it takes."""
     from cli.doctor import doctor as run
 
-    healthy = run(parse_flags(context.args), as_json=as_json)
+    healthy = run(parse_flags(context.args), as_json=as_json, with_gpus=with_gpus)
     raise typer.Exit(0 if healthy else 1)
 
 

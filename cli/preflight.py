@@ -1,10 +1,13 @@
-"""What `serve` makes sure of before any process starts with a cloud backend: that the provider can be used at all."""
+"""What `serve` makes sure of before any process starts: that a cloud backend's provider can be used at all, and that
+what is to run on this machine's GPUs fits there.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 
+from cli.gpu_checks import fitting
 from cli.supervisor import ROLES, stored_key
 from shared import registry
 from shared.errors import ConfigError
@@ -19,8 +22,10 @@ LIBRARIES = {"tinker": "tinker", "fireworks": "fireworks"}
 def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], say: Callable[[str], None]) -> Settings:
     """The settings to start with: these, or those of the fallback. `flags` are those that the settings were read with.
 
-    Raises `ConfigError` saying why the provider cannot be used.
+    Raises `ConfigError` saying why the provider cannot be used, or what does not fit on the GPUs.
     """
+    for note in fitting(settings, roles):
+        say(note)
     why = _obstacle(settings, roles)
     if not why:
         return settings

@@ -23,6 +23,7 @@ from cli.model import local_folder, provided_tokenizer, tokenizer_folder
 from shared import registry
 from shared.errors import ConfigError, JournalError
 from shared.journal import Journal
+from shared.placement import placed
 from shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
 from shared.setting_sources import FILE_VARIABLE
 from shared.settings import Settings, to_environment
@@ -63,13 +64,21 @@ class Supervisor:
                 f"make room, or choose another with --data (OPENCLAW_RL_DATA)"
             ) from error
         self._judge_engines = judge_engine.commands(self.settings, settings) if "learner" in self.roles else {}
+        for line in (*([self._engine_line] if "engine" in self.roles else []), *self._judge_engines.values()):
+            line()  # what is wrong with an engine's settings is said before anything starts
         self.roles = (*self.roles, *self._judge_engines)
+        placement = placed(self.settings)
+        own = placement.variables if placement.train or placement.servers else {}
         self.ready = asyncio.Event()
         self.children = [
             Child(
                 role,
                 self._command(role),
-                environment=os.environ | to_environment(self.settings) | quiet(self.settings),
+                environment=os.environ
+                | to_environment(self.settings)
+                | quiet(self.settings)
+                | own
+                | (placement.trainer_environment if own and role == "learner" else {}),
                 logs=data / "logs",
                 say=say,
                 settled=self.ready,
@@ -165,11 +174,14 @@ class Supervisor:
             return self._judge_engines[role]
         return lambda: [sys.executable, "-m", f"{role}.main"]
 
-    def _engine_command(self) -> list[str]:
+    def _engine_line(self) -> list[str]:
         command = registry.engine_command(self.settings)
         if command is None:
             raise ConfigError(f"backend = {self.settings.backend} has no engine to start; set OPENCLAW_RL_ENGINE_URL")
-        return [*command, *self._live_version()]
+        return command
+
+    def _engine_command(self) -> list[str]:
+        return [*self._engine_line(), *self._live_version()]
 
     def _live_version(self) -> list[str]:
         """What tells an engine to begin with the version that is live; the base needs no word."""

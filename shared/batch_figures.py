@@ -65,6 +65,18 @@ class BatchFigures:
         self._advantages.add(advantages)
         self._clipped += sum(not low <= ratio <= high for ratio in ratios)
 
+    def take(self, parts: Sequence[BatchFigures]) -> None:
+        """Become the sum of what `parts` counted in one pass, each over other samples of the same batch."""
+        losses = {term: sum(part.losses[term] for part in parts) for term in TERMS}
+        reported = {name: sum(part.reported[name] for part in parts) for name in REPORTED}
+        ratios, advantages = Moments(), Moments()
+        for part in parts:
+            ratios.take(part._ratios)
+            advantages.take(part._advantages)
+        clipped = sum(part._clipped for part in parts)
+        self.losses, self.reported, self._clipped = losses, reported, clipped
+        self._ratios, self._advantages = ratios, advantages
+
     def metrics(self) -> dict[str, float]:
         """Sums of this pass: `loss/total` and each term, moments of ratio and advantage (1 and 0 where no token has
         one), the ratio's clipped share, sample counts.

@@ -61,6 +61,8 @@ class EngineInfo(msgspec.Struct, frozen=True):
     whether it can hold an answer to a JSON schema, `sees` whether it takes images, `beside` whether it holds other
     versions beside the live one, `scales` whether it tells logprobs at the temperature that was sampled with. `trouble`
     is what keeps it from answering though it runs (its provider is away, say), in words; "" when all is well.
+    `transfer` is how new weights reach it, where that is not simply a folder that it loads. `live` is −1 where nobody
+    knows: a change of weights broke off.
     """
 
     live: int
@@ -73,6 +75,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     beside: bool = True
     scales: bool = True
     trouble: str = ""
+    transfer: str = ""
 
 
 class Engine(Protocol):

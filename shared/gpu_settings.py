@@ -38,7 +38,11 @@ class GpuSettings(BaseSettings):
     sglang_command: str = Field(
         "",
         description="Command that starts SGLang, if not sglang_python: its arguments are put after it, or where it has "
-        "{args}, a container's for instance",
+        "{args}, a container's for instance; {gpus} is replaced by the GPUs it gets",
+    )
+    sglang_router_command: str = Field(
+        "",
+        description="Command that starts SGLang's router, before several servers; default: the one of sglang_python",
     )
     sglang_args: str = Field("", description="Further arguments of SGLang's command line")
     rollout_tensor_parallel: int = Field(

@@ -135,7 +135,7 @@ class LearningSettings(BaseSettings):
     merge_prefixes: bool = Field(True, description="Compute what the turns of a batch share once in training")
     recompute: bool = Field(
         False,
-        description="Compute activations anew in the backward pass: less memory, slower (shared prompts too)",
+        description="Compute activations anew in the backward pass: less memory, slower",
     )
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between steps")
     lora: bool = Field(True, description="LoRA; off trains all weights")

@@ -18,6 +18,10 @@ class Moments:
         self._values.extend(values)
         self.count += len(values)
 
+    def take(self, other: Moments) -> None:
+        """Count in what `other` has."""
+        self.add(other._values)
+
     @property
     def mean(self) -> float:
         """Their mean."""

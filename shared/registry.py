@@ -1,7 +1,7 @@
 """Backends by name, loaded only when asked for. A new backend is one entry here and one package elsewhere.
 
-`OPENCLAW_RL_BACKEND` chooses; `local` is what trains on this machine (the embedded one, whatever it has, as long as
-there is no other), `cloud` the provider whose key is set.
+`OPENCLAW_RL_BACKEND` chooses; `local` is what trains on this machine (megatron where there are NVIDIA GPUs, else
+embedded), `cloud` the provider whose key is set.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from shared import gpus
 from shared.errors import ConfigError
 
 CLOUDS = ("tinker", "fireworks")
@@ -49,6 +50,12 @@ BACKENDS: dict[str, Backend] = {
         server="trainer_local.embedded.launch:command",
         extra="local",
     ),
+    "megatron": Backend(
+        engine="trainer_local.sglang:connect",
+        trainer="trainer_local.choice:create",
+        server="trainer_local.sglang_launch:command",
+        extra="gpu",
+    ),
 } | {
     name: Backend(
         engine="trainer_local.sglang:connect",  # it speaks the same wire from a process on this machine
@@ -60,7 +67,8 @@ BACKENDS: dict[str, Backend] = {
 }
 
 ENGINES = {
-    "sglang": "an SGLang server that runs is the engine with engine_url (--engine-url http://HOST:PORT)",
+    "sglang": "backend = megatron starts SGLang; one that runs is the engine with engine_url (--engine-url "
+    "http://HOST:PORT)",
     "vllm": "an SGLang server can be the engine (--engine-url http://HOST:PORT), vLLM cannot",
 }
 """Names of engines, which scripts for other systems give as the backend, and what to say instead."""
@@ -124,7 +132,7 @@ def chosen(settings: Settings) -> str:
     `cloud` without a key, or with two.
     """
     if settings.backend == "local":
-        return "embedded"
+        return "megatron" if gpus.found() else "embedded"
     if settings.backend != "cloud":
         return settings.backend
     keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if getattr(settings, f"{name}_api_key")}
@@ -180,12 +188,19 @@ def engine_command(settings: Settings) -> list[str] | None:
 
 
 def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0) -> Settings:
-    """The settings of a further engine beside the policy's: the embedded one on `folder`, at `url`, or to be started
-    at `port` on loopback.
+    """The settings of a further engine beside the policy's, on `folder`, at `url`, or to be started at `port` on
+    loopback: SGLang where the policy has it and `judge_gpus` gives the engine GPUs of its own, else the embedded one.
     """
+    own: dict[str, Any] = {"backend": "embedded"}
+    if settings.judge_gpus and chosen(settings) == "megatron":
+        from shared.placement import placed  # it reads settings, which name hooks by this file
+
+        names = ",".join(placed(settings).judge)
+        own = {"backend": "megatron", "gpus": f"{names},", "actor_gpus": "0", "rollout_gpus": f"{names},"}
+        own |= {"judge_gpus": "", "rollout_tensor_parallel": 0, "lora": False, "quantization": ""}
     return settings.model_copy(
-        update={
-            "backend": "embedded",
+        update=own
+        | {
             "model": folder,
             "tokenizer": "",
             "family": "auto",

@@ -103,8 +103,9 @@ class Settings(LearningSettings, CloudSettings, GpuSettings):
     journal: str = Field("", description="Journal: a SQLite file; default DATA/journal.db")
     backend: str = Field(
         "embedded",
-        description="Engine and trainer: embedded (on this machine), tinker or fireworks (with that provider); local "
-        "is embedded in this version, cloud the provider whose key is set",
+        description="Engine and trainer: embedded (on this machine), megatron (SGLang and Megatron-core on its GPUs), "
+        "tinker or fireworks (with that provider); local is megatron where there are NVIDIA GPUs, else embedded, cloud "
+        "the provider whose key is set",
     )
     model: str = Field(
         str(EMBEDDED_POLICY),
@@ -117,9 +118,9 @@ class Settings(LearningSettings, CloudSettings, GpuSettings):
         description="How conversations are written: auto, template, plain or a name of docs/models.md",
     )
     engine_url: str = Field("", description="URL of the engine; default: the one that `serve` starts")
-    engine_host: str = Field("127.0.0.1", description="Address the embedded engine binds")
-    engine_port: int = Field(0, ge=0, le=65535, description="Port of the embedded engine; 0 takes a free one")
-    engine_max_versions: int = Field(4, ge=2, description="Versions the embedded engine keeps in memory")
+    engine_host: str = Field("127.0.0.1", description="Address the engine binds that `serve` starts")
+    engine_port: int = Field(0, ge=0, le=65535, description="Port of that engine; 0 takes a free one")
+    engine_max_versions: int = Field(4, ge=2, description="Versions the engine keeps in memory, the base among them")
     engine_max_batch: int = Field(32, ge=1, description="Answers the embedded engine decodes together")
     context_length: int = Field(0, ge=0, description="Context limit in tokens; 0 takes the model's own")
     device: str = Field("auto", description="Device of embedded engine and trainer: auto, cpu, cuda, cuda:N")

@@ -1,8 +1,6 @@
-"""Which token sequences go through the model together, so that padding and repeated prefixes cost little.
+"""The rows of a batch, and how sequences are put side by side so that padding costs little.
 
-A row is a prompt with the answer given to it. Rows that share a long prefix (an agent's system prompt and tools, one
-prompt under several hints) form a group whose prefix is computed once; the rows of a group are cut into chunks by a
-token budget.
+A row is a prompt with the answer given to it. What rows share is the matter of `prefix_tree`.
 """
 
 from __future__ import annotations
@@ -13,9 +11,6 @@ from dataclasses import dataclass
 from shared.errors import TrainerError
 from shared.images import shown_again
 from shared.records import PromptImage, Sample
-
-SHORTEST_SHARED_PREFIX = 192
-"""Tokens. Sharing shorter prefixes costs more (a further forward pass) than it saves."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +34,6 @@ class Row:
         return len(self.ids) - self.start
 
 
-@dataclass(frozen=True)
-class Group:
-    """`chunks` of row indices; the first `prefix` tokens of all these rows are the same (0: nothing is shared)."""
-
-    prefix: int
-    chunks: tuple[tuple[int, ...], ...]
-
-
 def row(prompt_ids: Sequence[int], response_ids: Sequence[int], images: Sequence[PromptImage] = ()) -> Row:
     """A row of plain ints, from whatever sequences the records hold."""
     ids = (*(int(token) for token in prompt_ids), *(int(token) for token in response_ids))
@@ -66,67 +53,14 @@ def images_under(sample: Sample, hinted_prompt: Sequence[int]) -> Sequence[Promp
         raise TrainerError(f"sample {sample.sample_id}: a hinted prompt cannot be trained on: {error}") from error
 
 
-def common_prefix(first: Sequence[int], second: Sequence[int], limit: int) -> int:
-    """How many leading tokens are the same, at most `limit`."""
-    low, high = 0, min(limit, len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
+def chunks(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices of `lengths` in chunks whose padded tokens (members × longest) stay within `budget`, shortest first; one
+    alone may exceed it.
+    """
+    found: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda position: (lengths[position], position)):
+        if found and lengths[index] * (len(found[-1]) + 1) <= budget:
+            found[-1].append(index)
         else:
-            high = middle - 1
-    return low
-
-
-def _chunks(indices: Sequence[int], costs: Sequence[int], budget: int) -> tuple[tuple[int, ...], ...]:
-    """Cut `indices` so that (rows × longest row) stays within `budget`; one row may exceed it by itself."""
-    chunks: list[tuple[int, ...]] = []
-    current: list[int] = []
-    longest = 0
-    for index in sorted(indices, key=lambda position: (costs[position], position)):
-        longest = max(longest, costs[index])
-        if current and longest * (len(current) + 1) > budget:
-            chunks.append(tuple(current))
-            current, longest = [], costs[index]
-        current.append(index)
-    if current:
-        chunks.append(tuple(current))
-    return tuple(chunks)
-
-
-def _families(rows: Sequence[Row], shortest: int) -> list[tuple[int, list[int]]]:
-    """Rows by shared prefix, as `(prefix, indices)`: rows sorted by their tokens, cut where the shared part gets
-    short.
-    """
-    families: list[tuple[int, list[int]]] = []
-    for index in sorted(range(len(rows)), key=lambda position: (rows[position].ids, position)):
-        # The last prompt token stays outside the prefix: its output is what the answer's first token is drawn from.
-        own = rows[index].start - 1
-        if families:
-            prefix, members = families[-1]
-            shared = common_prefix(rows[members[0]].ids, rows[index].ids, min(prefix, own))
-            if shared >= shortest and 2 * shared >= prefix:
-                families[-1] = (shared, [*members, index])
-                continue
-        families.append((own, [index]))
-    return families
-
-
-def group_rows(
-    rows: Sequence[Row], micro_batch_tokens: int, *, shortest_prefix: int = SHORTEST_SHARED_PREFIX
-) -> list[Group]:
-    """Every row in exactly one chunk of one group. A chunk's padded tokens, cached prefix not counted, stay within
-    the budget.
-    """
-    alone: list[int] = []
-    groups: list[Group] = []
-    for prefix, members in _families(rows, shortest_prefix):
-        if len(members) == 1 or prefix < shortest_prefix:
-            alone.extend(members)
-            continue
-        # Each row also attends to the cached prefix, and some kernels copy it: an eighth of it counts.
-        costs = [line.length - prefix + prefix // 8 for line in rows]
-        groups.append(Group(prefix, _chunks(members, costs, micro_batch_tokens)))
-    if alone:
-        groups.append(Group(0, _chunks(alone, [line.length for line in rows], micro_batch_tokens)))
-    return groups
+            found.append([index])
+    return found

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shared import losses
 from shared.records import Sample
-from trainer_local.batching import Row, row_of
+from trainer_local.batching import row_of
 from trainer_local.teacher import RunModel, Target
 
 GUARD_TOKENS = 1024
@@ -17,11 +17,22 @@ GUARD_TOKENS = 1024
 
 
 class Measures:
-    """Made before a step, which it remembers; all at temperature 1."""
+    """Made before a step, which it remembers; all at temperature 1. Of the first answers of `samples`, those in `own`
+    are looked at in this process, and `gather` gives what each process has found.
+    """
 
-    def __init__(self, samples: Sequence[Sample], run_policy: RunModel, run_base: RunModel) -> None:
-        self._rows = _first(samples)
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        own: Sequence[Sample],
+        run_policy: RunModel,
+        run_base: RunModel,
+        gather: Callable[[list[Tensor]], list[list[Tensor]]],
+    ) -> None:
+        mine = {sample.sample_id for sample in own}
+        self._rows = [row_of(one) for one in _first(samples) if one.sample_id in mine]
         self._run_policy = run_policy
+        self._gather = gather
         self._before = self._distributions(run_policy)
         self._base = self._distributions(run_base)
 
@@ -31,23 +42,24 @@ class Measures:
         """
         known = [(index, target.teacher) for index, target in enumerate(targets) if target and index in self._base]
         values = [losses.reverse_kl(self._base[index], teacher) for index, teacher in known if teacher is not None]
-        return float(torch.cat(values).mean()) if values else None
+        return self._mean(values)
 
     def metrics(self) -> Mapping[str, float]:
         """`kl/parent` and `kl/base`: means over the tokens of KL(new policy ‖ policy before the step) and KL(new policy
         ‖ base); `entropy/mean` of the new policy. All 0 without tokens.
         """
-        found: dict[str, float] = {"kl/parent": 0.0, "kl/base": 0.0, "entropy/mean": 0.0}
-        if not self._before:
-            return found
         now = self._distributions(self._run_policy)
-        found["kl/parent"] = self._mean(lambda index: losses.reverse_kl(now[index], self._before[index]))
-        found["entropy/mean"] = self._mean(lambda index: losses.entropy(now[index]))
-        found["kl/base"] = self._mean(lambda index: losses.reverse_kl(now[index], self._base[index]))
-        return found
+        values = {
+            "kl/parent": [losses.reverse_kl(now[index], self._before[index]) for index in self._before],
+            "entropy/mean": [losses.entropy(now[index]) for index in self._before],
+            "kl/base": [losses.reverse_kl(now[index], self._base[index]) for index in self._before],
+        }
+        return {name: self._mean(found) or 0.0 for name, found in values.items()}
 
-    def _mean(self, values: Callable[[int], Tensor]) -> float:
-        return float(torch.cat([values(index) for index in self._before]).mean())
+    def _mean(self, values: list[Tensor]) -> float | None:
+        """The mean over the tokens of all processes; `None` without any."""
+        every = [part for found in self._gather(values) for part in found]
+        return float(torch.cat(every).mean()) if every else None
 
     def _distributions(self, run: RunModel) -> dict[int, Tensor]:
         """Log-probabilities `[response length, V]` by row."""
@@ -61,12 +73,12 @@ class Measures:
         return found
 
 
-def _first(samples: Sequence[Sample]) -> list[Row]:
-    rows: list[Row] = []
+def _first(samples: Sequence[Sample]) -> list[Sample]:
+    found: list[Sample] = []
     tokens = 0
     for sample in samples:
         if tokens >= GUARD_TOKENS:
             break
-        rows.append(row_of(sample))
+        found.append(sample)
         tokens += len(sample.response_ids)
-    return rows
+    return found

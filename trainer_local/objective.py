@@ -194,6 +194,12 @@ class Objective:
         """Whether every term of this epoch is a finite number."""
         return all(math.isfinite(value) for value in self._figures.losses.values())
 
+    def add_up(self, gather: Callable[[BatchFigures], list[BatchFigures]]) -> None:
+        """Make this epoch's sums those of all processes that learn from a part of the batch; `gather` brings theirs."""
+        parts = gather(self._figures)
+        if len(parts) > 1:
+            self._figures.take(parts)
+
     def metrics(self) -> dict[str, float]:
         """Sums of this epoch: see `BatchFigures.metrics`."""
         return self._figures.metrics()

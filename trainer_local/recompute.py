@@ -1,9 +1,9 @@
 """Computing activations anew in the backward pass (gradient checkpointing, arXiv 1604.06174): more time, less memory,
 the same gradients.
 
-Transformers checkpoints layers in training mode only and drops their cache there. So the layers alone are put into
-that mode, for the passes with gradients, and those passes share no prefix (`trainer_local.forward`): a prefix's keys
-and values would be lost. Teachers and measures go on sharing.
+Transformers checkpoints layers in training mode only, so the layers alone are put into that mode, for the passes with
+gradients. It drops their cache there, which nothing here needs: shared prefixes are a matter of attention
+(`trainer_local.prefix_attention`), and are shared all the same.
 """
 
 from __future__ import annotations

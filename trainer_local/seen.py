@@ -22,9 +22,10 @@ from torch import Tensor
 
 from shared.errors import ConfigError, TrainerError
 from shared.records import Sample
-from trainer_local.batching import Row, images_under
+from trainer_local.batching import Row, chunks, images_under
 from trainer_local.forward import Use, run_rows
 from trainer_local.pixels import Pixels
+from trainer_local.sharing import Sharing
 
 FEATURE_BYTES = 1 << 30
 """Features of images held in memory at once; those used last stay."""
@@ -126,7 +127,7 @@ def run_all_rows(
     micro_batch_tokens: int,
     device: torch.device,
     head: torch.nn.Module,
-    share: bool,
+    share: Sharing,
     backward: bool,
 ) -> None:
     """`run_rows`, of rows with images too."""
@@ -148,20 +149,11 @@ def run_all_rows(
     if sight is None:
         raise TrainerError(f"{type(model).__name__} takes text only, and a prompt holds images")
     with torch.set_grad_enabled(backward):
-        for chunk in _chunks(seeing, [line.length for line in rows], micro_batch_tokens):
+        for run in chunks([rows[index].length for index in seeing], micro_batch_tokens):
+            chunk = [seeing[index] for index in run]
             loss = use(chunk, _logits(model, sight, head, [rows[index] for index in chunk], device))
             if backward and loss is not None and loss.requires_grad:
                 loss.backward()
-
-
-def _chunks(indices: Sequence[int], lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Runs of rows, shortest first, whose padded tokens stay within `budget`; one row may exceed it by itself."""
-    chunks: list[list[int]] = [[]]
-    for index in sorted(indices, key=lambda position: (lengths[position], position)):
-        if chunks[-1] and lengths[index] * (len(chunks[-1]) + 1) > budget:
-            chunks.append([])
-        chunks[-1].append(index)
-    return chunks
 
 
 def _logits(model: Any, sight: Sight, head: torch.nn.Module, rows: Sequence[Row], device: torch.device) -> Tensor:

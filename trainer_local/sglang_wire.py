@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +11,10 @@ import msgspec
 from shared.engine import Tokens
 from shared.errors import ContextLengthExceeded, EngineError
 from shared.records import Sampling, VersionSpan
+from trainer_local.sglang_labels import number
 
 _TOO_LONG = re.compile(r"context length|context_length|longer than the model", re.IGNORECASE)
+_NO_ADAPTER = re.compile(r"LoRA adapter", re.IGNORECASE)
 _LIMIT = re.compile(r"(?:context length|context_length)\D{0,40}(\d+)", re.IGNORECASE)
 
 
@@ -60,10 +61,24 @@ class Body(msgspec.Struct, gc=False):
 
 
 class UpdateResult(msgspec.Struct):
-    """What a weight update answers."""
+    """What a change of weights or adapters answers; of adapters `error_message` says what went wrong."""
 
     success: bool = True
     message: str = ""
+    error_message: str | None = None
+
+
+class AdapterMissing(EngineError):
+    """A request named an adapter that the engine has not."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a request asked for: the likeliest tokens beside each (`tops`), logprobs after top-k, top-p and min-p
+    (`filtered`), and the version, where the engine does not say of itself which one it is."""
+
+    tops: bool = False
+    filtered: bool = False
+    version: int | None = None
 
 
 _BODY = msgspec.json.Decoder(Body)
@@ -78,10 +93,10 @@ def decoded(raw: bytes, kind: type[Any]) -> Any:
         return None
 
 
-def tokens(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> Tokens:
+def tokens(events: Sequence[bytes], seen: int, asked: Asked, refused: Refusal) -> Tokens:
     """The tokens after the first `seen` ones, whether events are cumulative or incremental; stops at the last event.
 
-    Raises `EngineError` when an event is an error or misses tokens.
+    Raises `EngineError` when an event is an error or misses what was asked for.
     """
     ids: list[int] = []
     values: list[float] = []
@@ -95,20 +110,21 @@ def tokens(events: Sequence[bytes], seen: int, tops: bool, refused: Refusal) -> 
             if len(entries) > new:
                 entries = entries[-new:]
             filtered = meta.output_token_sampling_logprobs
-            told = len(entries) if filtered is None else min(len(entries), len(filtered))
+            told = min(len(entries), len(filtered or ())) if asked.filtered else len(entries)
             if told < new:
                 raise EngineError(f"the engine sent {told} logprobs for {new} tokens")
             for logprob, token, _ in entries:
                 ids.append(token)
                 values.append(logprob)
-            if filtered is not None:
+            if asked.filtered and filtered is not None:
                 values[-new:] = filtered[-new:]
-            if tops:
+            if asked.tops:
                 found_tops.extend(pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
             seen = meta.completion_tokens
         if meta.finish_reason is not None:
-            return _last(ids, values, found_tops, meta, seen, refused)
-    return Tokens(ids, values, number(meta.weight_version), top_logprobs=found_tops, forced=meta.forced)
+            return _last(ids, values, found_tops, meta, seen, asked, refused)
+    version = number(meta.weight_version) if asked.version is None else asked.version
+    return Tokens(ids, values, version, top_logprobs=found_tops, forced=meta.forced)
 
 
 def _last(
@@ -117,6 +133,7 @@ def _last(
     tops: list[list[tuple[float, int]]],
     meta: Meta,
     seen: int,
+    asked: Asked,
     refused: Refusal,
 ) -> Tokens:
     """What ends an answer of `seen` tokens. Raises `EngineError` where that is an error."""
@@ -124,8 +141,10 @@ def _last(
     assert finish is not None
     if finish.status_code is not None and finish.status_code >= 400:
         raise refused.error(finish.message or finish.type, finish.status_code)
-    version = number(meta.weight_version)
-    spans = [VersionSpan(number(span.version), span.start, span.end) for span in meta.weight_versions or ()]
+    version, spans = asked.version, []
+    if version is None:
+        version = number(meta.weight_version)
+        spans = [VersionSpan(number(span.version), span.start, span.end) for span in meta.weight_versions or ()]
     return Tokens(
         ids=ids,
         logprobs=values,
@@ -157,7 +176,8 @@ class Refusal(msgspec.Struct, frozen=True):
                 requested_tokens=self.requested_tokens,
                 context_length=int(stated.group(1)) if stated else self.context_length,
             )
-        return EngineError(f"the engine at {self.url} refused: {message}", status=status)
+        kind = AdapterMissing if _NO_ADAPTER.search(message) else EngineError
+        return kind(f"the engine at {self.url} refused: {message}", status=status)
 
     def checked(self, status: int, raw: bytes) -> Meta:
         """The meta info of a body or event; raises the error that it holds instead."""
@@ -224,11 +244,12 @@ def count(ids: Sequence[int] | bytes) -> int:
     return len(ids)
 
 
-@functools.lru_cache(64)
-def number(version: str | int | None) -> int:
-    """A weight version as a number; SGLang calls the weights that it started with `default`."""
-    text = str(version)
-    return int(text) if text.isdigit() else 0
+def same(told: Sequence[int], given: Sequence[int]) -> bool:
+    """Whether an engine scored the tokens that it was given. SGLang (0.5.23) calls the vocabulary's last id 0."""
+    if len(told) != len(given):
+        return False
+    others = {(one, other) for one, other in zip(told, given, strict=True) if one != other}
+    return not others or (len(others) == 1 and next(iter(others))[0] == 0)
 
 
 def pairs(top: Sequence[Sequence[Any]] | None) -> list[tuple[float, int]]:

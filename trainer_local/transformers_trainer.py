@@ -9,9 +9,7 @@ while it works.
 from __future__ import annotations
 
 import asyncio
-import math
 import pickle
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,25 +26,22 @@ from shared.errors import TrainerError
 from shared.loss_hook import load_loss
 from shared.records import Sample
 from shared.settings import Settings
-from shared.terms import hints_of, needs_base
 from shared.trainer import Checkpoint, Recipe, StepReport
 from shared.whole_folder import whole_folder
-from trainer_local.batching import Row, row_of
+from trainer_local.batching import Row
 from trainer_local.ema import moved, wearing
-from trainer_local.forward import output_head, shares_prefixes
-from trainer_local.measures import Measures
-from trainer_local.objective import Objective
+from trainer_local.forward import output_head
 from trainer_local.optimizer import adamw, copied, follow, move_state
 from trainer_local.recompute import recomputed_layers, recomputing
 from trainer_local.seen import Sight, check_images, run_all_rows
-from trainer_local.teacher import Old, RunModel, Target, old_policy, slices, targets_of
+from trainer_local.sharing import Sharing, sharing_of
+from trainer_local.step import train
+from trainer_local.teacher import RunModel
+from trainer_local.weight_transfer import from_folder, hand_over
 from trainer_local.weights import FORMAT, Weights, choose_device, write_json
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
-
-NOTHING = 0.002
-"""Nats a token from a teacher that nobody could tell: where a teacher has hardly anything to teach, passes end here."""
 
 Result = TypeVar("Result")
 
@@ -71,7 +66,8 @@ class TransformersTrainer:
             self._weights = Weights(settings, self._device)
             self._random_state = self._read_random_state()
         self._head = output_head(self._weights.plain)
-        self._share = shares_prefixes(self._weights.plain)
+        sharing = sharing_of(self._weights.plain)
+        self._share = sharing if settings.merge_prefixes else min(sharing, Sharing.ROWS)
         self._sight = Sight.of(self._weights.plain, settings.model)
         self._recomputed = recomputed_layers(self._weights.plain) if settings.recompute else []
         if settings.custom_loss:
@@ -102,8 +98,12 @@ class TransformersTrainer:
         await self._run(lambda: self._restore(checkpoint))
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """See `Trainer.publish`: the engine loads the folder."""
-        await engine.load(version, checkpoint.served, live=live)
+        """See `Trainer.publish`: full weights are handed over where the engine takes tensors, else it loads the folder.
+
+        They come from the folder, in the names that engines know: the checkpoint may be older than what is in memory.
+        """
+        batches = None if self._weights.lora else partial(from_folder, checkpoint.served)
+        await hand_over(engine, checkpoint, version, batches, live=live)
 
     async def export(self, path: str) -> None:
         """See `Trainer.export`: full weights and tokenizer, an adapter merged in."""
@@ -128,7 +128,7 @@ class TransformersTrainer:
             move_state(self._optimizer, self._device)
             check_images(samples, self._sight)
             with self._own_random_state():
-                report = self._train(samples, recipe, weights)
+                report = train(_Learning(self, recipe, weights), samples, recipe, self._step + 1)
         except BaseException as error:
             self._weights.assign(weights)
             self._optimizer = self._new_optimizer()
@@ -143,101 +143,6 @@ class TransformersTrainer:
             self._average = moved(self._average or weights, self._weights.parameters, recipe.ema_decay)
         self._step += 1
         return report
-
-    def _train(self, samples: list[Sample], recipe: Recipe, parent: Mapping[str, Tensor]) -> StepReport:
-        started = time.perf_counter()
-        objective = Objective(samples, recipe, self._device)
-        rate = follow(self._optimizer, recipe, self._step)
-        measures = Measures(samples, self._run_policy(recipe), self._run_base(recipe))
-        asked = time.perf_counter()
-        old = old_policy(samples, recipe, self._run_policy(recipe))
-        teaching = time.perf_counter() - asked
-        taught = [
-            len(sample.response_ids) * (needs_base(objective.terms(sample)) + bool(hints_of(sample, recipe)))
-            for sample in samples
-        ]
-        runs = [[samples[index] for index in run] for run in slices(taught, self._weights.vocab_size)]
-        kept: dict[int, list[Target | None]] = {}
-        norms: list[float] = []
-        metrics: dict[str, float] = {}
-        settled: float | None = None
-        self._weights.model.train(self._weights.lora and self._settings.lora_dropout > 0)
-        try:
-            for _ in range(recipe.epochs):
-                self._optimizer.zero_grad(set_to_none=True)
-                objective.start_epoch()
-                for number, run in enumerate(runs):
-                    targets = kept.get(number)
-                    if targets is None:
-                        asked = time.perf_counter()
-                        targets = self._targets(run, recipe, old, parent)
-                        teaching += time.perf_counter() - asked
-                        if len(runs) == 1 or all(target is None or target.small for target in targets):
-                            kept[number] = targets
-                        if not norms and number == 0:
-                            settled = _settled(recipe, measures.distance(targets))
-                    self._accumulate(objective, run, targets, recipe)
-                metrics = objective.metrics()
-                norm = torch.nn.utils.clip_grad_norm_(list(self._weights.parameters.values()), recipe.clip_grad)
-                if not bool(torch.isfinite(norm)) or not objective.finite():
-                    loss = f" by custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
-                    raise TrainerError(
-                        f"Step {self._step + 1}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is "
-                        "not finite; the step was undone"
-                    )
-                if norms and settled and _taught(metrics, settled):
-                    break
-                norms.append(float(norm))
-                self._optimizer.step()
-        finally:
-            self._weights.model.eval()
-            self._optimizer.zero_grad(set_to_none=True)
-        changed = sum(
-            float((part.detach() - parent[name]).double().square().sum())
-            for name, part in self._weights.parameters.items()
-        )
-        metrics |= measures.metrics()
-        metrics |= {
-            "gradient/norm": sum(norms) / len(norms),
-            "epochs": float(len(norms)),
-            "weights/change": changed**0.5,
-            "learning_rate": rate,
-            "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
-            "seconds": time.perf_counter() - started,
-            "seconds/teacher": teaching,
-        }
-        broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
-        if broken:
-            raise TrainerError(f"Step {self._step + 1}: {', '.join(broken)} not finite after the step; it was undone")
-        return StepReport(step=self._step + 1, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
-
-    def _accumulate(
-        self, objective: Objective, samples: list[Sample], targets: list[Target | None], recipe: Recipe
-    ) -> None:
-        rows = [row_of(sample) for sample in samples]
-        wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
-
-        def use(indices: Sequence[int], logits: Tensor) -> Tensor:
-            chosen = [wanted[index] for index in indices]
-            return objective.loss([samples[index] for index in chosen], [targets[index] for index in chosen], logits)
-
-        with recomputing(self._recomputed):
-            self._forward(self._weights.model, [rows[index] for index in wanted], use, recipe=recipe, backward=True)
-
-    def _targets(
-        self, samples: list[Sample], recipe: Recipe, old: Mapping[str, Old], parent: Mapping[str, Tensor]
-    ) -> list[Target | None]:
-        teacher = {"base": None, "live": parent, "ema": self._average or parent}[recipe.teacher]
-
-        def run_teacher(rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
-            assert teacher is not None, "the base is run as the base"
-            training = self._weights.model.training
-            self._weights.model.eval()
-            with wearing(self._weights.parameters, teacher):
-                self._forward(self._weights.model, rows, use, recipe=recipe)
-            self._weights.model.train(training)
-
-        return targets_of(samples, recipe, old, self._run_base(recipe), None if teacher is None else run_teacher)
 
     def _run_policy(self, recipe: Recipe) -> RunModel:
         return partial(self._forward, self._weights.model, recipe=recipe)
@@ -269,7 +174,7 @@ class TransformersTrainer:
             else min(recipe.micro_batch_tokens, CPU_MICRO_BATCH),
             device=self._device,
             head=head,
-            share=self._share and not (backward and self._recomputed),
+            share=self._share,
             backward=backward,
         )
 
@@ -355,17 +260,64 @@ class TransformersTrainer:
             self._random_state = self._read_random_state()
 
 
-def _settled(recipe: Recipe, distance: float | None) -> float | None:
-    """The distillation's loss at which passes end, `None` where all are made: early stopping is off, or the loss is no
-    distance to the teacher.
-    """
-    if not recipe.early_stop or recipe.distillation not in ("full", "topk"):
-        return None
-    return recipe.distill * max(recipe.early_stop * (distance or 0.0), NOTHING)
+class _Learning:
+    """The trainer as a step of `recipe` sees it, which begins at the weights `parent` (`step.Learning`)."""
 
+    def __init__(self, trainer: TransformersTrainer, recipe: Recipe, parent: Mapping[str, Tensor]) -> None:
+        self._trainer = trainer
+        self._recipe = recipe
+        self._parent = parent
+        self._weights = trainer._weights
+        self.device = trainer._device
+        self.vocab_size = self._weights.vocab_size
+        self.run_policy = trainer._run_policy(recipe)
+        self.run_base = trainer._run_base(recipe)
+        teacher = {"base": None, "live": parent, "ema": trainer._average or parent}[recipe.teacher]
+        self.run_teacher: RunModel | None = None if teacher is None else partial(self._run_wearing, teacher)
 
-def _taught(metrics: Mapping[str, float], settled: float) -> bool:
-    """Whether another pass has nothing to teach: what is distilled sits, or nothing but anchors is in the batch."""
-    if metrics["samples/distill"]:
-        return metrics["loss/distill"] <= settled
-    return not any(metrics[f"samples/{term}"] for term in ("binary", "policy", "custom"))
+    def part(self, samples: Sequence[Sample]) -> list[Sample]:
+        return list(samples)
+
+    def gather(self, value: Result) -> list[Result]:
+        return [value]
+
+    def rate(self) -> float:
+        return follow(self._trainer._optimizer, self._recipe, self._trainer._step)
+
+    @contextmanager
+    def passes(self) -> Iterator[None]:
+        self._weights.model.train(self._weights.lora and self._trainer._settings.lora_dropout > 0)
+        try:
+            yield
+        finally:
+            self._weights.model.eval()
+            self.clear()
+
+    def clear(self) -> None:
+        self._trainer._optimizer.zero_grad(set_to_none=True)
+
+    def backward(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], Tensor]) -> None:
+        with recomputing(self._trainer._recomputed):
+            self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe, backward=True)
+
+    def clip(self, limit: float) -> Tensor:
+        return torch.nn.utils.clip_grad_norm_(list(self._weights.parameters.values()), limit)
+
+    def update(self) -> None:
+        self._trainer._optimizer.step()
+
+    def change(self) -> float:
+        changed = sum(
+            float((part.detach() - self._parent[name]).double().square().sum())
+            for name, part in self._weights.parameters.items()
+        )
+        return float(changed**0.5)
+
+    def _run_wearing(
+        self, values: Mapping[str, Tensor], rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]
+    ) -> None:
+        training = self._weights.model.training
+        self._weights.model.eval()
+        with wearing(self._weights.parameters, values):
+            self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe)
+        self._weights.model.train(training)

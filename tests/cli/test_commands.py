@@ -175,7 +175,7 @@ def test_pause_and_resume(service: Proxy) -> None:
         (["feedback", "turn_x", "--good", "--bad"], "choose one"),
         (["serve", "--only", "dashboard"], "dashboard: no such part"),
         (["serve", "--prot", "1"], "did you mean port"),
-        (["doctor", "--gpus", "8"], "--gpus has no counterpart here"),
+        (["doctor", "--max-turns", "8"], "--max-turns has no counterpart here"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_exit_code_2(

@@ -86,8 +86,8 @@ def of(engine: Engine) -> list[str]:
 
 
 @contextmanager
-def serving(data: Path, *flags: str, shown: Path | None = None) -> Iterator[Served]:
-    """A service on a data folder, whose card is in `shown` if not there."""
+def serving(data: Path, *flags: str, shown: Path | None = None, seconds: float = 60.0) -> Iterator[Served]:
+    """A service on a data folder, whose card is in `shown` if not there; `seconds` for its start."""
     printed = data.parent / f"{data.name}.txt"
     with printed.open("wb") as output:
         process = subprocess.Popen(
@@ -99,7 +99,7 @@ def serving(data: Path, *flags: str, shown: Path | None = None) -> Iterator[Serv
         )
     served = Served(process, shown or data, printed)
     try:
-        until(lambda: process.poll() is not None or "Ctrl-C" in served.text(), 60.0, what="the service")
+        until(lambda: process.poll() is not None or "Ctrl-C" in served.text(), seconds, what="the service")
         assert process.poll() is None, served.text()
         yield served
     finally:

@@ -96,6 +96,7 @@ ENVIRONMENTS = {
     for environment in (
         Environment("claude_code", python=0),
         Environment("litellm_proxy"),
+        Environment("megatron_cpu", over=True),
         Environment("mini_swe_agent"),
         Environment("nanobot"),
         Environment("openclaw", python=0),

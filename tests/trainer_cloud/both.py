@@ -21,6 +21,7 @@ from trainer_cloud.provider import Pass
 from trainer_local.batching import row
 from trainer_local.forward import output_head, run_rows
 from trainer_local.objective import Objective as LocalObjective
+from trainer_local.sharing import Sharing
 from trainer_local.teacher import old_policy, targets_of
 
 from .torch_training import TorchSampler, TorchTraining, flat_gradient
@@ -90,7 +91,7 @@ def _runs(model: Any, *, backward: bool = False) -> Callable[..., None]:
         micro_batch_tokens=4096,
         device=torch.device("cpu"),
         head=output_head(model),
-        share=False,
+        share=Sharing.ROWS,
         backward=backward,
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from shared.records import Sample
 from shared.trainer import Recipe
-from trainer_local import transformers_trainer
+from trainer_local import step
 from trainer_local.transformers_trainer import TransformersTrainer
 
 from . import plain
@@ -47,7 +47,7 @@ async def passes(policy: Path, **changes: float) -> tuple[float, float]:
 async def test_passes_end_when_the_share_that_is_left_is_small(
     policy: Path, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transformers_trainer, "NOTHING", 0.0)
+    monkeypatch.setattr(step, "NOTHING", 0.0)
     distance = to_teach(policy)
     made, left = await passes(policy, early_stop=share)
     assert 1 < made < 30
@@ -57,9 +57,9 @@ async def test_passes_end_when_the_share_that_is_left_is_small(
 
 
 async def test_what_nobody_could_tell_is_little_enough(policy: Path) -> None:
-    assert to_teach(policy) * 0.01 < transformers_trainer.NOTHING
+    assert to_teach(policy) * 0.01 < step.NOTHING
     made, left = await passes(policy, early_stop=0.01)
-    assert made < 30 and left <= transformers_trainer.NOTHING
+    assert made < 30 and left <= step.NOTHING
 
 
 async def test_without_it_all_are_made_and_with_nothing_to_teach_one(policy: Path) -> None:

@@ -15,8 +15,9 @@ from shared.errors import TrainerError
 from shared.records import PromptImage, Sample
 from tests.shared.tiny_vision import data_url, picture
 from trainer_local.batching import images_under, row, row_of
-from trainer_local.forward import output_head, shares_prefixes
+from trainer_local.forward import output_head
 from trainer_local.seen import Sight, check_images, run_all_rows
+from trainer_local.sharing import Sharing, sharing_of
 
 from .seeing import BLUE, KINDS, RED, Plain, Samples, write_seeing
 
@@ -74,7 +75,7 @@ def together(
         micro_batch_tokens=budget,
         device=torch.device("cpu"),
         head=output_head(model),
-        share=shares_prefixes(model),
+        share=sharing_of(model),
         backward=True,
     )
     gradients = {name: part.grad.clone() for name, part in model.named_parameters() if part.grad is not None}
@@ -135,7 +136,7 @@ def test_a_hint_before_a_picture_moves_it(folder: Path, plain: Plain, samples: S
         micro_batch_tokens=10_000,
         device=torch.device("cpu"),
         head=output_head(plain.model),
-        share=False,
+        share=Sharing.ROWS,
         backward=False,
     )
     expected = plain.log_probs(hinted, one.response_ids, under.images)

@@ -1,10 +1,42 @@
 from __future__ import annotations
 
+import pytest
+
 from shared.records import Sampling
-from trainer_local.sglang_wire import params
+from trainer_local.sglang_labels import BROKEN, number, updated_by, updating
+from trainer_local.sglang_wire import params, same
 
 
 def test_what_ends_an_answer_reaches_the_engine() -> None:
     sent = params(Sampling(max_tokens=4, stop=("\nUser:",), stop_ids=(3, 5)))
     assert (sent["stop"], sent["stop_token_ids"], sent["max_new_tokens"]) == (["\nUser:"], [3, 5], 4)
     assert {"stop", "stop_token_ids"}.isdisjoint(params(Sampling()))
+
+
+@pytest.mark.parametrize(
+    ("label", "version"),
+    [
+        ("default", 0),
+        ("7", 7),
+        ("0", 0),
+        ("7.0aff", 7),
+        ("policy-v7-0aff", 7),
+        (updating(8, 7, "host:12"), 7),
+        (BROKEN, -1),
+        (5, 5),
+    ],
+)
+def test_a_weight_version_names_the_version_that_answers(label: str | int, version: int) -> None:
+    assert number(label) == version
+
+
+def test_whoever_changes_the_weights_is_named() -> None:
+    assert updated_by(updating(8, 7, "host:12")) == "host:12" and updated_by("8") == updated_by("default") == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "given", "is_same"),
+    [([4, 5], [4, 5], True), ([4, 0, 5, 0], [4, 9, 5, 9], True), ([0, 0], [8, 9], False), ([4], [4, 5], False)],
+)
+def test_scores_are_of_the_tokens_that_were_given(told: list[int], given: list[int], is_same: bool) -> None:
+    assert same(told, given) is is_same

@@ -1,0 +1,112 @@
+"""What `doctor` and `serve` say of GPUs: which there are, who goes where, what that takes, and why it cannot be so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from cli.check import Check
+from cli.tables import table
+from shared.errors import ConfigError
+from shared.gpu_roles import ROLES
+from shared.gpus import GIB, Gpu, find_gpus, imagined, left
+from shared.placement import Placement, placement, plan, wants_gpus
+from shared.process import alive, read_json
+from shared.settings import Settings
+
+PROCESSES = {"engine": ("serve",), "learner": ("train", "judge")}
+"""What the parts of the service do on GPUs."""
+
+
+def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Placement | None]:
+    """What there is to say of GPUs, and the placement on them where the backend wants one. `with_gpus` describes GPUs
+    that are not here; raises `ConfigError` where it does not.
+    """
+    if with_gpus:
+        gpus = imagined(with_gpus)
+        planned = settings if wants_gpus(settings) else settings.model_copy(update={"backend": "megatron"})
+        return _placed(planned, gpus, found="planned for, not found here: ")
+    if not wants_gpus(settings):
+        quiet = [Check("gpus", True, "none: what is local runs on the CPU")] if settings.backend == "local" else []
+        return quiet, None
+    try:
+        gpus = find_gpus()
+    except ConfigError as error:
+        return [Check("gpus", False, str(error))], None
+    card = read_json(settings.data / "run" / "engine.json")
+    running = card is not None and alive(int(card["pid"]))
+    return _placed(settings, gpus, running=running, host=psutil.virtual_memory().total)
+
+
+def fitting(settings: Settings, roles: Sequence[str]) -> list[str]:
+    """What a person should know before the parts `roles` of the service start on GPUs. Raises `ConfigError` where they
+    do not fit, in `doctor`'s words.
+    """
+    wanted = [what for role in roles for what in PROCESSES.get(role, ())]
+    if not wanted or not wants_gpus(settings):
+        return []
+    asked = [role for role in ROLES if role in wanted]
+    host = psutil.virtual_memory().total
+    return list(placement(settings, left(find_gpus()), roles=asked, host_memory=host).notes)
+
+
+def show_memory(out: Console, placed: Placement) -> None:
+    """The estimate, line by line."""
+    rows: Any = table("who", "what", "#GiB a GPU", "")
+    for role in dict.fromkeys(part.role for part in placed.parts):
+        mine = [part for part in placed.parts if part.role == role]
+        for part in mine:
+            where = "on the host" if part.host else ""
+            when = "while a step is made" if part.step else ""
+            rows.add_row(role, part.what, f"{part.bytes / GIB:.2f}", ", ".join(filter(None, (where, when))))
+        together = sum(part.bytes for part in mine if not part.host)
+        rows.add_row(role, "together", f"{together / GIB:.2f}", "", style="bold")
+    out.print("\nMemory, as estimated (docs/gpu.md says how well that is known):")
+    out.print(rows)
+
+
+def _placed(
+    settings: Settings, gpus: Sequence[Gpu], *, found: str = "", running: bool = False, host: int = 0
+) -> tuple[list[Check], Placement]:
+    placed = plan(settings, gpus if running else left(gpus), host_memory=host)
+    checks = []
+    if gpus:
+        checks.append(Check("gpus", True, found + "; ".join(gpu.told for gpu in gpus)))
+    checks += [
+        Check("gpus", None, f"GPU {gpu.number}: other programs hold {_gib(gpu.taken)} of its {_gib(gpu.memory)} GiB")
+        for gpu in gpus
+        if gpu.taken and not running
+    ]
+    if placed.refusal:
+        return [*checks, Check("placement", False, placed.refusal)], placed
+    checks.append(Check("placement", True, "; ".join(_told(settings, placed))))
+    return [*checks, *(Check("placement", None, note) for note in placed.notes)], placed
+
+
+def _told(settings: Settings, placed: Placement) -> Iterator[str]:
+    if placed.train:
+        what = "LoRA" if settings.lora else "all weights"
+        who = "Megatron-core" if placed.trainer == "megatron" else "transformers"
+        many = f", tensor parallel {placed.tensor_parallel}, data parallel {placed.data_parallel}"
+        over = f" over {placed.nodes} machines" if placed.nodes > 1 else ""
+        yield f"{who} trains ({what}) on {_gpus(placed.train)}" + (many if len(placed.train) > 1 else "") + over
+        if placed.why_not_megatron:
+            yield f"the model {placed.why_not_megatron}"
+    for server in (*placed.servers, *placed.judges):
+        what = "the policy" if server.role == "policy" else f"{server.model} ({server.role})"
+        kept = f", about {server.kv_tokens} tokens of KV cache" if server.kv_tokens else ""
+        given = f", mem-fraction-static {server.memory_fraction}" if server.memory_fraction else ""
+        yield f"SGLang serves {what} on {_gpus(server.gpus)}{kept}{given}"
+    if placed.sharing != "apart":
+        yield "training and serving share GPUs"
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}"
+
+
+def _gpus(gpus: Sequence[Gpu]) -> str:
+    return f"GPU {', '.join(str(gpu.number) for gpu in gpus)}"

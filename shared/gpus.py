@@ -1,0 +1,181 @@
+"""The NVIDIA GPUs that this process may use, as the driver's own program tells of them. Nothing here loads torch.
+
+`nvidia-smi` comes with every driver, so it costs no dependency; where there is none there is no GPU, which is known at
+once. `CUDA_VISIBLE_DEVICES` is honoured as CUDA does (CUDA C++ Programming Guide, "CUDA Environment Variables"):
+numbers or UUIDs, cut short ones too, in the order in which they stand, up to the first that there is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shared.errors import ConfigError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "mig.mode.current")
+SECONDS = 60.0
+"""How long the driver may take; without its persistence daemon it starts every GPU first."""
+
+GIB, MIB = 1 << 30, 1 << 20
+DRIVERS = 0.02
+"""Share of a card's memory that is never free, at most."""
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One GPU. `number` is the driver's, which `nvidia-smi` shows and settings name it by; `handle` is what
+    `CUDA_VISIBLE_DEVICES` calls it (with `CUDA_DEVICE_ORDER=PCI_BUS_ID`): the same number, or its UUID where somebody
+    chose it so.
+
+    `memory` is what it has and `free` what nobody holds just now, in bytes; 0 where the driver does not tell.
+    """
+
+    number: int
+    handle: str
+    name: str
+    memory: int
+    free: int
+    uuid: str = ""
+
+    @property
+    def taken(self) -> int:
+        """Bytes that programs hold; 0 where it is so little that the driver itself may."""
+        held = self.memory - self.free
+        return held if held > DRIVERS * self.memory else 0
+
+    @property
+    def told(self) -> str:
+        """Its number, name and size, for a person."""
+        size = f"{self.memory / GIB:.1f} GiB" if self.memory else "its memory is not told"
+        return f"{self.number}: {self.name}, {size}"
+
+
+def found(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[str]:
+    """What the GPUs that processes of `environ` see are called, by the driver's device files alone: nothing is started,
+    so that it may be asked often. None where there is no NVIDIA driver.
+    """
+    environ = os.environ if environ is None else environ
+    if VISIBLE in environ:
+        named = [name.strip() for name in environ[VISIBLE].split(",")]
+        return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), named))
+    numbers = [match[1] for file in devices.glob("nvidia*") if (match := re.fullmatch(r"nvidia(\d+)", file.name))]
+    if not numbers and (devices / "dxg").exists() and shutil.which("nvidia-smi", path=environ.get("PATH")):
+        return ["0"]  # Windows Subsystem for Linux: at least one
+    return sorted(numbers, key=int)
+
+
+def find_gpus(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[Gpu]:
+    """The GPUs that `environ` (default: this process's) lets its processes see; none on a machine that has no driver,
+    and without names and memory where the driver is there (in a container, say) and its program is not.
+
+    Raises `ConfigError` where there is a driver that does not answer.
+    """
+    environ = os.environ if environ is None else environ
+    program = shutil.which("nvidia-smi", path=environ.get("PATH"))
+    if not found({VISIBLE: environ.get(VISIBLE, "0")}):
+        return []
+    if program is None:
+        return [_unknown(name, number) for number, name in enumerate(found(environ, devices))]
+    command = [program, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=dict(environ))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"{program} does not tell which GPUs there are: {error}") from error
+    if answer.returncode != 0:
+        told = (answer.stdout + answer.stderr).strip().splitlines() or [f"exit code {answer.returncode}"]
+        if "No devices were found" in told[0]:
+            return []
+        raise ConfigError(
+            f"{program} does not tell which GPUs there are: {told[0]}; mend the driver, or keep to the CPU with "
+            "backend = embedded and device = cpu"
+        )
+    return seen(_read(answer.stdout), environ.get(VISIBLE))
+
+
+def seen(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+    """Those of `gpus` that `CUDA_VISIBLE_DEVICES` = `visible` names, in its order; all where it is not set."""
+    if visible is None:
+        return list(gpus)
+    named: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        gpu = _named(entry, gpus)
+        if gpu is None or any(other.uuid == gpu.uuid for other in named):
+            break
+        named.append(msgspec.structs.replace(gpu, handle=entry))
+    return named
+
+
+def left(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The same GPUs with no more memory than nobody holds just now."""
+    return [msgspec.structs.replace(gpu, memory=min(gpu.memory, gpu.free)) if gpu.taken else gpu for gpu in gpus]
+
+
+def imagined(text: str) -> list[Gpu]:
+    """GPUs that nobody has yet, described as `4x24` (four of 24 GB each) or `24,24,80`. Raises `ConfigError`."""
+    sizes: list[float] = []
+    for part in text.lower().replace(" ", "").split(","):
+        match = re.fullmatch(r"(?:(\d+)x)?(\d+(?:\.\d+)?)(?:gi?b?)?", part)
+        if match is None or not float(match[2]) or match[1] == "0":
+            raise ConfigError(f"{text!r} describes no GPUs; 2x24 means two of 24 GB each, 24,80 one of each size")
+        sizes += [float(match[2])] * int(match[1] or 1)
+    return [
+        # A card that is sold as 24 GB has 24 · 1024³ bytes, of which the driver keeps some.
+        Gpu(number=number, handle=str(number), name="imagined", memory=(size := _sold(gigabytes)), free=size)
+        for number, gigabytes in enumerate(sizes)
+    ]
+
+
+def _sold(gigabytes: float) -> int:
+    return int(gigabytes * 1024) * MIB
+
+
+def _read(text: str) -> list[Gpu]:
+    rows: list[Gpu] = []
+    for line in text.splitlines():
+        values = [value.strip() for value in line.split(",")]
+        if len(values) < len(FIELDS):
+            continue
+        index, uuid, *name, total, free, slices = values
+        whole = slices.lower() != "enabled"  # of a GPU in slices nobody gets all the memory
+        rows.append(
+            Gpu(
+                number=int(index) if index.isdigit() else len(rows),
+                handle=index,
+                name=", ".join(name),
+                memory=_bytes(total) if whole else 0,
+                free=_bytes(free) if whole else 0,
+                uuid=uuid,
+            )
+        )
+    return rows
+
+
+def _unknown(handle: str, place: int) -> Gpu:
+    """A GPU of which only what it is called is known."""
+    number = int(handle) if handle.isdigit() else place
+    name = "a slice (MIG)" if handle.startswith("MIG-") else "an NVIDIA GPU"
+    return Gpu(number=number, handle=handle, name=name, memory=0, free=0, uuid="" if handle.isdigit() else handle)
+
+
+def _bytes(mebibytes: str) -> int:
+    return int(mebibytes) * MIB if mebibytes.isdigit() else 0
+
+
+def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    """The GPU that an entry of `CUDA_VISIBLE_DEVICES` means, `None` for one that there is not."""
+    if entry.startswith("MIG-"):
+        return _unknown(entry, 0)
+    if re.fullmatch(r"[+-]?\d+", entry):
+        return next((gpu for gpu in gpus if gpu.handle == str(int(entry))), None)
+    if not entry.startswith("GPU-"):
+        return None
+    matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
+    return matches[0] if len(matches) == 1 else None

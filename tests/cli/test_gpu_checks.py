@@ -1,0 +1,187 @@
+"""What doctor and serve say of GPUs. There are none here: a program called nvidia-smi fakes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import preflight
+from cli.gpu_checks import gpu_checks
+from cli.main import app
+from cli.supervisor import ROLES
+from shared.errors import ConfigError
+from shared.process import write_json
+from shared.settings import Settings
+from tests.cli.test_serve import command, environment
+from tests.processes import ROOT
+from tests.shared.faked_gpus import faked_smi, row
+
+FITS = ["--backend", "megatron", "--model", "Qwen/Qwen3-1.7B", "--recompute", "--max-sample-tokens", "8192"]
+FITS += ["--context-length", "16384"]
+TOO_LARGE = ["--backend", "megatron", "--model", "Qwen/Qwen3-32B"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CUDA_VISIBLE_DEVICES", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, monkeypatch, row(0, 24), row(1, 24))
+
+
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *rows: str) -> None:
+    folder = tmp_path / "driver"
+    folder.mkdir(exist_ok=True)
+    faked_smi(folder, rows)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def doctor(*flags: str) -> dict[str, Any]:
+    answer = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags])
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def checks(found: dict[str, Any], name: str) -> list[tuple[bool | None, str]]:
+    return [(check["ok"], check["told"]) for check in found["checks"] if check["name"] == name]
+
+
+def test_doctor_says_which_faked_gpus_there_are_and_who_goes_where(two: None) -> None:
+    found = doctor(*FITS)
+    assert checks(found, "gpus") == [(True, "0: Faked 24 GB, 24.0 GiB; 1: Faked 24 GB, 24.0 GiB")]
+    ((ok, told),) = checks(found, "placement")
+    assert ok and "Megatron-core trains (LoRA) on GPU 0; SGLang serves the policy on GPU 1" in told
+    parts = found["placement"]["parts"]
+    assert {part["role"] for part in parts} == {"trainer", "policy"} and all(part["bytes"] > 0 for part in parts)
+
+
+def test_doctor_shows_what_each_part_takes_of_faked_gpus(two: None) -> None:
+    shown = CliRunner().invoke(app, ["doctor", "--port", "0", *FITS]).stdout
+    table = shown[shown.index("Memory, as estimated") :]
+    for line in ("weights, bfloat16", "activations, 8192 tokens", "KV cache, 16384 tokens", "together"):
+        assert line in table
+    assert "while a step is made" in table
+
+
+def test_doctor_refuses_what_does_not_fit_on_faked_gpus(two: None) -> None:
+    found = doctor(*TOO_LARGE)
+    ((ok, told),) = checks(found, "placement")
+    assert ok is False and "model = Qwen/Qwen3-32B does not fit on GPU 0: Faked 24 GB" in told
+    assert CliRunner().invoke(app, ["doctor", "--port", "0", *TOO_LARGE]).exit_code == 1
+
+
+def test_doctor_counts_what_other_programs_leave_of_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, monkeypatch, row(0, 24, free=2), row(1, 24, free=23.9))
+    found = doctor(*FITS)
+    (_, (ok, told)) = checks(found, "gpus")
+    assert ok is None and told.startswith("GPU 0: other programs hold 22.0 of its 24.0 GiB")
+    assert checks(found, "placement")[0][1].count("on GPU 1") == 2  # the other one does both
+    fake(tmp_path, monkeypatch, row(0, 24, free=2), row(1, 24, free=2))
+    assert checks(doctor(*FITS), "placement")[0][0] is False
+    # Beside the service that runs, what it holds is its own.
+    (tmp_path / "data" / "run").mkdir(parents=True)
+    write_json(tmp_path / "data" / "run" / "engine.json", {"pid": os.getpid(), "url": "http://127.0.0.1:1"})
+    assert checks(doctor(*FITS), "placement")[0][0]
+
+
+def test_without_gpus_doctor_says_what_a_backend_lacks_and_else_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert checks(doctor(), "gpus") == checks(doctor(), "placement") == []
+    assert doctor()["placement"] is None
+    assert checks(doctor("--backend", "local"), "gpus") == [(True, "none: what is local runs on the CPU")]
+    ((ok, told),) = checks(doctor("--backend", "megatron"), "placement")
+    assert ok is False and "needs an NVIDIA GPU, and none is found" in told
+    assert checks(doctor("--backend", "megatron", "--device", "cpu"), "placement") == []
+
+
+def test_doctor_plans_for_gpus_that_somebody_may_buy() -> None:
+    found = doctor("--with-gpus", "2x24", *FITS[2:])
+    ((ok, told),) = checks(found, "gpus")
+    assert ok and told.startswith("planned for, not found here: 0: imagined, 24.0 GiB; 1:")
+    assert checks(found, "placement")[0][0]
+    assert checks(doctor("--with-gpus", "12", *FITS[2:], "--no-recompute"), "placement")[0][0] is False
+    wrong = CliRunner().invoke(app, ["doctor", "--with-gpus", "some", *FITS])
+    assert isinstance(wrong.exception, ConfigError) and "2x24 means two of 24 GB each" in str(wrong.exception)
+
+
+def test_a_faked_driver_that_fails_is_told_by_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faked_smi(tmp_path, (), says="couldn't communicate with the NVIDIA driver", code=9)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    ((ok, told),) = checks(doctor(*FITS), "gpus")
+    assert ok is False and "couldn't communicate" in told
+
+
+def test_what_trains_where_is_told_for_several_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, monkeypatch, *(row(number, 80) for number in range(8)))
+    flags = [*FITS, "--tensor-parallel", "2", "--judge", "engine:Qwen/Qwen3-4B", "--rollout-tensor-parallel", "1"]
+    ((_, told),) = checks(doctor(*flags), "placement")
+    assert "on GPU 0, 1, 2, 3, tensor parallel 2, data parallel 2" in told
+    assert "the policy on GPU 4," in told and "the policy on GPU 5," in told
+    assert "Qwen/Qwen3-4B (judge) on GPU 6, 7" in told
+
+
+def ready(settings: Settings, *roles: str) -> list[str]:
+    said: list[str] = []
+    assert preflight.ready(settings, roles or ROLES, {}, said.append) == settings
+    return said
+
+
+def large(**changes: Any) -> Settings:
+    return Settings(backend="megatron", model="Qwen/Qwen3-32B", **changes)
+
+
+def test_serve_refuses_in_doctors_words_what_does_not_fit_on_faked_gpus(two: None) -> None:
+    with pytest.raises(ConfigError) as error:
+        ready(large())
+    ((_, told),) = checks(doctor(*TOO_LARGE), "placement")
+    assert str(error.value) == told
+
+
+def test_parts_that_use_no_gpu_are_not_held_up_by_faked_ones(two: None) -> None:
+    assert ready(large(), "proxy") == []
+    assert ready(large(device="cpu")) == []
+    assert ready(Settings(model="Qwen/Qwen3-32B")) == []
+    assert ready(Settings(backend="megatron", model="Qwen/Qwen3-1.7B"), "engine") == []
+    with pytest.raises(ConfigError, match="serves"):
+        ready(large(), "engine")
+    with pytest.raises(ConfigError, match=r"trains \(LoRA\)"):
+        ready(large(), "learner")
+
+
+def test_serve_says_what_one_should_know_of_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, monkeypatch, row(0, 24))
+    settings = Settings(backend="megatron", model="Qwen/Qwen3-4B", recompute=True, context_length=8192)
+    (note,) = ready(settings)
+    assert "training and serving alternate" in note
+
+
+def test_serve_ends_before_anything_starts_where_faked_gpus_are_too_small(tmp_path: Path, two: None) -> None:
+    told = subprocess.run(
+        command("serve", *TOO_LARGE, "--data", str(tmp_path / "data")),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.returncode == 2 and "does not fit on GPU 0: Faked 24 GB" in told.stderr
+    assert "starting" not in told.stderr and not (tmp_path / "data").exists()
+
+
+def test_nothing_is_asked_of_a_driver_where_nobody_wants_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faked_smi(tmp_path, (), says="asked", code=9)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert gpu_checks(Settings()) == ([], None)

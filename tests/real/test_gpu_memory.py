@@ -1,0 +1,84 @@
+"""What the Megatron-core trainer keeps of a forward pass, counted on a CPU, is what placement plans with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from shared import gpu_memory
+from shared.model_shape import shape_of
+from shared.settings import Settings
+from tests.processes import ROOT
+
+pytestmark = pytest.mark.real
+pytest.importorskip("megatron.core", reason="Megatron-core is not installed (extra gpu)")
+forward = pytest.importorskip("trainer_local.megatron.forward")
+
+TINY: dict[str, Any] = {
+    **{"model_type": "qwen3", "hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 6},
+    **{"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 64},
+}
+TOKENS = 192
+
+# In a process of its own: Megatron-core's groups belong to a process.
+COUNT = """
+import json, sys
+import torch
+import torch.distributed as dist
+from shared.settings import Settings
+from tests.shared.saved_tensors import saved_bytes
+from trainer_local.batching import row
+from trainer_local.megatron.weights import Weights
+from trainer_local.megatron.world import World
+from trainer_local.prefix_tree import pack
+
+store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
+world = World(store, 0, 1, 1, torch.device("cpu"))
+tokens, folders = int(sys.argv[1]), sys.argv[2:]
+found = {}
+for lora in (True, False):
+    for folder in folders:
+        weights = Weights(Settings(model=folder, lora=lora, lora_rank=4), world, torch.bfloat16)
+        weights.model.train()
+        (packed,) = pack([row([1] * (tokens - 1), [2, 3])], 2 * tokens)
+        own = [*weights.model.parameters(), *weights.model.buffers()]
+        with weights.model.packing(packed):
+            found.setdefault(str(lora), []).append(saved_bytes(lambda: weights.model.hidden(packed), own))
+print(json.dumps(found))
+"""
+
+
+def test_logits_are_held_as_planned() -> None:
+    assert forward.LOGIT_BYTES == gpu_memory.LOGIT_BYTES
+
+
+def test_activations_are_what_autograd_keeps_in_megatron(tmp_path: Path) -> None:
+    folders = []
+    for layers in (2, 3):
+        folders.append(str(tmp_path / str(layers)))
+        config = AutoConfig.for_model(**TINY, num_hidden_layers=layers)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folders[-1])
+    counted = subprocess.run(
+        [sys.executable, "-c", COUNT, str(TOKENS), *folders],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    kept = json.loads(counted.stdout.splitlines()[-1])
+    for lora in (True, False):
+        settings = Settings(lora=lora, lora_rank=4, micro_batch_tokens=TOKENS, max_sample_tokens=TOKENS)
+        shapes = [shape_of({**TINY, "num_hidden_layers": layers}) for layers in (2, 3)]
+        fewer, more = (gpu_memory.activations(settings, shape, "megatron", 1) for shape in shapes)
+        # An adapter's inner numbers are in bfloat16 here and planned in single precision, as transformers has them; and
+        # its weights are kept in bfloat16 too.
+        adapter = shapes[1].adapter(4) - shapes[0].adapter(4)
+        apart = 2 * adapter - TOKENS * 7 * 4 * 2 if lora else 0
+        assert kept[str(lora)][1] - kept[str(lora)][0] == more - fewer + apart

@@ -1,0 +1,210 @@
+"""Settings of the Megatron-core trainer that ask for CUDA: answered on a CPU by the rig (`tests/rigs/megatron_cpu`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from shared.errors import TrainerError
+from shared.records import Sample
+from shared.settings import Settings
+from shared.trainer import Recipe
+from tests.contract.test_trainer import batch
+from tests.rigs.megatron_cpu import shimmed
+from tests.trainer_local.tiny import sample, settings, write_policy
+
+pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
+
+from trainer_local.megatron import replica
+from trainer_local.megatron.trainer import MegatronTrainer
+from trainer_local.megatron.weights import Weights
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not shimmed(), reason="test_megatron.py runs this with the rig's answers for CUDA"),
+]
+
+RECIPE = Recipe(epochs=3, learning_rate=1e-2)
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "alone": {},
+    "tensor-parallel": {"tensor_parallel": 2},
+    "data-parallel": {"actor_gpus": "2"},
+}
+OPEN: list[MegatronTrainer] = []
+
+
+def create(chosen: Settings) -> MegatronTrainer:
+    """A trainer that is closed with its test at the latest."""
+    OPEN.append(MegatronTrainer(chosen))
+    return OPEN[-1]
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    while OPEN:
+        trainer = OPEN.pop()
+        if not trainer.closed:
+            await trainer.close()
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_policy(tmp_path_factory.mktemp("policy"), initializer_range=0.3)
+
+
+async def after(trainer: MegatronTrainer, folder: Path, *batches: list[Sample], recipe: Recipe = RECIPE) -> Any:
+    """The state that a trainer saves after steps; it is closed."""
+    for one in batches:
+        await trainer.step(one, recipe)
+    checkpoint = await trainer.save(str(folder))
+    await trainer.close()
+    return torch.load(Path(checkpoint.path) / "trainer.pt", weights_only=True)
+
+
+def apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
+    """The largest difference; both have the same names."""
+    assert first.keys() == second.keys() and first
+    return max(float((first[name].float() - second[name].float()).abs().max()) for name in first)
+
+
+@pytest.mark.parametrize("layout", ["alone", "tensor-parallel"])
+@pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
+async def test_layers_that_are_computed_again_learn_the_same(
+    policy: Path, layout: str, lora: bool, tmp_path: Path
+) -> None:
+    recipe = replace(RECIPE, epochs=1, beta1=0.0)
+    turns = [sample(number, prompt=20 + number) for number in range(1, 4)]
+    states = [
+        await after(
+            create(settings(policy, lora=lora, recompute=recompute, **LAYOUTS[layout])),
+            tmp_path / str(recompute),
+            batch(11),
+            turns,
+            recipe=recipe,
+        )
+        for recompute in (False, True)
+    ]
+    gradients = [
+        {str(index): held["exp_avg"] for index, held in state["optimizer"]["state"].items()} for state in states
+    ]
+    assert min(float(part.abs().max()) for part in gradients[0].values()) > 0, "every weight has a gradient"
+    assert apart(*gradients) < 1e-5
+
+
+async def test_dropout_is_the_same_when_a_layer_is_computed_again(policy: Path, tmp_path: Path) -> None:
+    recipe = replace(RECIPE, epochs=2)
+    plain, again = [
+        await after(
+            create(settings(policy, lora_dropout=0.4, recompute=recompute)),
+            tmp_path / str(recompute),
+            batch(),
+            recipe=recipe,
+        )
+        for recompute in (False, True)
+    ]
+    assert apart(plain["weights"], again["weights"]) < 1e-5
+
+
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+@pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
+async def test_the_distributed_optimizer_learns_the_same_and_resumes_exactly(
+    policy: Path, layout: str, lora: bool, tmp_path: Path
+) -> None:
+    chosen = {"lora": lora, **LAYOUTS[layout]}
+    keeper = MegatronTrainer(settings(policy, **chosen))
+    plain = await after(create(settings(policy, **chosen)), tmp_path / "plain", batch(1), batch(11))
+    shared = settings(policy, distributed_optimizer=True, **chosen)
+    ours = await after(create(shared), tmp_path / "shared", batch(1), batch(11))
+    assert apart(plain["weights"], ours["weights"]) < 2e-5
+
+    saved = create(shared)
+    await saved.step(batch(1), RECIPE)
+    poisoned = sample(9, hints=0, reward=-1.0, explicit=True, logprobs=[float("nan")] * 4)
+    with pytest.raises(TrainerError, match="not finite"):
+        await saved.step([*batch(5), poisoned], RECIPE)
+    checkpoint = await saved.save(str(tmp_path / "1"))
+    await saved.close()
+    resumed = create(shared)
+    await resumed.restore(checkpoint.path)
+    again = await after(resumed, tmp_path / "resumed", batch(11))
+    assert apart(ours["weights"], again["weights"]) == 0
+    await keeper.close()
+
+    other = create(
+        settings(policy, **(chosen | {"actor_gpus": "4", "tensor_parallel": 2, "distributed_optimizer": True}))
+    )
+    with pytest.raises(TrainerError, match=r"processes with tensor_parallel = \d share.*without distributed_optimizer"):
+        await other.restore(checkpoint.path)
+    await other.close()
+    alone = create(settings(policy, lora=lora))
+    with pytest.raises(TrainerError, match="was written with distributed_optimizer and cannot be resumed without"):
+        await alone.restore(checkpoint.path)
+
+
+async def test_the_distributed_optimizer_goes_back_to_the_base(policy: Path, tmp_path: Path) -> None:
+    shared = settings(policy, lora=False, distributed_optimizer=True)
+    trainer = create(shared)
+    await trainer.step(batch(1), RECIPE)
+    await trainer.restore(None)
+    back = await after(trainer, tmp_path / "back", batch(1))
+    fresh = await after(create(shared), tmp_path / "fresh", batch(1))
+    assert apart(back["weights"], fresh["weights"]) == 0
+
+
+@pytest.fixture
+def half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16, as on CUDA."""
+
+    def weights(chosen: Settings, world: Any, _: torch.dtype) -> Weights:
+        return Weights(chosen, world, torch.bfloat16)
+
+    monkeypatch.setattr(replica, "Weights", weights)
+
+
+@pytest.mark.usefixtures("half")
+@pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
+async def test_in_bfloat16_it_learns_in_single_precision_and_streams_what_is_on_the_host(
+    policy: Path, lora: bool, tmp_path: Path
+) -> None:
+    """With the optimizer's state on the host, and the weights in single precision, the same bits come out."""
+    turns = [sample(1, response=12), sample(2, response=12)]
+    near, far = [
+        await after(
+            create(settings(policy, lora=lora, offload_optimizer=offload)), tmp_path / str(offload), turns, turns
+        )
+        for offload in (False, True)
+    ]
+    assert apart(near["weights"], far["weights"]) == 0
+    for index, held in near["optimizer"]["state"].items():
+        assert apart(held, far["optimizer"]["state"][index]) == 0
+    assert all(part.dtype == torch.float32 for part in near["weights"].values())
+    steps = create(settings(policy, lora=lora))
+    losses = [(await steps.step(turns, RECIPE)).metrics["loss/distill"] for _ in range(6)]
+    assert losses[-1] < 0.7 * losses[0]
+    before = await steps.save(str(tmp_path / "before"))
+    first = await steps.step(turns, RECIPE)
+    await steps.restore(before.path)
+    assert (await steps.step(turns, RECIPE)).metrics["weights/change"] == first.metrics["weights/change"]
+
+
+def test_megatron_says_where_it_cannot_compute_layers_again(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for a CPU without the rig's answers."""
+    from shared.errors import ConfigError
+    from trainer_local.megatron import weights
+
+    def fails() -> None:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(weights, "_get_all_rng_states", fails)
+    with pytest.raises(ConfigError, match="recompute = true: Megatron-core computes layers again on CUDA alone"):
+        create(settings(policy, recompute=True))
+    asyncio.run(create(settings(policy)).close())

@@ -1,0 +1,120 @@
+"""The process that keeps SGLang running, with a fake in its place: a real one takes a minute to start
+(`tests/real/test_sglang_launch.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.process import PARENT_VARIABLE, alive, claim_port
+from tests.processes import ROOT
+from tests.trainer_local.serving import wait_for
+from trainer_local import sglang_server
+from trainer_local.sglang_labels import number
+
+FAKE = Path(__file__).with_name("fake_sglang.py")
+
+
+class Keeper:
+    """A running `trainer_local.sglang_server`; `started` are the programs that it started, in order."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+        self.process, self.port, self._log = process, port, log
+
+    def started(self, least: int) -> list[dict[str, Any]]:
+        """Waits for so many."""
+
+        def lines() -> list[str]:
+            return self._log.read_text().splitlines() if self._log.exists() else []
+
+        wait_for(lambda: len(lines()) >= least, 90.0)
+        return [json.loads(line) for line in lines()]
+
+
+def get(port: int | str, path: str) -> None:
+    try:
+        httpx.get(f"http://127.0.0.1:{port}{path}", timeout=5)
+    except httpx.HTTPError:
+        assert path == "/end"
+
+
+@contextmanager
+def kept(folder: Path, gpus: Sequence[Sequence[str]], *flags: str) -> Iterator[Keeper]:
+    port, log = claim_port("127.0.0.1", 0, setting="engine_port"), folder / "started"
+    program = json.dumps([sys.executable, str(FAKE), str(log)])
+    line = [sys.executable, "-m", "trainer_local.sglang_server", "--port", str(port), "--program", program]
+    line += ["--arguments", '["--model-path", "base"]', "--router", program, "--gpus", json.dumps(gpus), *flags]
+    process = subprocess.Popen(line, cwd=ROOT, env=os.environ | {PARENT_VARIABLE: str(os.getpid())})
+    try:
+        yield Keeper(process, port, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_one_fake_server_is_started_as_told_and_left_to_the_supervisor_when_it_ends(tmp_path: Path) -> None:
+    with kept(tmp_path, [["2", "3"]], "--live", "7=/7/served") as keeper:
+        (started,) = keeper.started(1)
+        assert (started["gpus"], started["--port"], started["--tp-size"]) == ("2,3", str(keeper.port), "2")
+        assert (started["--model-path"], number(started["--weight-version"])) == ("/7/served", 7)
+        get(keeper.port, "/end")
+        assert keeper.process.wait(60) == 3
+
+
+def test_a_fake_server_ends_with_the_process_that_keeps_it(tmp_path: Path) -> None:
+    for ending in (signal.SIGTERM, signal.SIGKILL):
+        log = tmp_path / ending.name
+        log.mkdir()
+        with kept(log, [[]]) as keeper:
+            (started,) = keeper.started(1)
+            assert alive(started["pid"])
+            keeper.process.send_signal(ending)
+            keeper.process.wait(60)
+            wait_for(lambda pid=started["pid"]: not alive(pid), 60.0)
+
+
+def test_fake_servers_behind_a_router_come_back_with_the_version_that_is_live_then(tmp_path: Path) -> None:
+    served = tmp_path / "checkpoints" / "9" / "served"
+    served.mkdir(parents=True)
+    flags = ("--checkpoints", str(served.parent.parent), "--live", "7=/7/served")
+    with kept(tmp_path, [["0"], ["1"]], *flags) as keeper:
+        first = keeper.started(3)
+        (router,) = [one for one in first if "--worker-urls" in one]
+        servers = [one for one in first if one is not router]
+        assert router["--port"] == str(keeper.port) and {one["gpus"] for one in servers} == {"0", "1"}
+        assert {number(one["--weight-version"]) for one in servers} == {7}
+        for one in servers:
+            get(one["--port"], "/label/9")
+        ended = servers[0]
+        while True:  # until the keeper has heard of version 9
+            before = len(keeper.started(3))
+            get(ended["--port"], "/end")
+            again = keeper.started(before + 1)[-1]
+            assert (again["gpus"], again["--port"]) == (ended["gpus"], ended["--port"])
+            if number(again["--weight-version"]) == 9:
+                assert again["--model-path"] == str(served)
+                break
+        assert keeper.process.poll() is None
+
+
+def test_a_fake_server_whose_weights_are_a_mixture_is_ended(tmp_path: Path) -> None:
+    with kept(tmp_path, [[]]) as keeper:
+        keeper.started(1)
+        get(keeper.port, "/label/broken")
+        assert keeper.process.wait(60) == 256 - signal.SIGKILL
+
+
+def test_a_malformed_live_version_is_refused() -> None:
+    flags = sglang_server.parse(["--port", "1", "--program", "[]", "--live", "seven"])
+    with pytest.raises(SystemExit, match="NUMBER=FOLDER"):
+        sglang_server.Servers(flags)

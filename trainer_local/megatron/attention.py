@@ -1,0 +1,94 @@
+"""Attention over packed sequences, for Megatron-core's layers: torch's kernels in place of the unfused one, which holds
+every score of every pair of tokens.
+
+A packed sequence consists of runs, each of which sees slices before it, and itself causally (see `prefix_tree.Run`).
+So each run is one call: queries of the run, keys and values of what it sees, causal from the lower right corner. What a
+run does not see costs nothing, and on CUDA no mask is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from trainer_local.prefix_tree import Run
+
+
+class Runs:
+    """The runs of the sequence that is in the model just now, for all layers. It stays open during the backward pass
+    too, where layers may be computed again.
+    """
+
+    def __init__(self) -> None:
+        self._runs: Sequence[Run] = ()
+
+    @contextmanager
+    def of(self, runs: Sequence[Run]) -> Iterator[None]:
+        """While the block runs, sequences in the model consist of `runs`."""
+        self._runs = runs
+        try:
+            yield
+        finally:
+            self._runs = ()
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+
+class PackedAttention(torch.nn.Module):
+    """Takes the place of a layer's core attention; `runs` is filled, then called with what Megatron-core calls with."""
+
+    def __init__(self, runs: Runs, *, softmax_scale: float | None = None, **_: Any) -> None:
+        super().__init__()
+        self._runs = runs
+        self._scale = softmax_scale
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Of queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]` of one sequence: `[N, 1, heads · d]`."""
+        queries, keys, values = (part.permute(1, 2, 0, 3) for part in (query, key, value))  # [1, heads, N, d]
+        parts = [self._attend(run, queries, keys, values) for run in self._runs]
+        filled = query.shape[0] - sum(part.shape[2] for part in parts)
+        if filled:
+            parts.append(query.new_zeros(1, query.shape[2], filled, query.shape[3]))
+        seen = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        return seen.permute(2, 0, 1, 3).reshape(query.shape[0], 1, -1)
+
+    def _attend(self, run: Run, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        if run.before and torch.is_grad_enabled():
+            # Each branch has what it sees put together for itself: kept for the backward pass, that would be the trunk
+            # again for every branch, in every layer. It is made again instead.
+            attended = checkpoint(
+                self._branch, run, queries, keys, values, use_reentrant=False, preserve_rng_state=False
+            )
+        elif run.before:
+            attended = self._branch(run, queries, keys, values)
+        else:
+            mine = slice(run.begin, run.end)
+            attended = scaled_dot_product_attention(
+                queries[:, :, mine],
+                keys[:, :, mine],
+                values[:, :, mine],
+                is_causal=True,
+                scale=self._scale,
+                enable_gqa=queries.shape[1] != keys.shape[1],
+            )
+        return cast(Tensor, attended)
+
+    def _branch(self, run: Run, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        seen = [*run.before, (run.begin, run.end)]
+        key, value = (torch.cat([part[:, :, begin:end] for begin, end in seen], dim=2) for part in (keys, values))
+        return scaled_dot_product_attention(
+            queries[:, :, run.begin : run.end],
+            key,
+            value,
+            attn_mask=causal_lower_right(run.tokens, key.shape[2]),
+            scale=self._scale,
+            enable_gqa=queries.shape[1] != keys.shape[1],
+        )

@@ -1,0 +1,227 @@
+"""LoRA (Hu et al. 2021) on Megatron-core's fused and cut linear layers, as PEFT has it on the layers they are made of.
+
+Each Hugging Face projection has an adapter of its own, though query, key and value are one layer here, and gate and up
+another: so an adapter trained here is PEFT's, to the name. Under tensor parallelism the side that is next to a cut is
+cut with it: B of column-parallel layers, A of row-parallel ones. The other side is on every rank, and its gradient is
+whole there: what is computed from parts of it is added up, forward in row-parallel layers, backward in the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout, linear
+
+from shared.errors import ConfigError
+from trainer_local.megatron.collectives import shared, summed
+from trainer_local.megatron.mapping import Chunked, Mapped, Replicated
+from trainer_local.megatron.shape import Shape
+
+PROJECTIONS = (
+    ("self_attn.q_proj", "self_attention.linear_qkv"),
+    ("self_attn.k_proj", "self_attention.linear_qkv"),
+    ("self_attn.v_proj", "self_attention.linear_qkv"),
+    ("self_attn.o_proj", "self_attention.linear_proj"),
+    ("mlp.gate_proj", "mlp.linear_fc1"),
+    ("mlp.up_proj", "mlp.linear_fc1"),
+    ("mlp.down_proj", "mlp.linear_fc2"),
+)
+"""In PEFT's order: the projections of a layer, and the module here that each is a part of."""
+
+PREFIX, DOWN, UP = "base_model.model.", "lora_A", "lora_B"
+
+
+@dataclass
+class Switch:
+    """Whether adapters take part; off, the model is the base."""
+
+    on: bool = True
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Without adapters while the block runs."""
+        before, self.on = self.on, False
+        try:
+            yield
+        finally:
+            self.on = before
+
+
+@dataclass(frozen=True)
+class Lora:
+    """How adapters are made: `scale` is alpha / rank."""
+
+    rank: int
+    scale: float
+    dropout: float
+
+
+def targets(setting: str, shape: Shape, model: str) -> list[str]:
+    """The Hugging Face modules that `lora_targets` names, in order. Raises `ConfigError` where it names none, or one
+    that has no adapter here.
+    """
+    every = [f"model.layers.{layer}.{name}" for layer in range(shape.layers) for name, _ in PROJECTIONS]
+    if setting.strip() == "all-linear":
+        return every
+    wanted = [name.strip() for name in setting.split(",")]
+    missing = [name for name in wanted if not any(_matches(module, name) for module in every)]
+    if missing:
+        known = ", ".join(name.rpartition(".")[2] for name, _ in PROJECTIONS)
+        raise ConfigError(
+            f"lora_targets = {setting!r} does not fit {model!r}: {', '.join(missing)} is none of all-linear, {known}"
+        )
+    return [module for module in every if any(_matches(module, name) for name in wanted)]
+
+
+def _matches(module: str, name: str) -> bool:
+    return module == name or module.endswith(f".{name}")
+
+
+def sizes(module: str, shape: Shape) -> tuple[int, int]:
+    """How many numbers go into a projection and come out of it."""
+    queries, keys = shape.heads * shape.head, shape.groups * shape.head
+    return {
+        "q_proj": (shape.hidden, queries),
+        "k_proj": (shape.hidden, keys),
+        "v_proj": (shape.hidden, keys),
+        "o_proj": (queries, shape.hidden),
+        "gate_proj": (shape.hidden, shape.feed_forward),
+        "up_proj": (shape.hidden, shape.feed_forward),
+        "down_proj": (shape.feed_forward, shape.hidden),
+    }[module.rpartition(".")[2]]
+
+
+def initial(modules: Sequence[str], shape: Shape, rank: int) -> dict[str, Tensor]:
+    """The untrained adapters by PEFT's names: A drawn, B zero, in the order and by the draws of PEFT, so that one
+    random state makes the same adapters in both.
+    """
+    found: dict[str, Tensor] = {}
+    for module in modules:
+        before, after = sizes(module, shape)
+        down, up = torch.nn.Linear(before, rank, bias=False), torch.nn.Linear(rank, after, bias=False)
+        torch.nn.init.kaiming_uniform_(down.weight, a=math.sqrt(5))
+        torch.nn.init.zeros_(up.weight)
+        found[parameter_name(module, DOWN)] = down.weight.detach()
+        found[parameter_name(module, UP)] = up.weight.detach()
+    return found
+
+
+def parameter_name(module: str, side: str) -> str:
+    """What PEFT's model calls a parameter."""
+    return f"{PREFIX}{module}.{side}.default.weight"
+
+
+def file_name(name: str) -> str:
+    """What it is called in an adapter's file."""
+    return name.replace(".default.", ".")
+
+
+class Adapter(torch.nn.Module):
+    """The adapter of one projection on one rank: `down` `[r, in]`, `up` `[out, r]`, one of them cut."""
+
+    def __init__(self, module: str, lora: Lora, row_parallel: bool, group: Any) -> None:
+        super().__init__()
+        self._lora = lora
+        self._row_parallel = row_parallel
+        self._group = group
+        self.cuts = {
+            DOWN: Mapped([parameter_name(module, DOWN)], Chunked(1) if row_parallel else Replicated()),
+            UP: Mapped([parameter_name(module, UP)], Replicated() if row_parallel else Chunked(0)),
+        }
+
+    def fill(self, whole: Mapping[str, Tensor], device: torch.device) -> None:
+        """Take this rank's part of the adapters `whole`."""
+        for side, mapped in self.cuts.items():
+            part = mapped.cut.split([whole[mapped.names[0]]], self._group.size(), self._group.rank())
+            parameter = torch.nn.Parameter(part.to(device, torch.float32).contiguous())
+            # What Megatron-core's own optimizer asks to count each number once.
+            parameter.tensor_model_parallel = mapped.cut.parallel  # type: ignore[attr-defined]
+            self.register_parameter(side, parameter)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """What it adds to the projection's output, of `hidden` `[…, in]`: `[…, out]`, parts as the layer has them."""
+        down, up = (self.get_parameter(side).to(hidden.dtype) for side in (DOWN, UP))
+        inner = linear(self._dropped(hidden), down)
+        if self._group.size() > 1:
+            inner = summed(inner, self._group) if self._row_parallel else shared(inner, self._group)
+        return linear(inner, up) * self._lora.scale
+
+    def _dropped(self, hidden: Tensor) -> Tensor:
+        share = self._lora.dropout
+        if not (self.training and share):
+            return hidden
+        ranks = self._group.size()
+        if not self._row_parallel or ranks == 1:
+            return dropout(hidden, share)
+        # Ranks draw alike, for the whole width, and each takes its part: so dropout does not depend on their number.
+        width = hidden.shape[-1]
+        kept = dropout(hidden.new_ones(*hidden.shape[:-1], width * ranks), share)
+        return hidden * kept.narrow(-1, self._group.rank() * width, width)
+
+
+class Adapted(torch.nn.Module):
+    """A linear layer of Megatron-core with the adapters of its projections (`None` for one without)."""
+
+    def __init__(self, layer: torch.nn.Module, adapters: Mapping[str, Adapter], shape: Shape, switch: Switch) -> None:
+        super().__init__()
+        self.layer = layer
+        self.adapters = torch.nn.ModuleDict(adapters)
+        self._shape = shape
+        self._switch = switch
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Any]:
+        """See the layer's own."""
+        output, bias = self.layer(hidden)
+        return (output + self._added(hidden, output) if self._switch.on else output), bias
+
+    def _added(self, hidden: Tensor, output: Tensor) -> Tensor:
+        parts = {name: adapter(hidden) for name, adapter in self.adapters.items()}
+        if parts.keys() & {"o_proj", "down_proj"}:
+            (only,) = parts.values()
+            return only
+        lead = output.shape[:-1]
+        if parts.keys() & {"gate_proj", "up_proj"}:
+            half = output.new_zeros(*lead, output.shape[-1] // 2) if len(parts) < 2 else output
+            return torch.cat([parts.get(name, half) for name in ("gate_proj", "up_proj")], dim=-1)
+        shape = self._shape
+        widths = {"q_proj": shape.heads // shape.groups * shape.head, "k_proj": shape.head, "v_proj": shape.head}
+        groups = output.shape[-1] // sum(widths.values())
+        grouped = [
+            parts[name].view(*lead, groups, width) if name in parts else output.new_zeros(*lead, groups, width)
+            for name, width in widths.items()
+        ]
+        return torch.cat(grouped, dim=-1).view(*lead, -1)
+
+
+def adapt(
+    gpt: Any, shape: Shape, lora: Lora, whole: Mapping[str, Tensor], switch: Switch, device: torch.device
+) -> dict[str, tuple[torch.nn.Parameter, Mapped]]:
+    """Put adapters that hold `whole` into a GPTModel, and freeze the rest. Their parameters by PEFT's names, in PEFT's
+    order, each with how it is cut.
+    """
+    gpt.requires_grad_(False)
+    found: dict[str, tuple[torch.nn.Parameter, Mapped]] = {}
+    group = gpt.pg_collection.tp
+    for number, layer in enumerate(gpt.decoder.layers):
+        inside: dict[str, dict[str, Adapter]] = {}
+        for projection, place in PROJECTIONS:
+            module = f"model.layers.{number}.{projection}"
+            if parameter_name(module, DOWN) not in whole:
+                continue
+            name = projection.rpartition(".")[2]
+            adapter = Adapter(module, lora, name in ("o_proj", "down_proj"), group)
+            adapter.fill(whole, device)
+            inside.setdefault(place, {})[name] = adapter
+            for side, mapped in adapter.cuts.items():
+                found[mapped.names[0]] = adapter.get_parameter(side), mapped
+        for place, adapters in inside.items():
+            owner = layer.get_submodule(place.rpartition(".")[0])
+            attribute = place.rpartition(".")[2]
+            setattr(owner, attribute, Adapted(getattr(owner, attribute), adapters, shape, switch))
+    return found

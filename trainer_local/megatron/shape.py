@@ -1,0 +1,83 @@
+"""What a Hugging Face configuration says about a model, as far as Megatron-core has to know it; and which models this
+trainer refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shared.errors import ConfigError
+
+INSTEAD = "set backend = embedded with device = cuda: the transformers trainer takes any Hugging Face model"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Qwen3 dense model. `groups` are its key-value heads, each serving `heads / groups` query heads; sizes in
+    numbers.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    groups: int
+    head: int
+    feed_forward: int
+    vocabulary: int
+    epsilon: float
+    rope_theta: float
+    tied: bool
+    context: int
+
+    def padded(self, tensor_parallel: int) -> int:
+        """The vocabulary, filled up so that every rank has as many rows."""
+        return -(-self.vocabulary // tensor_parallel) * tensor_parallel
+
+
+def shape_of(config: Any, model: str, tensor_parallel: int) -> Shape:
+    """The shape of the model whose transformers configuration is `config`. Raises `ConfigError` for one that this
+    trainer, or this many ranks, cannot hold, and says what can.
+    """
+    reason = _unknown(config)
+    if reason:
+        raise ConfigError(
+            f"backend = megatron trains dense Qwen3 models, and model = {model!r} {reason}; for this one {INSTEAD}"
+        )
+    rope = config.rope_parameters
+    shape = Shape(
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        groups=config.num_key_value_heads,
+        head=config.head_dim,
+        feed_forward=config.intermediate_size,
+        vocabulary=config.vocab_size,
+        epsilon=config.rms_norm_eps,
+        rope_theta=float(rope["rope_theta"]),
+        tied=bool(config.tie_word_embeddings),
+        context=config.max_position_embeddings,
+    )
+    parts = {"key-value heads": shape.groups, "attention heads": shape.heads, "feed-forward width": shape.feed_forward}
+    for name, size in parts.items():
+        if size % tensor_parallel:
+            raise ConfigError(
+                f"tensor_parallel = {tensor_parallel} does not divide the {size} {name} of {model!r}: choose a divisor "
+                f"of {shape.groups}"
+            )
+    return shape
+
+
+def _unknown(config: Any) -> str:
+    """Why this is no model that the mapping knows; "" if it is."""
+    if config.model_type != "qwen3":
+        return f"is {config.model_type}"
+    if getattr(config, "quantization_config", None):
+        return "is quantized"
+    if config.rope_parameters.get("rope_type", "default") != "default":
+        return f"stretches its positions ({config.rope_parameters['rope_type']})"
+    if set(config.layer_types or ()) - {"full_attention"}:
+        return "has layers with a sliding window"
+    if config.attention_bias or config.hidden_act != "silu":
+        return "has biases in its attention or another activation than silu"
+    return ""

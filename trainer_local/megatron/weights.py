@@ -1,0 +1,261 @@
+"""The weights of a policy that Megatron-core runs, on one rank: what is trained beside the frozen base, in single
+precision, and its parts put together and taken apart by their Hugging Face or PEFT names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.core.tensor_parallel.random import _get_all_rng_states
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from shared.errors import ConfigError
+from shared.settings import Settings
+from trainer_local.ema import wearing
+from trainer_local.megatron.lora import Lora, Switch, adapt, initial, targets
+from trainer_local.megatron.mapping import Mapped, mapping
+from trainer_local.megatron.model import PackedModel, configuration
+from trainer_local.megatron.shape import shape_of
+from trainer_local.megatron.source import Source
+from trainer_local.megatron.world import World
+
+
+@dataclass
+class Trained:
+    """A weight that is trained: as the model computes with it, in single precision as the optimizer changes it (the
+    same tensor where the model computes in it, else maybe on the host), and how it is cut.
+    """
+
+    parameter: torch.nn.Parameter
+    master: Tensor
+    mapped: Mapped
+    collected: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.separate:
+            self.parameter.register_post_accumulate_grad_hook(self._collect)
+
+    @property
+    def separate(self) -> bool:
+        """Whether the model computes with a copy in less precision."""
+        return self.master is not self.parameter
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """In single precision, where the model is."""
+        return self.collected if self.separate else self.parameter.grad
+
+    @gradient.setter
+    def gradient(self, value: Tensor | None) -> None:
+        self.collected = value if self.separate else None
+        self.parameter.grad = None if self.separate else value
+
+    def _collect(self, parameter: Tensor) -> None:
+        """Add up in single precision what each micro batch gives in less."""
+        assert parameter.grad is not None, "the hook runs when there is one"
+        part = parameter.grad.float()
+        self.collected = part if self.collected is None else self.collected.add_(part)
+        parameter.grad = None
+
+
+class Weights:
+    """One rank's part of a policy. `model` is what computes; `trained` by its own names; `names` are those that other
+    tools know, in their order.
+
+    On a CPU all is in single precision; on CUDA the model computes in bfloat16, and what is trained has a copy in
+    single precision (LoRA has only that).
+    """
+
+    def __init__(self, settings: Settings, world: World, dtype: torch.dtype) -> None:
+        self.world = world
+        self.lora = settings.lora
+        self.dtype = dtype
+        self.source = Source(settings.model)
+        self.shape = shape_of(self.source.config, settings.model, world.tensor_parallel)
+        self.vocab_size = self.shape.vocabulary
+        self.offload = settings.offload_optimizer
+        self.shared = settings.distributed_optimizer  # which has the weights in single precision itself
+        host = torch.device("cpu")
+        self._rest = host if self.offload else world.device
+        self.aside = self._rest if settings.lora else host
+        """Where copies go: those of all weights leave no room on a GPU that holds them in training."""
+        on_cpu = world.device.type == "cpu"
+        config = configuration(
+            self.shape,
+            world.tensor_parallel,
+            dtype,
+            recompute=settings.recompute,
+            fp8=settings.fp8,
+            on_cpu=on_cpu,
+        )
+        if settings.recompute and on_cpu:
+            _check_recomputing()
+        self.model = PackedModel(self.shape, config).to(world.device).eval()
+        self.model.gpt.to(dtype)  # norms too, which torch makes in single precision
+        self._switch = Switch()
+        self._base: Mapping[str, Tensor] | None = None
+        self._cuts = mapping(self.shape, world.tensor_parallel)
+        self._gpt = dict(self.model.gpt.named_parameters())
+        with torch.no_grad():
+            for name, part in self._read():
+                self._gpt[name].copy_(part)
+        self._untrained: Mapping[str, Tensor] | None = None
+        self.trained = self._adapted(settings) if settings.lora else self._all()
+        self.shapes = self._whole_shapes()
+        if settings.lora:
+            self._untrained = self.snapshot()
+
+    @property
+    def masters(self) -> dict[str, Tensor]:
+        """What the optimizer changes."""
+        return {name: one.master for name, one in self.trained.items()}
+
+    def base(self) -> Any:
+        """A context in which the model is the frozen base."""
+        return self._switch.off() if self._base is None else self.wearing(self._base)
+
+    @contextmanager
+    def wearing(self, values: Mapping[str, Tensor]) -> Iterator[None]:
+        """While the block runs, the model computes with `values`; no gradient may be computed inside."""
+        own = {name: one.parameter for name, one in self.trained.items()}
+        with wearing(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
+            yield
+
+    def evaluating(self) -> Any:
+        """A context without dropout."""
+        return _evaluating(self.model) if self.model.training else nullcontext()
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of all that is trained, on the host where the optimizer's state is."""
+        return {name: one.master.detach().to(self.aside, copy=True) for name, one in self.trained.items()}
+
+    def reset(self) -> None:
+        """Go back to what training began with."""
+        if self._untrained is not None:
+            self.assign(self._untrained)
+            return
+        with torch.no_grad():
+            for name, part in self._read():
+                self.trained[name].master.copy_(part)
+        self.show()
+
+    def assign(self, values: Mapping[str, Tensor]) -> None:
+        """Set all that is trained."""
+        with torch.no_grad():
+            for name, one in self.trained.items():
+                one.master.copy_(values[name])
+        self.show()
+
+    def show(self) -> None:
+        """Let the model compute with what the optimizer has made of the weights."""
+        with torch.no_grad():
+            for one in self.trained.values():
+                if one.separate:
+                    one.parameter.copy_(one.master)
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+        for one in self.trained.values():
+            one.gradient = None
+
+    def whole(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of something that every trained weight has for each of its numbers, the whole by the names that other tools
+        know, on the CPU of rank 0; elsewhere nothing.
+        """
+        found: dict[str, Tensor] = {}
+        for name, one in self.trained.items():
+            parts = self.world.parts(values[name]) if one.mapped.cut.parallel else [values[name]]
+            if self.world.rank == 0:
+                joined = one.mapped.cut.join([part.detach() for part in parts])
+                found |= {name: part.to("cpu", copy=True) for name, part in zip(one.mapped.names, joined, strict=True)}
+        return {name: found[name] for name in self.names} if found else {}
+
+    def joined(self, name: str) -> list[tuple[str, Tensor]]:
+        """The whole of one trained weight by the names that other tools know, as the model computes with it, on the
+        device of every rank.
+        """
+        one = self.trained[name]
+        part = one.parameter.detach()
+        parts = self.world.parts(part) if one.mapped.cut.parallel else [part]
+        return list(zip(one.mapped.names, one.mapped.cut.join(parts), strict=True))
+
+    def parts(self, whole: Callable[[str], Tensor]) -> dict[str, Tensor]:
+        """This rank's parts, on its device, of what `whole` gives by the names that other tools know. It is called in
+        the same order on all ranks.
+        """
+        world = self.world
+        return {
+            name: one.mapped.cut.split(
+                [whole(theirs) for theirs in one.mapped.names], world.tensor_parallel, world.tensor_rank
+            ).to(one.master.device, copy=True)
+            for name, one in self.trained.items()
+        }
+
+    def _read(self) -> Iterator[tuple[str, Tensor]]:
+        """This rank's part of every weight of the source, by Megatron-core's name."""
+        world = self.world
+        for name in self._gpt:
+            mapped = self._cuts[name]
+            whole = [self.source.tensor(theirs) for theirs in mapped.names]
+            yield name, mapped.cut.split(whole, world.tensor_parallel, world.tensor_rank)
+
+    def _adapted(self, settings: Settings) -> dict[str, Trained]:
+        modules = targets(settings.lora_targets, self.shape, settings.model)
+        lora = Lora(settings.lora_rank, settings.lora_alpha / settings.lora_rank, settings.lora_dropout)
+        whole = initial(modules, self.shape, settings.lora_rank)
+        self.names = list(whole)
+        parts = adapt(self.model.gpt, self.shape, lora, whole, self._switch, self.world.device)
+        self.model.eval()
+        if settings.recompute:
+            self.model.open_input()
+        return {name: Trained(part, part, mapped) for name, (part, mapped) in parts.items()}
+
+    def _all(self) -> dict[str, Trained]:
+        self.names = _names(self.source.config)
+        self._base = {name: part.detach().to(self._rest, copy=True) for name, part in self._gpt.items()}
+        if self.dtype == torch.float32 or self.shared:
+            return {name: Trained(part, part, self._cuts[name]) for name, part in self._gpt.items()}
+        return {
+            name: Trained(self._gpt[name], part.to(self._rest, torch.float32, copy=True), self._cuts[name])
+            for name, part in self._read()
+        }
+
+    def _whole_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each trained weight by the names that other tools know."""
+        found: dict[str, tuple[int, ...]] = {}
+        for one in self.trained.values():
+            part = torch.empty(one.master.shape, device="meta")
+            count = self.world.tensor_parallel if one.mapped.cut.parallel else 1
+            joined = one.mapped.cut.join([part] * count)
+            found |= {name: tuple(whole.shape) for name, whole in zip(one.mapped.names, joined, strict=True)}
+        return {name: found[name] for name in self.names}
+
+
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+
+
+def _check_recomputing() -> None:
+    """Raise `ConfigError` where Megatron-core cannot keep the random state that a layer began with."""
+    try:
+        _get_all_rng_states()
+    except (AssertionError, RuntimeError) as error:
+        raise ConfigError(
+            "recompute = true: Megatron-core computes layers again on CUDA alone; set recompute = false on a CPU"
+        ) from error
+
+
+def _names(config: Any) -> list[str]:
+    """The weights of the model as transformers names and orders them."""
+    with torch.device("meta"):
+        return [name for name, _ in AutoModelForCausalLM.from_config(config).named_parameters()]

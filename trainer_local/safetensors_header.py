@@ -1,0 +1,64 @@
+"""What is in a Hugging Face folder's safetensors files, from their headers: no torch, and no weights are read.
+
+Format: 8 bytes length, little-endian, then JSON by tensor name
+(https://huggingface.co/docs/safetensors/index#format).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+_MOST_BYTES = 100 << 20
+_TIED = "lm_head.weight"  # written by some and left out by others where it is the embedding's
+
+
+class _Tensor(msgspec.Struct):
+    shape: list[int]
+
+
+def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
+    """Each tensor's shape by its name. Raises `OSError` or `ValueError` for files that are none."""
+    found: dict[str, Sequence[int]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as content:
+            try:
+                (length,) = struct.unpack("<Q", content.read(8))
+                if length > _MOST_BYTES:
+                    raise ValueError(f"a header of {length} bytes")
+                header = msgspec.json.decode(content.read(length), type=dict[str, msgspec.Raw])
+                header.pop("__metadata__", None)
+                tensors = {name: msgspec.json.decode(raw, type=_Tensor).shape for name, raw in header.items()}
+            except (struct.error, ValueError, msgspec.DecodeError) as error:
+                raise ValueError(f"{file} is no safetensors file: {error}") from error
+        found |= tensors
+    return found
+
+
+def problem(path: str, base: str) -> str:
+    """Why the weights in the folder `path` cannot take the place of those in `base`, "" if they can or if one of the
+    folders is not on this machine.
+    """
+    folder = Path(path)
+    if not folder.exists() and not folder.is_absolute():
+        return f"{path!r} is no folder"
+    if not folder.is_dir():
+        return "" if not folder.exists() else f"{path} is no folder"
+    try:
+        found = shapes(folder)
+        wanted = shapes(Path(base)) if Path(base).is_dir() else {}
+    except (OSError, ValueError) as error:
+        return str(error)
+    if not found or not (folder / "config.json").is_file():
+        return f"{path} holds no model: config.json and *.safetensors"
+    if wanted and not wanted.keys() & found.keys():
+        return f"{path} is of another architecture than the base: it has no weight of the same name"
+    for name, shape in wanted.items():
+        if name not in found and name != _TIED:
+            return f"{path} lacks {name}, which the base has"
+        if name in found and list(found[name]) != list(shape):
+            return f"{path} is of another architecture than the base: {name} is {found[name]} instead of {shape}"
+    return ""

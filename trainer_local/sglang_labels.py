@@ -1,0 +1,83 @@
+"""What the `weight_version` of a plain SGLang says: which version of the policy it serves, in words of ours.
+
+`7.DIGEST` are whole weights, `policy-v7-DIGEST` an adapter of that name, `0` the base, and `default` what a server
+began with. The digest tells what is served from something else that had the same number (a checkpoint written anew,
+another run). While whole weights are being changed it says from what, to what and by whom.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from pathlib import Path
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+BASE = "0"
+UNTOUCHED = "default"
+"""What a server says of itself that was told nothing."""
+BROKEN = "broken"
+"""The weights are a mixture."""
+
+_WHOLE = re.compile(r"(\d+)(?:\.[0-9a-f]+)?")
+_ADAPTER = re.compile(r"policy-v(\d+)-[0-9a-f]+")
+_UPDATING = re.compile(r"updating-(\d+)-from-(\d+)-by-")
+
+
+@functools.lru_cache(64)
+def number(label: str | int | None) -> int:
+    """The version that answers: while weights are being changed the one before, −1 where nobody knows, and 0 for what a
+    server began with.
+    """
+    text = str(label)
+    if text == BROKEN:
+        return -1
+    if changing := _UPDATING.match(text):
+        return int(changing.group(2))
+    whole = _WHOLE.fullmatch(text)
+    return int(whole.group(1)) if whole else version_of(text) or 0
+
+
+def version_of(name: str) -> int | None:
+    """The version that an adapter of this name is, `None` if it is none of ours."""
+    found = _ADAPTER.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def adapter_name(version: int, path: str) -> str:
+    """What version `version` is called whose adapter is in the folder `path`. Reads the folder."""
+    digest = hashlib.blake2b(digest_size=6)
+    folder = Path(path)
+    if folder.is_dir():
+        for file in (folder / CONFIG, folder / WEIGHTS):
+            with file.open("rb") as content:
+                while chunk := content.read(1 << 20):
+                    digest.update(chunk)
+    else:  # the servers' machine has it, this one has not
+        digest.update(path.encode())
+    return f"policy-v{version}-{digest.hexdigest()}"
+
+
+def whole_label(version: int, path: str) -> str:
+    """What version `version` is called whose weights are in the folder `path`: after names, sizes and times of its
+    files, since there may be many gigabytes.
+    """
+    if version == 0:
+        return BASE
+    digest = hashlib.blake2b(path.encode(), digest_size=6)
+    folder = Path(path)
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        facts = file.stat()
+        digest.update(f"{file.name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return f"{version}.{digest.hexdigest()}"
+
+
+def updating(version: int, before: int, by: str) -> str:
+    """Weights are on their way; `by` says whose they are."""
+    return f"updating-{version}-from-{before}-by-{by}"
+
+
+def updated_by(label: str) -> str:
+    """Who is changing the weights, if somebody is; else ""."""
+    changing = _UPDATING.match(label)
+    return label[changing.end() :] if changing else ""

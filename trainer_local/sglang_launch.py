@@ -1,0 +1,184 @@
+"""SGLang's command lines, from the settings. Imports no torch: the supervisor calls this.
+
+SGLang is a program of its own environment or container. What is started is `trainer_local.sglang_server`, which keeps
+it running: one server, or several behind SGLang's router where there are more GPUs than one server takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shared.errors import ConfigError
+from shared.placement import placed
+from shared.settings import Settings
+from trainer_local.sglang_labels import adapter_name, whole_label
+
+VERSION = "0.5.23"
+ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_NEEDS = {"q_proj": ("v_proj",), "k_proj": ("q_proj", "v_proj"), "v_proj": ("q_proj",), "up_proj": ("gate_proj",)}
+"""Projections that SGLang computes in one: what an adapter of the first has to have too (`LoRAAdapter`)."""
+_ARGUMENTS, _GPUS = "{args}", "{gpus}"
+
+
+def command(settings: Settings) -> list[str]:
+    """Program and arguments. The caller adds `--live N=FOLDER` when another version than the base is live.
+
+    Raises `ConfigError` where SGLang is not to be found, or cannot serve what the settings train.
+    """
+    gpus = serving(settings)
+    line = [
+        *(sys.executable, "-m", "trainer_local.sglang_server"),
+        *("--host", settings.engine_host, "--port", str(settings.engine_port)),
+        *("--checkpoints", str(settings.checkpoints_path), "--log-level", settings.log_level),
+        *("--program", json.dumps(program(settings)), "--arguments", json.dumps(arguments(settings))),
+        *("--gpus", json.dumps(gpus)),
+    ]
+    if settings.lora:
+        line.append("--adapters")
+    return [*line, "--router", json.dumps(router(settings))] if len(gpus) > 1 else line
+
+
+def serving(settings: Settings) -> list[list[str]]:
+    """The GPUs of each server, as `CUDA_VISIBLE_DEVICES` calls them; one server without any where none are placed (a
+    container or a machine of another kind finds its own).
+    """
+    return [[gpu.handle for gpu in server.gpus] for server in placed(settings).servers] or [[]]
+
+
+def program(settings: Settings) -> list[str]:
+    """What starts SGLang, before its arguments."""
+    if settings.sglang_command:
+        return shlex.split(settings.sglang_command)
+    if not settings.sglang_python:
+        raise ConfigError(
+            "backend = megatron serves with SGLang, a program with an environment of its own. Install it there "
+            f"(python3 -m venv ~/sglang && ~/sglang/bin/pip install sglang=={VERSION}) and name its Python with "
+            "sglang_python (OPENCLAW_RL_SGLANG_PYTHON=~/sglang/bin/python), or say how a container of it is started "
+            "with sglang_command; a server that runs already is the engine with engine_url"
+        )
+    return [_python(settings), "-m", "sglang.launch_server"]
+
+
+def router(settings: Settings) -> list[str]:
+    """What starts SGLang's router, before its arguments."""
+    if settings.sglang_router_command:
+        return shlex.split(settings.sglang_router_command)
+    if settings.sglang_python:
+        return [_python(settings), "-m", "sglang_router.launch_router"]
+    raise ConfigError(
+        "several SGLang servers need SGLang's router before them: name the command that starts it with "
+        "sglang_router_command (pip install sglang-router; python -m sglang_router.launch_router), or have one server "
+        "take all GPUs (rollout_tensor_parallel = 0)"
+    )
+
+
+def arguments(settings: Settings) -> list[str]:
+    """SGLang's arguments that do not depend on which server it is, nor on the live version. `sglang_args` come last, so
+    that they win.
+    """
+    found = ["--model-path", settings.model, "--served-model-name", "policy", "--incremental-streaming-output"]
+    if settings.tokenizer:
+        found += ["--tokenizer-path", settings.tokenizer]
+    if settings.context_length:
+        found += ["--context-length", str(settings.context_length)]
+    if settings.quantization:
+        found += ["--quantization", settings.quantization]
+    # Chat goes before judging and rehearsal, in the queue and on the GPU: our lower numbers are more urgent.
+    found += ["--enable-priority-scheduling", "--schedule-low-priority-values-first", "--default-priority-value", "0"]
+    found += ["--priority-scheduling-preemption-threshold", "0", "--retraction-policy", "priority"]
+    if settings.lora:
+        found += ["--enable-lora", "--max-lora-rank", str(settings.lora_rank)]
+        found += ["--lora-target-modules", *_targets(settings)]
+        # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
+        found += ["--max-loras-per-batch", str(settings.engine_max_versions + 1)]
+    for server in placed(settings).servers[:1]:
+        if server.lends:
+            found.append("--enable-memory-saver")
+        if "weights" in server.lends:
+            found.append("--enable-weights-cpu-backup")
+        if server.memory_fraction:
+            found += ["--mem-fraction-static", f"{server.memory_fraction:g}"]
+    return found + shlex.split(settings.sglang_args)
+
+
+def server_line(
+    program: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    gpus: Sequence[str],
+    host: str,
+    port: int,
+    live: tuple[int, str] | None = None,
+    adapters: bool = False,
+) -> list[str]:
+    """The command line of one server on `gpus`, `live` being the number and folder of the live version."""
+    own = ["--host", host, "--port", str(port)]
+    if len(gpus) > 1:
+        own += ["--tp-size", str(len(gpus))]
+    given = list(arguments)
+    if live is not None and adapters:
+        name = adapter_name(*live)
+        own += ["--lora-paths", f"{name}={live[1]}", "--weight-version", name]
+    elif live is not None:
+        place = given.index("--model-path") + 1
+        if "--tokenizer-path" not in given:
+            own += ["--tokenizer-path", given[place]]
+        given[place] = live[1]
+        own += ["--weight-version", whole_label(*live)]
+    return filled(program, [*given, *own], ",".join(gpus))
+
+
+def router_line(program: Sequence[str], *, host: str, port: int, servers: Sequence[str]) -> list[str]:
+    """The command line of the router before `servers` (URLs)."""
+    own = ["--host", host, "--port", str(port), "--worker-urls", *servers, "--policy", "cache_aware"]
+    return filled(program, own, "")
+
+
+def filled(program: Sequence[str], arguments: Sequence[str], gpus: str) -> list[str]:
+    """A command with its arguments where it has {args}, or at its end, and its GPUs where it has {gpus}."""
+    line: list[str] = []
+    for part in program:
+        if part == _ARGUMENTS:
+            line += arguments
+        else:
+            line.append(part.replace(_ARGUMENTS, shlex.join(arguments)).replace(_GPUS, gpus))
+    return line if any(_ARGUMENTS in part for part in program) else [*line, *arguments]
+
+
+def environment(gpus: Sequence[str], inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a server: its GPUs, and a `/health` that samples nothing (it does where nothing runs, which a
+    server whose memory is lent to the trainer must not).
+    """
+    variables = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "0"
+    return variables | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})
+
+
+def _python(settings: Settings) -> str:
+    found = shutil.which(str(Path(settings.sglang_python).expanduser()))
+    if found is None:
+        raise ConfigError(
+            f"sglang_python = {settings.sglang_python!r} is no program: name the Python of the environment that SGLang "
+            f"{VERSION} is installed in"
+        )
+    return found
+
+
+def _targets(settings: Settings) -> list[str]:
+    """`lora_targets` as SGLang wants them. Raises `ConfigError` for what it cannot hold."""
+    if settings.lora_targets.strip() == "all-linear":
+        return list(ALL_LINEAR)
+    named = [name.strip() for name in settings.lora_targets.split(",") if name.strip()]
+    missing = sorted({other for name in named for other in _NEEDS.get(name, ())} - {*named})
+    if missing:
+        raise ConfigError(
+            f"lora_targets = {settings.lora_targets!r}: SGLang computes q_proj, k_proj and v_proj in one, and so "
+            f"gate_proj and up_proj; it cannot serve such an adapter. Add {', '.join(missing)}, or take all-linear"
+        )
+    return named

@@ -1,0 +1,138 @@
+"""Puts SGLang back on its feet where the process that was changing its weights failed or is gone.
+
+While weights are on their way the servers are paused, and hold a mixture of old and new. Who changes them starts this
+process first, and tells it when all is well; when it does not (`kill -9` included, which closes the pipe), this one has
+the servers read the old weights from disk and go on. What was being answered goes on with it. The `weight_version` says
+whether there is anything to mend (`sglang_labels`), and `broken` where it cannot be mended: then `sglang_server`
+starts them anew.
+
+It has a session of its own, so that nobody who ends the other process's group ends it too, and does nothing for longer
+than `MOST_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from shared.errors import EngineError
+from trainer_local.sglang_http import EngineHttp
+from trainer_local.sglang_labels import BROKEN, updated_by, whole_label
+
+log = logging.getLogger(__name__)
+
+MOST_SECONDS = 900.0
+_READY, _DONE = b"ready\n", b"done\n"
+
+
+class Rescue:
+    """One that stands by for the change named `by`, from version `before` whose weights are in `path` ("": unknown)."""
+
+    def __init__(self, urls: Sequence[str], by: str, before: int, path: str) -> None:
+        self._task = json.dumps({"urls": list(urls), "by": by, "before": before, "path": path}).encode() + b"\n"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def stand_by(self) -> None:
+        """Start it; returns when it is watching."""
+        self._process = process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "trainer_local.sglang_rescue"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(self._task)
+        if await process.stdout.readline() != _READY:
+            raise EngineError("weights cannot be changed: what would mend a change that breaks off does not start")
+
+    async def dismiss(self) -> None:
+        """All is well."""
+        process = self._process
+        assert process is not None and process.stdin is not None
+        process.stdin.write(_DONE)
+        await self._end(process)
+
+    async def mend(self) -> bool:
+        """All is not: have the old weights served again. Whether they are."""
+        process = self._process
+        assert process is not None
+        return await self._end(process) == 0
+
+    def leave(self) -> None:
+        """As `mend`, and let it be."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    @staticmethod
+    async def _end(process: asyncio.subprocess.Process) -> int:
+        assert process.stdin is not None
+        process.stdin.close()
+        return await process.wait()
+
+
+async def mended(urls: Sequence[str], by: str, before: int, path: str) -> bool:
+    """Have the servers at `urls` serve version `before` again, where `by` left them in the middle of a change. Whether
+    all serve something whole.
+    """
+    servers = [EngineHttp(url, 1.0) for url in urls]
+    try:
+        async with asyncio.timeout(MOST_SECONDS):
+            return all(await asyncio.gather(*(_mended(server, by, before, path) for server in servers)))
+    except TimeoutError:
+        return False
+    finally:
+        for server in servers:
+            server.close()
+
+
+async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
+    try:
+        label = str((await server.get("/model_info")).get("weight_version"))
+    except EngineError:
+        return True  # it ended, and begins with whole weights
+    if updated_by(label) != by:
+        return True
+    try:
+        await ended_session(server)
+        if not path:
+            raise EngineError(f"nobody knows where the weights of version {before} are")
+        # Paused already, unless the change ended before it came to that.
+        await server.command("/pause_generation", {"mode": "retract"})
+        fields = {"model_path": path, "weight_version": whole_label(before, path), "flush_cache": True}
+        await server.command("/update_weights_from_disk", fields, MOST_SECONDS)
+        await server.command("/continue_generation", {})
+    except EngineError as error:
+        log.error("%s cannot be given version %d back: %s", server.url, before, error)
+        with contextlib.suppress(EngineError):
+            await server.command("/update_weight_version", {"new_version": BROKEN, "abort_all_requests": False})
+        return False
+    log.warning("a change of the weights of %s broke off: version %d serves again", server.url, before)
+    return True
+
+
+async def ended_session(server: EngineHttp) -> None:
+    """End what `/begin_weight_update` began, if anything."""
+    try:
+        await server.command("/end_weight_update", {}, MOST_SECONDS)
+    except EngineError as error:
+        if error.status != 400:
+            raise
+
+
+def main() -> None:
+    """Stand by; exit code 0 when all is well or mended."""
+    logging.basicConfig(level="INFO", format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    task = json.loads(sys.stdin.buffer.readline())
+    sys.stdout.buffer.write(_READY)
+    sys.stdout.buffer.flush()
+    if sys.stdin.buffer.readline() != _DONE:
+        sys.exit(0 if asyncio.run(mended(**task)) else 1)
+
+
+if __name__ == "__main__":
+    main()
