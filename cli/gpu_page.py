@@ -103,7 +103,7 @@ def _longest(model: str, cards: str, lora: bool, more: dict[str, Any]) -> tuple[
 
 @cache
 def _defaults() -> Settings:
-    return Settings().model_copy(update={"backend": "megatron", "recompute": True})
+    return Settings.model_validate({"backend": "megatron", "recompute": True})
 
 
 def _settings(model: str, length: int, lora: bool, more: dict[str, Any]) -> Settings:
