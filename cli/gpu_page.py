@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +101,21 @@ def _longest(model: str, cards: str, lora: bool, more: dict[str, Any]) -> tuple[
     return 0, alternating
 
 
+@cache
+def _defaults() -> Settings:
+    return Settings.model_validate({"backend": "megatron", "recompute": True})
+
+
 def _settings(model: str, length: int, lora: bool, more: dict[str, Any]) -> Settings:
-    return Settings(
-        backend="megatron",
-        model=model,
-        lora=lora,
-        recompute=True,
-        offload_optimizer=not lora,
-        context_length=length,
-        max_sample_tokens=length,
-        micro_batch_tokens=min(8192, length),
-        **more,
-    )
+    changes = {
+        "model": model,
+        "lora": lora,
+        "offload_optimizer": not lora,
+        "context_length": length,
+        "max_sample_tokens": length,
+        "micro_batch_tokens": min(8192, length),
+    }
+    return _defaults().model_copy(update={**changes, **more})
 
 
 def _short(model: str) -> str:

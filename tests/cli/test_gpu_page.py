@@ -15,7 +15,6 @@ EXAMPLES = re.findall(
 )
 
 
-@pytest.mark.slow
 def test_the_tables_are_what_the_code_says() -> None:
     text = gpu_page.PAGE.read_text("utf-8")
     assert text == gpu_page.page(text), "run: make docs"

@@ -16,8 +16,8 @@ from shared.model_shape import shape_of
 from shared.settings import Settings
 from tests.processes import ROOT
 
-pytestmark = pytest.mark.real
-pytest.importorskip("megatron.core", reason="Megatron-core is not installed (extra gpu)")
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 forward = pytest.importorskip("trainer_local.megatron.forward")
 
 TINY: dict[str, Any] = {
