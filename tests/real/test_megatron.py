@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
@@ -26,6 +27,8 @@ SUITES = {
     "test_megatron_ranks.py": 17,
 }
 """The least number of tests that pass in each."""
+SHIMMED = ("test_megatron_options.py",)
+"""Those that need the rig's answers for CUDA; the others show that all else runs as it is."""
 
 
 @pytest.mark.parametrize("suite", list(SUITES))
@@ -37,7 +40,7 @@ def test_it_passes_on_a_cpu(suite: str, tmp_path: Path) -> None:
             *("--junitxml", str(report), f"tests/real/{suite}"),
         ],
         cwd=ROOT,
-        env=megatron_cpu.environment() | {"OMP_NUM_THREADS": "1"},
+        env={**(megatron_cpu.environment() if suite in SHIMMED else os.environ), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=3500,

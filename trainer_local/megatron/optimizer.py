@@ -33,7 +33,14 @@ class Optimizer:
         self._world = weights.world
         self._recipe = recipe
         self._streamed = weights.offload and any(one.separate for one in weights.trained.values())
-        self._adamw = adamw(weights.masters.values(), recipe)
+        self._adamw = self._fresh()
+
+    def _fresh(self) -> torch.optim.AdamW:
+        made = adamw(self._weights.masters.values(), self._recipe)
+        if not self._weights.lora:
+            for group in made.param_groups:
+                group["foreach"] = False  # which takes as much memory again as all weights have
+        return made
 
     def rate(self, recipe: Recipe, step: int) -> float:
         """Set it to what `recipe` says for step `step` (from 0); the learning rate."""
@@ -123,7 +130,7 @@ class Optimizer:
 
     def restore(self, state: Any) -> None:
         """Go back to a snapshot; `None` is a fresh one."""
-        self._adamw = adamw(self._weights.masters.values(), self._recipe)
+        self._adamw = self._fresh()
         if state is not None:
             self._adamw.load_state_dict(state)
 

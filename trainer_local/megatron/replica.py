@@ -107,7 +107,8 @@ class Replica:
         self._optimizer.take(None if state is None else state.optimizer, fresh=not contents.optimizer)
         self._average = None
         if contents.average:
-            self._average = self._taken(None if state is None else state.average)
+            average = self._taken(None if state is None else state.average)
+            self._average = {name: part.to(self.weights.aside) for name, part in average.items()}
         self.made = contents.step
         if state is not None:
             self.random_state = state.random_state

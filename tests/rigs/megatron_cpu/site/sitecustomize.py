@@ -21,6 +21,7 @@ class _BeforeMegatron(MetaPathFinder):
 def answer_for_cuda() -> None:
     """Put the CPU in the place of the current CUDA device."""
     import torch
+    from torch.utils._device import _device_constructors
 
     if torch.cuda.is_available():
         return
@@ -38,6 +39,7 @@ def answer_for_cuda() -> None:
 
         return wrapped
 
+    _device_constructors()  # torch looks these functions up once, by what they are: `with torch.device` knows no others
     for name in ("tensor", "zeros", "ones", "empty", "full", "arange"):
         setattr(torch, name, made_here(getattr(torch, name)))
 
