@@ -149,7 +149,7 @@ class Packed:
         for run in self.runs:
             for begin, end in run.before:
                 seen[run.begin : run.end, begin:end] = True
-            seen[run.begin : run.end, run.begin : run.end] = torch.ones(run.tokens, run.tokens, dtype=torch.bool).tril()
+            seen[run.begin : run.end, run.begin : run.end].fill_(True).tril_()
         return seen
 
 
