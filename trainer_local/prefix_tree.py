@@ -141,15 +141,15 @@ class Packed:
         """N."""
         return len(self.ids)
 
-    def mask(self) -> Tensor:
+    def mask(self, device: torch.device | None = None) -> Tensor:
         """Boolean `[N, N]`: whether the token of that row sees that of that column (`True`: it does; Megatron-core
         means the opposite). What is in `past` has no column.
         """
-        seen = torch.zeros(self.tokens, self.tokens, dtype=torch.bool)
+        seen = torch.zeros(self.tokens, self.tokens, dtype=torch.bool, device=device)
         for run in self.runs:
             for begin, end in run.before:
                 seen[run.begin : run.end, begin:end] = True
-            seen[run.begin : run.end, run.begin : run.end] = torch.ones(run.tokens, run.tokens, dtype=torch.bool).tril()
+            seen[run.begin : run.end, run.begin : run.end].fill_(True).tril_()
         return seen
 
 

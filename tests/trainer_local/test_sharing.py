@@ -110,6 +110,15 @@ def test_an_adapter_does_not_change_what_can_be_shared() -> None:
     assert_same(together(model, rows, budget=50, share=Sharing.TREES), one_by_one(model, rows))
 
 
+def test_attention_that_drops_shares_too_with_the_gradients_of_what_it_does_not_drop() -> None:
+    torch.manual_seed(3)
+    shape = {"vocab_size": VOCABULARY, "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 400}
+    config = GPT2Config(**shape, attn_pdrop=1e-12, resid_pdrop=0.0, embd_pdrop=0.0)
+    model = GPT2LMHeadModel(config).double().train()
+    rows = conversation(4, floating=True)
+    assert_same(together(model, rows, budget=50, share=Sharing.TREES), one_by_one(model, rows))
+
+
 def test_half_precision_can_share_too() -> None:
     torch.manual_seed(3)
     assert sharing_of(Qwen3ForCausalLM(Qwen3Config(**SHAPE)).bfloat16().eval()) == Sharing.TREES

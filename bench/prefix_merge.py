@@ -1,0 +1,225 @@
+"""What does an agent's conversation cost in training when its turns share what they begin with, against each turn by
+itself?
+
+    python -m bench.prefix_merge [--turns 5 20 50] [--scale 4] [--json] [--save FILE]
+
+Conversations have the shape of OpenClaw's requests (2026.9.6): a system prompt and tools, messages, and at the end of
+every prompt a floating context that no later prompt has, so that no prompt continues the one before it. Every model
+call is a turn that trains. Lengths are those of recorded requests at four characters a token; answers and tool results,
+which the recording had from a stand-in, are assumed. All are divided by `--scale`, which leaves the ratio as it is and
+the time bearable.
+
+Both sides are one step of the transformers trainer on the CPU, one pass over the batch, every weight of a small Qwen3
+with random weights trained, with `merge_prefixes` on and off. Tokens are counted as they enter the model: `tokens_*` in
+the pass with gradients, `step_tokens_*` in the whole step, whose seconds are given (it also measures the policy before
+and after, and the base). `max_grad_diff` is the largest difference of any weight's gradient, `largest_gradient` what to
+compare it with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from bench import service
+from shared.records import Sample, VersionSpan
+from shared.settings import Settings
+from trainer_local.transformers_trainer import TransformersTrainer, create
+
+TURNS = (5, 20, 50)
+VOCABULARY = 512
+
+SYSTEM = (18_131 + 4_631) // 4
+FIRST_MESSAGE = 435 // 4
+MESSAGE = 81 // 4
+FLOATING_CONTEXT = 181 // 4
+"""Tokens of recorded requests (OpenClaw with its extension, reduced tools; the full ones are twice as long)."""
+
+TOOL_RESULT = 160
+ANSWER = 120
+"""Tokens, assumed."""
+
+ROLE = 5
+"""Tokens with which a chat template sets a message apart."""
+
+
+def conversation(turns: int, scale: float, *, floating: bool, seed: int = 0) -> list[Sample]:
+    """A session's model calls: an answer to a person, then one to a tool, and so on."""
+    draw = Random(seed)
+
+    def tokens(count: int) -> list[int]:
+        return [draw.randrange(VOCABULARY) for _ in range(max(1, round(count / scale)))]
+
+    history = tokens(SYSTEM + ROLE) + tokens(FIRST_MESSAGE + ROLE)
+    made = []
+    for turn in range(turns):
+        if turn:
+            history += tokens((TOOL_RESULT if turn % 2 else MESSAGE) + ROLE)
+        answer = tokens(ANSWER)
+        made.append(
+            Sample(
+                sample_id=f"turn-{turn}",
+                turn_id=f"turn-{turn}",
+                policy="policy",
+                origin="turn",
+                prompt_ids=[*history, *(tokens(FLOATING_CONTEXT + ROLE) if floating else [])],
+                response_ids=answer,
+                # What a policy that knows nothing gives every token: random weights are near it.
+                logprobs=[-log(VOCABULARY)] * len(answer),
+                versions=[VersionSpan(0, 0, len(answer))],
+                reward=1.0 if draw.random() < 0.5 else -1.0,
+                explicit=True,
+            )
+        )
+        history += answer
+    return made
+
+
+def write_model(folder: Path) -> Path:
+    """A Qwen3 with random weights, large enough for attention to matter."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=32_768,
+        initializer_range=0.05,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@dataclass
+class Counted:
+    """What one step did."""
+
+    tokens: int = 0
+    step_tokens: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    gradients: list[Tensor] = field(default_factory=list)
+
+    def watch(self, trainer: TransformersTrainer) -> None:
+        """Count what enters the model from here on, and keep the gradients that the optimizer gets."""
+        optimizer = trainer._optimizer
+
+        def count(_: Any, ids: tuple[Tensor, ...]) -> None:
+            self.step_tokens += ids[0].numel()
+            self.tokens += ids[0].numel() * torch.is_grad_enabled()
+
+        def keep(*_: Any) -> None:
+            self.gradients = [part.grad.clone() for part in trainer._weights.parameters.values()]
+
+        trainer._weights.plain.get_input_embeddings().register_forward_pre_hook(count)
+        optimizer.register_step_pre_hook(keep)
+
+
+async def one_step(model: Path, samples: Sequence[Sample], *, merge: bool) -> Counted:
+    """One pass over `samples`."""
+    settings = Settings(model=str(model), device="cpu", lora=False, merge_prefixes=merge, method="binary", epochs=1)
+    trainer = await asyncio.to_thread(create, settings)
+    counted = Counted()
+    try:
+        counted.watch(trainer)
+        begun = time.process_time()
+        # Gradients as they are, whatever their norm.
+        report = await trainer.step(samples, msgspec.structs.replace(settings.recipe(), clip_grad=1e9))
+        counted.cpu_seconds = time.process_time() - begun
+    finally:
+        await trainer.close()
+    counted.seconds = report.metrics["seconds"]
+    return counted
+
+
+async def compared(model: Path, turns: int, scale: float, *, floating: bool) -> dict[str, Any]:
+    """The figures of one conversation."""
+    samples = conversation(turns, scale, floating=floating)
+    merged = await one_step(model, samples, merge=True)
+    single = await one_step(model, samples, merge=False)
+    pairs = list(zip(merged.gradients, single.gradients, strict=True))
+    found = {
+        "tokens_per_turn": single.tokens,
+        "tokens_merged": merged.tokens,
+        "ratio": round(merged.tokens / single.tokens, 4),
+        "max_grad_diff": max(float((one - other).abs().max()) for one, other in pairs),
+        "largest_gradient": max(float(other.abs().max()) for _, other in pairs),
+        "step_tokens_per_turn": single.step_tokens,
+        "step_tokens_merged": merged.step_tokens,
+        "seconds_per_turn": round(single.seconds, 2),
+        "seconds_merged": round(merged.seconds, 2),
+        "cpu_seconds_per_turn": round(single.cpu_seconds, 2),
+        "cpu_seconds_merged": round(merged.cpu_seconds, 2),
+    }
+    service.log.print(f"{turns} turns{'' if floating else ', no floating context'}: {found}")
+    return found
+
+
+async def measure(options: argparse.Namespace) -> None:
+    """Compare, and print."""
+    found: dict[bool, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_model(Path(folder))
+        for floating in (True, False):
+            found[floating] = {
+                str(turns): await compared(model, turns, options.scale, floating=floating) for turns in options.turns
+            }
+    result = {"turns": found[True], "without_floating_context": found[False], "scale": options.scale}
+    columns = [
+        "turns",
+        "tokens, each turn by itself",
+        "merged",
+        "ratio",
+        "CPU-seconds",
+        "merged",
+        "gradients differ by",
+    ]
+    rows = [
+        line(turns, figures, "" if floating else " (no floating context)")
+        for floating in (True, False)
+        for turns, figures in found[floating].items()
+    ]
+    service.report(options, "Training an agent's conversation, one pass", columns, rows, result)
+
+
+def line(turns: str, figures: Mapping[str, Any], note: str) -> list[str]:
+    """A line of the table."""
+    return [
+        f"{turns}{note}",
+        f"{figures['tokens_per_turn']:,}",
+        f"{figures['tokens_merged']:,}",
+        f"{figures['ratio']:.3f}",
+        f"{figures['cpu_seconds_per_turn']:.2f}",
+        f"{figures['cpu_seconds_merged']:.2f}",
+        f"{figures['max_grad_diff']:.1e} of {figures['largest_gradient']:.1e}",
+    ]
+
+
+def main() -> int:
+    """Entry point; the exit code."""
+    options = argparse.ArgumentParser(description="What does an agent's conversation cost in training?")
+    options.add_argument("--turns", type=int, nargs="+", default=list(TURNS), help="model calls of the conversations")
+    options.add_argument("--scale", type=float, default=4, help="what all lengths are divided by")
+    options.add_argument("--json", action="store_true", help="print one JSON line on stdout, all else on stderr")
+    options.add_argument("--save", type=Path, metavar="FILE", help="also write the result there")
+    return service.run(measure(options.parse_args()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
