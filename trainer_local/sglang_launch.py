@@ -109,7 +109,7 @@ def arguments(settings: Settings) -> list[str]:
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
         found += ["--max-loras-per-batch", str(settings.engine_max_versions + 1)]
     if placement.colocated:
-        found += ["--enable-memory-saver", "--mem-fraction-static", _SHARED_MEMORY]
+        found += ["--enable-memory-saver", "--enable-weights-cpu-backup", "--mem-fraction-static", _SHARED_MEMORY]
     return found + shlex.split(settings.sglang_args)
 
 
