@@ -22,6 +22,7 @@ What a plain SGLang (0.5.23, `tests/real/test_sglang*.py`) does differently from
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -38,6 +39,7 @@ from trainer_local import sglang_wire as wire
 from trainer_local.sglang_held import Held, Keeping, OurVersions, holding
 from trainer_local.sglang_http import INFO_SECONDS, EngineHttp
 from trainer_local.sglang_images import attach, check_read
+from trainer_local.sglang_memory import lending
 from trainer_local.sglang_stream import Stream
 from trainer_local.sglang_whole import Whole
 from trainer_local.sglang_workers import Workers
@@ -235,6 +237,13 @@ class SglangEngine:
             await held.load_tensors(version, batches, path)
         else:
             await held.load(version, path, live=True)
+
+    @contextlib.asynccontextmanager
+    async def lend_memory(self) -> AsyncIterator[asyncio.Event | None]:
+        """See `sglang_memory.lending`; our own engines lend none."""
+        await self._holding()
+        async with contextlib.nullcontext() if self._ours else lending(self._workers) as wanted:
+            yield wanted
 
     async def info(self) -> EngineInfo:
         """See `shared.engine.Engine.info`. Does not wait for an engine that is down. Where a plain SGLang does not know

@@ -19,7 +19,7 @@ from typing import Any
 from shared.errors import EngineError
 from trainer_local.sglang_http import EngineHttp
 from trainer_local.sglang_labels import BASE, CONFIG, WEIGHTS, adapter_name, version_of
-from trainer_local.sglang_workers import Workers
+from trainer_local.sglang_workers import Workers, relabel
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +60,11 @@ class Adapters:
         on disk.
         """
         request.pop("lora_path", None)
-        label = await self._workers.label() if version is None else ""
+        label = await self._workers.label()
         number = version_of(label) or 0 if version is None else version
         if number == 0:
             return 0
-        name = label or self._names.get(number, "")
+        name = label if version is None else self._names.get(number, "")
         if name not in self._loaded:
             await self._see()
             if name not in self._loaded:
@@ -80,6 +80,7 @@ class Adapters:
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """See `shared.engine.Engine.load`."""
+        await self._workers.label()
         if version == 0:
             if path not in ("", self._base):
                 raise EngineError(
@@ -91,7 +92,7 @@ class Adapters:
         else:
             name = await self._load(version, path)
         if live:
-            await self._workers.every("/update_weight_version", {"new_version": name, "abort_all_requests": False})
+            await self._workers.every("/update_weight_version", relabel(name))
             self._workers.know(name)
         if version:
             self._tidy_up(name)

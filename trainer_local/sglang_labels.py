@@ -2,15 +2,21 @@
 
 `7.DIGEST` are whole weights, `policy-v7-DIGEST` an adapter of that name, `0` the base, and `default` what a server
 began with. The digest tells what is served from something else that had the same number (a checkpoint written anew,
-another run). While whole weights are being changed it says from what, to what and by whom.
+another run). While whole weights are being changed it says from what, to what and by whom, and while the server's
+memory is lent to the trainer on the same GPU (`sglang_memory`) it says that, and whether somebody wants it back.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
+import socket
 from pathlib import Path
+
+from shared.process import alive
+from shared.records import new_id
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 BASE = "0"
@@ -21,6 +27,8 @@ BROKEN = "broken"
 
 _WHOLE = re.compile(r"(\d+)(?:\.[0-9a-f]+)?")
 _ADAPTER = re.compile(r"policy-v(\d+)-[0-9a-f]+")
+_LENT = re.compile(r"(lent|wanted)-by-(.+?)-of-(.+)")
+_BY = re.compile(r"(.+):(\d+):")
 _UPDATING = re.compile(r"updating-(\d+)-from-(\d+)-by-")
 
 
@@ -29,7 +37,7 @@ def number(label: str | int | None) -> int:
     """The version that answers: while weights are being changed the one before, −1 where nobody knows, and 0 for what a
     server began with.
     """
-    text = str(label)
+    text = plain(str(label))
     if text == BROKEN:
         return -1
     if changing := _UPDATING.match(text):
@@ -70,6 +78,39 @@ def whole_label(version: int, path: str) -> str:
         facts = file.stat()
         digest.update(f"{file.name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
     return f"{version}.{digest.hexdigest()}"
+
+
+def me() -> str:
+    """Who this process is, for this time."""
+    return f"{socket.gethostname()}:{os.getpid()}:{new_id('change')}"
+
+
+def gone(by: str) -> bool:
+    """Whether this was a process of this machine, and is no more."""
+    found = _BY.match(by)
+    return found is not None and found.group(1) == socket.gethostname() and not alive(int(found.group(2)))
+
+
+def lent(label: str, by: str, *, wanted: bool = False) -> str:
+    """The memory is lent to `by`; `wanted`: somebody asks for it."""
+    return f"{'wanted' if wanted else 'lent'}-by-{by}-of-{label}"
+
+
+def lent_to(label: str) -> str:
+    """Whom the memory is lent to, "" if it is not."""
+    found = _LENT.fullmatch(label)
+    return found.group(2) if found else ""
+
+
+def is_wanted(label: str) -> bool:
+    """Whether the memory is lent and somebody asks for it."""
+    return label.startswith("wanted-by-")
+
+
+def plain(label: str) -> str:
+    """What is served, whoever has the memory."""
+    found = _LENT.fullmatch(label)
+    return found.group(3) if found else label
 
 
 def updating(version: int, before: int, by: str) -> str:

@@ -1,4 +1,4 @@
-"""Puts SGLang back on its feet where the process that was changing its weights failed or is gone.
+"""Puts SGLang back on its feet where the process that was changing its weights, or had its memory, failed or is gone.
 
 While weights are on their way the servers are paused, and hold a mixture of old and new. Who changes them starts this
 process first, and tells it when all is well; when it does not (`kill -9` included, which closes the pipe), this one has
@@ -22,7 +22,8 @@ from collections.abc import Sequence
 
 from shared.errors import EngineError
 from trainer_local.sglang_http import EngineHttp
-from trainer_local.sglang_labels import BROKEN, updated_by, whole_label
+from trainer_local.sglang_labels import BROKEN, lent_to, updated_by, whole_label
+from trainer_local.sglang_workers import label_of, relabel, taken_back
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +93,12 @@ async def mended(urls: Sequence[str], by: str, before: int, path: str) -> bool:
 
 async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
     try:
-        label = str((await server.get("/model_info")).get("weight_version"))
+        label = await label_of(server)
     except EngineError:
         return True  # it ended, and begins with whole weights
+    if lent_to(label) == by:
+        await taken_back(server)
+        return True
     if updated_by(label) != by:
         return True
     try:
@@ -109,7 +113,7 @@ async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
     except EngineError as error:
         log.error("%s cannot be given version %d back: %s", server.url, before, error)
         with contextlib.suppress(EngineError):
-            await server.command("/update_weight_version", {"new_version": BROKEN, "abort_all_requests": False})
+            await server.command("/update_weight_version", relabel(BROKEN))
         return False
     log.warning("a change of the weights of %s broke off: version %d serves again", server.url, before)
     return True

@@ -10,21 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import re
-import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import EngineError
-from shared.process import alive
-from shared.records import new_id
 from trainer_local.safetensors_header import problem
-from trainer_local.sglang_labels import BASE, BROKEN, UNTOUCHED, number, updated_by, updating, whole_label
+from trainer_local.sglang_labels import BASE, BROKEN, UNTOUCHED, gone, me, number, updated_by, updating, whole_label
 from trainer_local.sglang_rescue import Rescue, ended_session, mended
-from trainer_local.sglang_workers import Workers
+from trainer_local.sglang_workers import Workers, relabel
 
 if TYPE_CHECKING:
     from trainer_local.weight_transfer import Batches, Sender
@@ -34,7 +29,6 @@ log = logging.getLogger(__name__)
 LOAD_SECONDS = 600.0
 _FLUSH_SECONDS = 30.0
 _WAIT_SECONDS = 0.2
-_BY = re.compile(r"(.+):(\d+):")
 
 
 class Whole:
@@ -63,7 +57,7 @@ class Whole:
     async def told(self) -> tuple[int, Sequence[int]]:
         """See `sglang_held.Held.told`."""
         labels = await self._workers.labels()
-        broken = [label for label in labels if label == BROKEN or _left_alone(label)]
+        broken = [label for label in labels if label == BROKEN or gone(updated_by(label))]
         self.trouble = "a change of weights broke off, and the old ones could not be read again" if broken else ""
         if broken or set(labels) != {labels[0]}:
             return -1, []
@@ -72,7 +66,8 @@ class Whole:
 
     async def address(self, request: dict[str, Any], version: int | None) -> int | None:
         """See `sglang_held.Held.address`."""
-        if version is not None and version != number(await self._workers.label()):
+        label = await self._workers.label()
+        if version is not None and version != number(label):
             raise EngineError(
                 f"the engine at {self._workers.front.url} serves its live version only, not {version}", status=404
             )
@@ -135,7 +130,7 @@ class Whole:
         """
         workers = self._workers
         before = await self._free()
-        by = f"{socket.gethostname()}:{os.getpid()}:{new_id('change')}"
+        by = me()
         rescue = Rescue([worker.url for worker in workers.all], by, before, self._folder(before))
         await rescue.stand_by()
         try:
@@ -168,18 +163,19 @@ class Whole:
         """Wait until nobody else changes the weights; the version that they are, 0 where that is unknown."""
         give_up = time.monotonic() + LOAD_SECONDS
         while True:
+            await self._workers.label()
             labels = await self._workers.labels()
             by = next(filter(None, map(updated_by, labels)), "")
             if not by:
                 return max(0, number(labels[0]))
-            if _left_alone(by) or time.monotonic() > give_up:
+            if gone(by) or time.monotonic() > give_up:
                 before = next(number(label) for label in labels if updated_by(label))
                 await mended([worker.url for worker in self._workers.all], by, before, self._folder(before))
                 return before
             await asyncio.sleep(_WAIT_SECONDS)
 
     async def _label(self, label: str) -> None:
-        await self._workers.every("/update_weight_version", {"new_version": label, "abort_all_requests": False})
+        await self._workers.every("/update_weight_version", relabel(label))
         self._workers.know(label)
 
     def _folder(self, version: int) -> str:
@@ -228,11 +224,3 @@ def chosen(setting: str, server: Mapping[str, Any], *, colocated: bool) -> str:
     if server.get("device") == "cpu":
         return "gloo"
     return "ipc" if colocated else "nccl"
-
-
-def _left_alone(label: str) -> bool:
-    """Whether whoever changes the weights (as the `weight_version` or its end says) was a process of this machine, and
-    is no more.
-    """
-    found = _BY.match(updated_by(label) or label)
-    return found is not None and found.group(1) == socket.gethostname() and not alive(int(found.group(2)))

@@ -18,9 +18,14 @@ from typing import Any
 
 from shared.errors import EngineError
 from trainer_local.sglang_http import INFO_SECONDS, EngineHttp
+from trainer_local.sglang_labels import gone, is_wanted, lent, lent_to, plain
 
 FRESH_SECONDS = 0.5
 """How old what is known of the live version may be when a request is sent."""
+
+_WANTED_SECONDS = 0.05
+_RESUME_SECONDS = 120.0
+_LEFT_SECONDS = 15.0  # for the process that stands by to give back what a killed one had
 
 ROUTER_DROPS = ("return_sampling_mask", "return_prompt_token_ids")
 
@@ -56,8 +61,8 @@ class Workers:
             if not found:
                 raise EngineError(f"the router at {self.front.url} has no SGLang server yet", status=503) from error
             facts = await found[0].get("/model_info")
-        for gone in set(self.all) - {self.front, *found}:
-            gone.close()
+        for old in set(self.all) - {self.front, *found}:
+            old.close()
         self.all = found
         return facts
 
@@ -78,21 +83,21 @@ class Workers:
 
     async def labels(self) -> list[str]:
         """The `weight_version` of each server now."""
-        facts = await asyncio.gather(*(worker.get("/model_info") for worker in self.all))
-        found = [str(one.get("weight_version") or "") for one in facts]
+        found = await asyncio.gather(*map(label_of, self.all))
         self.know(found[0])
-        return found
+        return [plain(label) for label in found]
 
     async def label(self) -> str:
-        """The `weight_version`, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
+        """The `weight_version`, at most `FRESH_SECONDS` old; waits for a server that is restarting, and asks for memory
+        that is lent.
+        """
         if time.monotonic() - self._asked < FRESH_SECONDS:
             return self._label
         async with self._asking:
             give_up = time.monotonic() + self.front.patience
             while time.monotonic() - self._asked >= FRESH_SECONDS:
                 try:
-                    facts = await self.all[0].get("/model_info")
-                    self.know(str(facts.get("weight_version") or ""))
+                    self.know(await self._asked_for(self.all[0]))
                 except EngineError as error:
                     if error.status not in (None, 503) or time.monotonic() > give_up:
                         raise
@@ -102,9 +107,41 @@ class Workers:
     def know(self, label: str) -> None:
         """This is the `weight_version` now; "" if that is in doubt."""
         self._label = label
-        self._asked = time.monotonic() if label else float("-inf")
+        self._asked = time.monotonic() if label and not lent_to(label) else float("-inf")
 
     def close(self) -> None:
         """Release connections."""
         for worker in {self.front, *self.all}:
             worker.close()
+
+    async def _asked_for(self, worker: EngineHttp) -> str:
+        """What a server says, once nobody has its memory any more."""
+        left = float("inf")
+        while by := lent_to(label := await label_of(worker)):
+            if gone(by):
+                left = min(left, time.monotonic() + _LEFT_SECONDS)
+                if time.monotonic() > left:
+                    await taken_back(worker)
+            elif not is_wanted(label):
+                await self.every("/update_weight_version", relabel(lent(plain(label), by, wanted=True)))
+            await asyncio.sleep(_WANTED_SECONDS)
+        return label
+
+
+async def label_of(worker: EngineHttp) -> str:
+    """The `weight_version` that a server says."""
+    return str((await worker.get("/model_info")).get("weight_version") or "")
+
+
+def relabel(label: str) -> dict[str, Any]:
+    """The body of `/update_weight_version`, which leaves requests alone."""
+    return {"new_version": label, "abort_all_requests": False}
+
+
+async def taken_back(worker: EngineHttp) -> None:
+    """Have a server use its own memory again. Once only: SGLang ends when it is told so twice."""
+    label = await label_of(worker)
+    if lent_to(label):
+        await worker.command("/resume_memory_occupation", {}, _RESUME_SECONDS)
+        await worker.command("/continue_generation", {})
+        await worker.command("/update_weight_version", relabel(plain(label)))

@@ -264,3 +264,51 @@ async def test_weights_of_another_shape_are_refused_before_anything_is_held(
     with pytest.raises(EngineError, match="another architecture") as refused:
         await proxy.load(5, str(tmp_path), live=True)
     assert refused.value.status == 400 and (await proxy.info()).live == 0
+
+
+async def test_memory_is_lent_while_nobody_asks_and_comes_back_for_whoever_does(
+    url: str, proxy: SglangEngine, checkpoints: Path, references: list[Reference]
+) -> None:
+    """A CPU has nothing to free; what is shown is that SGLang takes the requests in this order."""
+    learner = client(url, checkpoints)
+    asked = Sampling(max_tokens=20, ignore_eos=True)
+    async with learner.lend_memory() as wanted:
+        assert wanted is not None and not wanted.is_set()
+        server = EngineHttp(url, 5)
+        paused = asyncio.create_task(server.post("/generate", b'{"input_ids": [5]}', 60))
+        asking = asyncio.create_task(collect(proxy.generate(prompt(12, 1), asked)))
+        await asyncio.wait_for(wanted.wait(), 30)
+        assert not asking.done() and not paused.done()
+    answer = await asking
+    assert exact(answer, 1, references) and answer.version_numbers == {0} and (await paused)[0] == 200
+    assert (await proxy.info()).live == 0
+    server.close()
+    stream = proxy.generate(prompt(12, 2), Sampling(max_tokens=300, ignore_eos=True))
+    await anext(stream)
+    async with learner.lend_memory() as wanted:
+        assert wanted is None, "somebody is being answered"
+    assert len((await collect(stream)).ids) > 200
+    await learner.close()
+
+
+LENT = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from tests.real.test_sglang_whole import client
+
+async def main(url, checkpoints):
+    async with client(url, Path(checkpoints)).lend_memory() as wanted:
+        assert wanted is not None
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_memory_of_a_trainer_that_is_killed_comes_back(
+    url: str, proxy: SglangEngine, checkpoints: Path, references: list[Reference]
+) -> None:
+    trainer = subprocess.Popen([sys.executable, "-c", LENT, url, str(checkpoints)], cwd=ROOT, start_new_session=True)
+    assert await asyncio.to_thread(trainer.wait) == -signal.SIGKILL
+    answer = await collect(proxy.generate(prompt(12, 3), Sampling(max_tokens=20, ignore_eos=True)))
+    assert exact(answer, 3, references) and (await proxy.info()).live == 0

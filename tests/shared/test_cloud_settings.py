@@ -98,7 +98,7 @@ def trained(settings: Settings) -> str:
 def test_local_is_the_embedded_one_and_other_names_are_themselves() -> None:
     assert chosen(Settings(backend="local")) == "embedded"
     assert [chosen(Settings(backend=name)) for name in BACKENDS] == list(BACKENDS)
-    with pytest.raises(ConfigError, match="choose one of: embedded, fireworks, tinker, local, cloud"):
+    with pytest.raises(ConfigError, match="choose one of: embedded, fireworks, megatron, tinker, local, cloud"):
         backend(chosen(Settings(backend="azure")))
 
 
