@@ -104,11 +104,14 @@ def unlike_qwen3(config: Mapping[str, Any]) -> str:
 
 def serves_whole(settings: Settings) -> str:
     """Why SGLang is given whole weights of each version, and not adapters that it holds beside each other: in words, ""
-    where it is given adapters. Raises `ConfigError`.
+    where it is given adapters, as always by Megatron-core.
     """
     if not settings.lora:
         return "all weights are trained (lora = false)"
-    kind = str(model_config(Path(settings.model_folder)).get("model_type"))
+    config = _config(settings)
+    kind = str(config.get("model_type"))
+    if not unlike_qwen3(config):
+        return ""
     if "_moe" in kind:
         return f"adapters of a {kind} are not known to fit SGLang's experts"
     known = {*_PROJECTIONS, *(_DELTA_NET if kind in _HYBRIDS else ())}
@@ -122,24 +125,31 @@ def serves_whole(settings: Settings) -> str:
 
 def sglang_targets(settings: Settings) -> list[str]:
     """What SGLang is to be told of `lora_targets` (`--lora-target-modules`): `all` where it has no names for them."""
-    wanted = _targets(settings, str(model_config(Path(settings.model_folder)).get("model_type")))
-    return ["all"] if wanted & {*_DELTA_NET} else sorted(wanted)
+    wanted = _targets(settings, str(_config(settings).get("model_type")))
+    if wanted & {*_DELTA_NET}:
+        return ["all"]
+    return [name for name in _PROJECTIONS if name in wanted] + sorted(wanted - {*_PROJECTIONS})
 
 
 def sglang_variables(settings: Settings) -> dict[str, str]:
     """What a SGLang that serves this policy needs in its environment: where the vision encoder is trained it may keep
     no features of images, since it (0.5.23) keeps them when it is given new weights.
     """
-    wanted = _targets(settings, "") - {*_PROJECTIONS, *_DELTA_NET}
-    sees = "vision_config" in model_config(Path(settings.model_folder))
-    trained = wanted if settings.lora else settings.train_vision
-    return {"SGLANG_VLM_CACHE_SIZE_MB": "0"} if sees and trained else {}
+    named = _targets(settings, "") - {*_PROJECTIONS, *_DELTA_NET}
+    trained = named if settings.lora else settings.train_vision
+    return {"SGLANG_VLM_CACHE_SIZE_MB": "0"} if trained and "vision_config" in _config(settings) else {}
 
 
 def adapter_folder(path: str) -> str:
     """Where in the folder of a version the adapter is that SGLang loads."""
     own = Path(path) / FOR_SGLANG
     return str(own) if own.is_dir() else path
+
+
+def _config(settings: Settings) -> Mapping[str, Any]:
+    """The model's configuration; empty where another machine has it."""
+    folder = Path(settings.model_folder)
+    return model_config(folder) if (folder / "config.json").is_file() else {}
 
 
 def _targets(settings: Settings, kind: str) -> set[str]:

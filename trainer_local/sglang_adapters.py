@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import EngineError
+from trainer_local.choice import adapter_folder
 from trainer_local.sglang_http import EngineHttp
 from trainer_local.sglang_labels import BASE, CONFIG, WEIGHTS, adapter_name, version_of
 from trainer_local.sglang_workers import Workers, relabel
@@ -123,8 +124,9 @@ class Adapters:
             name = await asyncio.to_thread(adapter_name, version, path)
         except OSError as error:
             raise EngineError(f"{failed}: {error}", status=400) from error
+        own = adapter_folder(path)
         done = await asyncio.gather(
-            *(self._loaded_on(worker, name, path) for worker in self._workers.all), return_exceptions=True
+            *(self._loaded_on(worker, name, own) for worker in self._workers.all), return_exceptions=True
         )
         for error in done:
             if isinstance(error, EngineError):

@@ -17,10 +17,10 @@ from pathlib import Path
 from shared.errors import ConfigError
 from shared.placement import placed
 from shared.settings import Settings
+from trainer_local.choice import adapter_folder, serves_whole, sglang_targets, sglang_variables
 from trainer_local.sglang_labels import adapter_name, whole_label
 
 VERSION = "0.5.23"
-ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _NEEDS = {"q_proj": ("v_proj",), "k_proj": ("q_proj", "v_proj"), "v_proj": ("q_proj",), "up_proj": ("gate_proj",)}
 """Projections that SGLang computes in one: what an adapter of the first has to have too (`LoRAAdapter`)."""
 _ARGUMENTS, _GPUS = "{args}", "{gpus}"
@@ -39,7 +39,7 @@ def command(settings: Settings) -> list[str]:
         *("--program", json.dumps(program(settings)), "--arguments", json.dumps(arguments(settings))),
         *("--gpus", json.dumps(gpus)),
     ]
-    if settings.lora:
+    if not serves_whole(settings):
         line.append("--adapters")
     return [*line, "--router", json.dumps(router(settings))] if len(gpus) > 1 else line
 
@@ -53,6 +53,11 @@ def serving(settings: Settings) -> list[list[str]]:
 
 def program(settings: Settings) -> list[str]:
     """What starts SGLang, before its arguments."""
+    variables = [f"{name}={value}" for name, value in sglang_variables(settings).items()]
+    return [*(["env", *variables] if variables else []), *_program(settings)]
+
+
+def _program(settings: Settings) -> list[str]:
     if settings.sglang_command:
         return shlex.split(settings.sglang_command)
     if not settings.sglang_python:
@@ -92,7 +97,7 @@ def arguments(settings: Settings) -> list[str]:
     # Chat goes before judging and rehearsal, in the queue and on the GPU: our lower numbers are more urgent.
     found += ["--enable-priority-scheduling", "--schedule-low-priority-values-first", "--default-priority-value", "0"]
     found += ["--priority-scheduling-preemption-threshold", "0", "--retraction-policy", "priority"]
-    if settings.lora:
+    if not serves_whole(settings):
         found += ["--enable-lora", "--max-lora-rank", str(settings.lora_rank)]
         found += ["--lora-target-modules", *_targets(settings)]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
@@ -124,7 +129,7 @@ def server_line(
     given = list(arguments)
     if live is not None and adapters:
         name = adapter_name(*live)
-        own += ["--lora-paths", f"{name}={live[1]}", "--weight-version", name]
+        own += ["--lora-paths", f"{name}={adapter_folder(live[1])}", "--weight-version", name]
     elif live is not None:
         place = given.index("--model-path") + 1
         if "--tokenizer-path" not in given:
@@ -172,8 +177,6 @@ def _python(settings: Settings) -> str:
 
 def _targets(settings: Settings) -> list[str]:
     """`lora_targets` as SGLang wants them. Raises `ConfigError` for what it cannot hold."""
-    if settings.lora_targets.strip() == "all-linear":
-        return list(ALL_LINEAR)
     named = [name.strip() for name in settings.lora_targets.split(",") if name.strip()]
     missing = sorted({other for name in named for other in _NEEDS.get(name, ())} - {*named})
     if missing:
@@ -181,4 +184,4 @@ def _targets(settings: Settings) -> list[str]:
             f"lora_targets = {settings.lora_targets!r}: SGLang computes q_proj, k_proj and v_proj in one, and so "
             f"gate_proj and up_proj; it cannot serve such an adapter. Add {', '.join(missing)}, or take all-linear"
         )
-    return named
+    return sglang_targets(settings)

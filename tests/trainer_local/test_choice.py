@@ -93,7 +93,7 @@ def test_adapters_that_sglang_cannot_hold_are_served_whole_with_the_reason(
 
 
 def test_sglang_is_told_of_the_targets_in_its_own_words(tmp_path: Path) -> None:
-    seven = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+    seven = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     assert sglang_targets(on_gpus(model(tmp_path, model_type="qwen3_vl"))) == seven
     assert sglang_targets(on_gpus(model(tmp_path, model_type="qwen3_5"))) == ["all"]
     assert sglang_targets(on_gpus(str(tmp_path), lora_targets="q_proj, v_proj")) == ["q_proj", "v_proj"]

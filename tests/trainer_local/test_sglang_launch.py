@@ -16,6 +16,7 @@ from shared.gpus import GIB, Gpu
 from shared.placement import Placement, Server
 from shared.settings import Settings
 from tests.shared.faked_gpus import faked_smi, row
+from tests.shared.tiny_vision import vision_folder
 from tests.trainer_local.serving import write_adapter, write_model
 from trainer_local.sglang_launch import arguments, command, filled, router_line, server_line, serving
 
@@ -145,3 +146,18 @@ def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
     assert told(given, "--model-path") == "/judge" and told(line, "--port") == "31001"
     assert not {"--enable-lora", "--quantization", "--enable-memory-saver"} & {*given} and "--adapters" not in line
     assert registry.own_engine(settings(), "/judge").backend == "embedded"
+
+
+def test_models_that_see_are_served_with_the_adapters_that_sglang_takes_of_them(tmp_path: Path) -> None:
+    seeing, hybrid = (str(vision_folder(tmp_path / kind, model_type=kind)) for kind in ("qwen3_vl", "qwen3_5"))
+    line = arguments(settings(model=seeing))
+    place = line.index("--lora-target-modules")
+    assert line[place + 1 : place + 4] == ["q_proj", "k_proj", "v_proj"]
+    assert told(arguments(settings(model=hybrid)), "--lora-target-modules") == "all"
+    chosen = settings(model=seeing, lora_targets="q_proj,v_proj,qkv")
+    assert "--enable-lora" not in arguments(chosen) and "--adapters" not in command(chosen)
+    assert json.loads(told(command(chosen), "--program"))[:2] == ["env", "SGLANG_VLM_CACHE_SIZE_MB=0"]
+    live = write_adapter(write_model(tmp_path / "model"), tmp_path / "7" / "served")
+    (live / "sglang").mkdir()
+    begun = server_line(["sglang"], [], gpus=[], host="h", port=1, live=(7, str(live)), adapters=True)
+    assert told(begun, "--lora-paths").endswith(f"={live / 'sglang'}")
