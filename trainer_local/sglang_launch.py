@@ -18,6 +18,7 @@ from shared.errors import ConfigError
 from shared.placement import placed
 from shared.settings import Settings
 from trainer_local.choice import adapter_folder, serves_whole, sglang_targets, sglang_variables
+from trainer_local.model_folder import quantization
 from trainer_local.sglang_labels import adapter_name, whole_label
 
 VERSION = "0.5.23"
@@ -92,6 +93,13 @@ def arguments(settings: Settings) -> list[str]:
         found += ["--tokenizer-path", settings.tokenizer]
     if settings.context_length:
         found += ["--context-length", str(settings.context_length)]
+    quantized = settings.quantization or quantization(settings.model)
+    if quantized and settings.train and not settings.lora:
+        raise ConfigError(
+            f"lora = off trains all weights, and SGLang would serve them quantized ({quantized}): every new version "
+            "would have to be quantized again. Train a LoRA, whose adapters such a base takes, or a model that is not "
+            "quantized"
+        )
     if settings.quantization:
         found += ["--quantization", settings.quantization]
     # Chat goes before judging and rehearsal, in the queue and on the GPU: our lower numbers are more urgent.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import EngineError
-from trainer_local.safetensors_header import problem
+from trainer_local.model_folder import problem, quantization
 from trainer_local.sglang_labels import BASE, BROKEN, UNTOUCHED, gone, me, number, updated_by, updating, whole_label
 from trainer_local.sglang_rescue import Rescue, ended_session, mended
 from trainer_local.sglang_workers import Workers, relabel
@@ -187,7 +187,7 @@ class Whole:
 
     async def _check(self, failed: str, path: str) -> None:
         """Refuse what SGLang could not take, before anything is held: weights that do not fit end its process."""
-        quantized = self._server.get("quantization") or ""
+        quantized = self._server.get("quantization") or await asyncio.to_thread(quantization, self._base)
         if quantized:
             raise EngineError(
                 f"{failed}: it serves them quantized ({quantized}), and new ones would have to be quantized again; "

@@ -17,9 +17,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from learner.guard import Guard
+from learner.progress import Progress
+from learner.versions import Versions
 from shared.errors import EngineError
-from shared.records import Sampling, VersionSpan
-from shared.settings import EMBEDDED_POLICY
+from shared.journal import AsyncJournal
+from shared.records import PolicyVersion, Sampling, VersionSpan
+from shared.rendering import Prompter
+from shared.settings import EMBEDDED_POLICY, Settings
 from shared.trainer import Checkpoint
 from tests.processes import ROOT
 from tests.rigs.sglang_cpu import run_sglang
@@ -312,3 +317,28 @@ async def test_memory_of_a_trainer_that_is_killed_comes_back(
     assert await asyncio.to_thread(trainer.wait) == -signal.SIGKILL
     answer = await collect(proxy.generate(prompt(12, 3), Sampling(max_tokens=20, ignore_eos=True)))
     assert exact(answer, 3, references) and (await proxy.info()).live == 0
+
+
+async def test_the_learner_publishes_and_rolls_back_where_no_candidate_can_be_probed(
+    url: str, proxy: SglangEngine, checkpoints: Path, references: list[Reference], tmp_path: Path
+) -> None:
+    learner = client(url, checkpoints)
+    settings = Settings(data=tmp_path, checkpoints=str(checkpoints), model=str(EMBEDDED_POLICY), guard_answers=2)
+    journal = AsyncJournal.open(tmp_path / "journal.db")
+    versions = Versions(journal, learner, None, settings, Progress())
+    guard = Guard(journal, learner, Prompter(str(EMBEDDED_POLICY)), settings, lambda _: False)
+    await versions.start()
+    assert (await guard.probe(1, 0, [])).figures == {"not_probed": "the engine holds one version at a time"}
+    for number in (1, 2):
+        checkpoint = str(checkpoints / str(number))
+        version = PolicyVersion(number=number, parent=number - 1, state="candidate", checkpoint=checkpoint)
+        await journal.commit_version(version)
+        await versions.publish(version)
+        assert (await proxy.info()).live == number
+    for number in (1, 0):
+        await journal.set_version_state(number, "live")
+        assert await versions.reconcile() and not await versions.reconcile()
+        answer = await collect(proxy.generate(prompt(12, number), Sampling(max_tokens=20, ignore_eos=True)))
+        assert answer.version_numbers == {number} and exact(answer, number, references)
+    await journal.close()
+    await learner.close()

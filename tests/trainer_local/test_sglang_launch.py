@@ -88,8 +88,15 @@ def test_a_server_that_lends_its_memory_is_started_so(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["fp8", "awq", "gptq"])
-def test_quantization_is_passed_on(name: str) -> None:
+def test_quantization_is_passed_on_and_learns_by_adapters_alone(name: str, tmp_path: Path) -> None:
     assert told(arguments(settings(quantization=name)), "--quantization") == name
+    assert arguments(settings(quantization=name, lora=False, train=False))
+    with pytest.raises(ConfigError, match=rf"quantized \({name}\).*Train a LoRA"):
+        arguments(settings(quantization=name, lora=False))
+    (tmp_path / "config.json").write_text(f'{{"quantization_config": {{"quant_method": "{name}"}}}}')
+    with pytest.raises(ConfigError, match=rf"quantized \({name}\)"):
+        arguments(settings(model=str(tmp_path), lora=False))
+    assert "--quantization" not in arguments(settings(model=str(tmp_path)))
 
 
 def test_further_arguments_come_last() -> None:

@@ -1,6 +1,7 @@
-"""What is in a Hugging Face folder's safetensors files, from their headers: no torch, and no weights are read.
+"""What is in a Hugging Face model's folder, from its config and the headers of its safetensors files: no torch, and no
+weights are read.
 
-Format: 8 bytes length, little-endian, then JSON by tensor name
+Format of a header: 8 bytes length, little-endian, then JSON by tensor name
 (https://huggingface.co/docs/safetensors/index#format).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,6 +20,10 @@ _TIED = "lm_head.weight"  # written by some and left out by others where it is t
 
 class _Tensor(msgspec.Struct):
     shape: list[int]
+
+
+class _Config(msgspec.Struct):
+    quantization_config: dict[str, Any] | None = None
 
 
 def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
@@ -36,6 +42,17 @@ def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
                 raise ValueError(f"{file} is no safetensors file: {error}") from error
         found |= tensors
     return found
+
+
+def quantization(folder: str) -> str:
+    """How a model's weights are quantized (awq, gptq, fp8…), "" if they are not, or if the folder is not on this
+    machine.
+    """
+    try:
+        config = msgspec.json.decode((Path(folder) / "config.json").read_bytes(), type=_Config)
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return str((config.quantization_config or {}).get("quant_method") or "")
 
 
 def problem(path: str, base: str) -> str:
