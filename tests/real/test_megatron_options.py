@@ -28,7 +28,7 @@ from trainer_local.megatron.weights import Weights
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(not shimmed(), reason="test_megatron.py runs this with the rig's answers for CUDA"),
 ]
 

@@ -28,7 +28,7 @@ pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Me
 from trainer_local.megatron.leader import RanksLost
 from trainer_local.megatron.trainer import MegatronTrainer
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 TWO: dict[str, dict[str, Any]] = {"tensor-parallel": {"tensor_parallel": 2}, "data-parallel": {"actor_gpus": "2"}}
 RECIPE = Recipe(epochs=2, learning_rate=1e-2)
@@ -104,9 +104,8 @@ async def test_a_rank_that_is_killed_in_a_step_fails_it_and_is_started_again(
     checkpoint = await trainer.save(str(tmp_path / "1"))
     (victim,) = others()
     step = asyncio.create_task(trainer.step(NEXT, replace(RECIPE, epochs=1000)))
-    await asyncio.sleep(0)
-    while victim.cpu_times().user < 0 or not trainer._leader._busy:
-        await asyncio.sleep(0)
+    while not trainer._leader._busy:
+        await asyncio.sleep(0.01)
     victim.kill()
     with pytest.raises(RanksLost, match="Rank 1 of the trainer was ended by signal 9"):
         await step

@@ -16,7 +16,7 @@ pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Me
 
 from trainer_local.megatron.trainer import MegatronTrainer, create
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 LAYOUTS = {
     "lora": {"lora": True},
