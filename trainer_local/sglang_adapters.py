@@ -60,6 +60,7 @@ class Adapters:
         on disk.
         """
         request.pop("lora_path", None)
+        request.pop("lora_path", None)
         label = await self._workers.label()
         number = version_of(label) or 0 if version is None else version
         if number == 0:
