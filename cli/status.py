@@ -23,18 +23,29 @@ def status(service: Service, *, as_json: bool, spending: str = "") -> None:
     _processes(out, answer.get("processes", {}))
 
 
+_TRANSFERS = {
+    "adapter": "adapters, loaded beside each other",
+    "ipc": "handed over in memory (ipc)",
+    "nccl": "sent between GPUs (nccl)",
+    "gloo": "sent between CPUs (gloo)",
+    "disk": "read from disk by the engine",
+}
+
+
 def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> None:
     version, backlog, turns = answer["version"], answer["backlog"], answer["turns"]
     live, engine = version.get("live"), version.get("engine")
     serving = "the base" if not live else f"version {live}"
     if engine is not None and engine != (live or 0):
-        serving += f" (the engine still has {engine})"
+        serving += f" (the engine still has {engine})" if engine >= 0 else " (the engine has something else)"
+    transfer = answer.get("model", {}).get("weight_transfer")
     quarantined = backlog.get("quarantined", {})
     total = sum(quarantined.values())
     lines = [
         ("service", url),
         ("serving", serving),
         *([("trouble", answer["trouble"])] if answer.get("trouble") else []),
+        *([("new weights", _TRANSFERS[transfer])] if transfer else []),
         ("training", str(answer["training"])),
         ("learner", _learner(answer.get("processes", {}))),
         ("interactions", f"{answer['interactions']} (main turns that somebody answered)"),

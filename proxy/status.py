@@ -40,6 +40,7 @@ async def status_report(service: Service) -> dict[str, Any]:
             "path": service.settings.model,
             "context_length": service.watch.context_length or service.prompter.context_length,
             "versions": sorted(info.versions) if info is not None else [],
+            "weight_transfer": info.transfer if info is not None else "",
         },
         "turns": counts["turns"],
         "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],

@@ -24,6 +24,8 @@ class _Tensor(msgspec.Struct):
 
 class _Config(msgspec.Struct):
     quantization_config: dict[str, Any] | None = None
+    dtype: Any = None
+    torch_dtype: Any = None  # what `dtype` was called before transformers 5
 
 
 def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
@@ -48,11 +50,20 @@ def quantization(folder: str) -> str:
     """How a model's weights are quantized (awq, gptq, fp8…), "" if they are not, or if the folder is not on this
     machine.
     """
+    return str((_config(folder).quantization_config or {}).get("quant_method") or "")
+
+
+def dtype(folder: str) -> str:
+    """The type that a model's weights are made for, "" if nobody says."""
+    config = _config(folder)
+    return str(config.dtype or config.torch_dtype or "")
+
+
+def _config(folder: str) -> _Config:
     try:
-        config = msgspec.json.decode((Path(folder) / "config.json").read_bytes(), type=_Config)
+        return msgspec.json.decode((Path(folder) / "config.json").read_bytes(), type=_Config)
     except (OSError, msgspec.DecodeError):
-        return ""
-    return str((config.quantization_config or {}).get("quant_method") or "")
+        return _Config()
 
 
 def problem(path: str, base: str) -> str:
@@ -69,6 +80,8 @@ def problem(path: str, base: str) -> str:
         wanted = shapes(Path(base)) if Path(base).is_dir() else {}
     except (OSError, ValueError) as error:
         return str(error)
+    if (folder / "adapter_config.json").is_file():
+        return f"{path} is an adapter, and the engine was started without --enable-lora"
     if not found or not (folder / "config.json").is_file():
         return f"{path} holds no model: config.json and *.safetensors"
     if wanted and not wanted.keys() & found.keys():

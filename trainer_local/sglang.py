@@ -80,9 +80,17 @@ def connect(settings: Settings) -> SglangEngine:
             checkpoints=settings.checkpoints_path,
             most=settings.engine_max_versions,
             transfer=settings.weight_transfer,
-            colocated=placed(settings).colocated if settings.backend == "megatron" else False,
+            colocated=_colocated(settings),
         ),
     )
+
+
+def _colocated(settings: Settings) -> bool:
+    """Whether the trainer works on GPUs that SGLang is started on; on a machine without them nobody trains."""
+    try:
+        return settings.backend == "megatron" and placed(settings).colocated
+    except ConfigError:
+        return False
 
 
 class SglangEngine:

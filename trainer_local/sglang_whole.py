@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import EngineError
-from trainer_local.model_folder import problem, quantization
+from trainer_local.model_folder import dtype, problem, quantization
 from trainer_local.sglang_labels import BASE, BROKEN, UNTOUCHED, gone, me, number, updated_by, updating, whole_label
 from trainer_local.sglang_rescue import Rescue, ended_session, mended
 from trainer_local.sglang_workers import Workers, relabel
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOAD_SECONDS = 600.0
+MOST_FAILURES = 2
+"""Changes in a row that a way may fail in before it is given up for the disk: once may be a server that was restarted.
+"""
 _FLUSH_SECONDS = 30.0
 _WAIT_SECONDS = 0.2
 
@@ -47,6 +50,7 @@ class Whole:
         self._how = how
         self._sender: Sender | None = None
         self._carries: Sequence[str] = ()
+        self._failures = 0
         self.trouble = ""
 
     @property
@@ -109,12 +113,15 @@ class Whole:
         try:
             sender = await self._opened()
             async with self._changing(version, path):
-                for batch in in_type_of(batches, str(self._server.get("dtype")))():
+                for batch in in_type_of(batches, self._dtype())():
                     await sender.send(batch)
+            self._failures = 0
         except SendFailed as error:
-            log.warning("%s by %s: %s; SGLang reads them from disk from now on", failed, self._how, error)
+            self._failures += 1
+            again = self._failures < MOST_FAILURES
+            log.warning("%s by %s: %s; from disk %s", failed, self._how, error, "now" if again else "from now on")
             await self._let_go()
-            self._how = "disk"
+            self._how = self._how if again else "disk"
             await self.load(version, path, live=True)
         except EngineError as error:
             raise EngineError(f"{failed}: {error}", status=error.status) from error
@@ -177,6 +184,11 @@ class Whole:
     async def _label(self, label: str) -> None:
         await self._workers.every("/update_weight_version", relabel(label))
         self._workers.know(label)
+
+    def _dtype(self) -> str:
+        """What the servers compute in."""
+        told = str(self._server.get("dtype"))
+        return dtype(self._base) if told == "auto" else told
 
     def _folder(self, version: int) -> str:
         """Where a version's weights are on disk, "" if that is not known."""

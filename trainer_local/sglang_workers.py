@@ -93,8 +93,8 @@ class Workers:
         """
         if time.monotonic() - self._asked < FRESH_SECONDS:
             return self._label
+        give_up = time.monotonic() + self.front.patience
         async with self._asking:
-            give_up = time.monotonic() + self.front.patience
             while time.monotonic() - self._asked >= FRESH_SECONDS:
                 try:
                     self.know(await self._asked_for(self.all[0]))

@@ -45,6 +45,7 @@ Batches = Callable[[], Iterable[Batch]]
 BATCH_BYTES = 512 << 20
 SEND_SECONDS = 120.0
 """For one batch."""
+_CLOSE_SECONDS = 10.0
 _LOOPBACKS = ("127.0.0.1", "localhost", "::1")
 
 
@@ -109,7 +110,7 @@ class Sender(Protocol):
         ...
 
     async def send(self, batch: Batch) -> None:
-        """Carry one batch over. Raises `SendFailed` or `EngineError`."""
+        """Carry one batch over. Raises `SendFailed`."""
         ...
 
     async def close(self) -> None:
@@ -134,7 +135,10 @@ class Handles:
             # Each rank opens a copy of its own: the handles are counted.
             copies = [_pickled(tensors) for _ in range(ranks)]
             fields = {"serialized_named_tensors": copies, "flush_cache": False}
-            await worker.command("/update_weights_from_tensor", fields, SEND_SECONDS)
+            try:
+                await worker.command("/update_weights_from_tensor", fields, SEND_SECONDS)
+            except EngineError as error:
+                raise SendFailed(f"SGLang did not take handles to memory: {error}") from error
         if flat.is_cuda:
             del flat, tensors
             torch.cuda.ipc_collect()
@@ -215,8 +219,9 @@ class Broadcast:
         for worker in self._workers:
             with contextlib.suppress(EngineError):
                 await worker.command("/destroy_weights_update_group", {"group_name": self._name})
-        with contextlib.suppress(RuntimeError, ValueError, KeyError):
-            await asyncio.to_thread(dist.destroy_process_group, group)
+        ending = asyncio.create_task(asyncio.to_thread(dist.destroy_process_group, group))
+        ending.add_done_callback(_ignored)
+        await asyncio.wait([ending], timeout=_CLOSE_SECONDS)  # one that failed may hang
 
 
 def sender(how: str, workers: Sequence[EngineHttp], ranks: Sequence[int]) -> Sender:

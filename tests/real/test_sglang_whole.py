@@ -232,9 +232,10 @@ async def test_a_way_that_does_not_work_falls_back_on_disk(
     url: str, proxy: SglangEngine, checkpoints: Path, references: list[Reference]
 ) -> None:
     learner = client(url, checkpoints, "nccl")  # SGLang has no GPU here
-    await checkpoint_published(learner, 2, checkpoints, "nccl")
-    info = await learner.info()
-    assert (info.live, info.transfer) == (2, "disk")
+    for number, transfer in ((1, "nccl"), (2, "disk")):
+        await checkpoint_published(learner, number, checkpoints, "nccl")
+        info = await learner.info()
+        assert (info.live, info.transfer) == (number, transfer)
     answer = await collect(proxy.generate(prompt(12, 8), Sampling(max_tokens=20, ignore_eos=True)))
     assert answer.version_numbers == {2} and exact(answer, 8, references)
     await learner.close()

@@ -14,7 +14,7 @@ from shared.errors import EngineError
 from shared.records import Sampling, VersionSpan
 from tests.trainer_local.fake_fleet import FakeServer, running
 from tests.trainer_local.serving import collect, write_adapter, write_model
-from trainer_local.model_folder import problem, quantization
+from trainer_local.model_folder import dtype, problem, quantization
 from trainer_local.sglang import SglangEngine
 from trainer_local.sglang_held import Keeping
 from trainer_local.sglang_labels import BROKEN, lent, me, number, plain, version_of
@@ -232,8 +232,9 @@ def test_weights_are_rounded_as_the_engine_would_round_them() -> None:
     assert in_type_of(batches, "float32") is batches and in_type_of(batches, "auto") is batches
 
 
-def test_a_folder_says_how_it_is_quantized(base: Path, tmp_path: Path) -> None:
+def test_a_folder_says_how_it_is_quantized_and_in_what_type(base: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "gptq", "bits": 4}}')
+    assert dtype(str(base)) == "float32" and dtype(str(tmp_path)) == ""
     assert quantization(str(tmp_path)) == "gptq" and quantization(str(base)) == quantization("nowhere") == ""
 
 
@@ -247,5 +248,7 @@ def test_weights_that_do_not_fit_are_told_from_their_headers(base: Path, whole: 
     assert "lacks model." in problem(str(tmp_path), str(base))
     save_file({"other": torch.zeros(48)}, tmp_path / "model.safetensors")
     assert "no weight of the same name" in problem(str(tmp_path), str(base))
+    adapter = write_adapter(base, tmp_path / "adapter")
+    assert "started without --enable-lora" in problem(str(adapter), str(base))
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
     assert "is no safetensors file" in problem(str(tmp_path), str(base))
