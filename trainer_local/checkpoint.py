@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
+
+from shared.families import FAMILIES, MODEL_TYPES
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -66,10 +68,21 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype | str:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 
+def model_class(path: str) -> Any:
+    """The class that the model in a folder, or under a hub name, is loaded as; of the families that see here, the one
+    with the vision encoder. Engine and trainer take the same, so that weights have the same names. Raises what
+    transformers does.
+    """
+    config = AutoConfig.from_pretrained(path)
+    family = FAMILIES.get(MODEL_TYPES.get(str(config.model_type), ""))
+    sees = family is not None and family.images and getattr(config, "vision_config", None) is not None
+    return AutoModelForImageTextToText if sees else AutoModelForCausalLM
+
+
 def load_model(path: str, device: torch.device, dtype: torch.dtype | str) -> PreTrainedModel:
     """A causal LM for inference. Raises `CheckpointError`."""
     try:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+        model = model_class(path).from_pretrained(path, dtype=dtype)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be loaded as a causal language model: {_first_line(error)}") from error
     model.requires_grad_(False)

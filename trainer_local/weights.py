@@ -19,12 +19,12 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+from transformers import AutoTokenizer
 from transformers.utils import cached_file
 
 from shared.errors import ConfigError, TrainerError
-from shared.families import FAMILIES, MODEL_TYPES
 from shared.settings import Settings
+from trainer_local.checkpoint import model_class
 from trainer_local.choice import FOR_SGLANG, serves_whole
 
 FORMAT = 1
@@ -150,11 +150,7 @@ def load(source: str, dtype: torch.dtype) -> Any:
     `ConfigError`.
     """
     try:
-        config = AutoConfig.from_pretrained(source)
-        family = FAMILIES.get(MODEL_TYPES.get(str(config.model_type), ""))
-        sees = family is not None and family.images and getattr(config, "vision_config", None) is not None
-        kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-        return kind.from_pretrained(source, dtype=dtype)
+        return model_class(source).from_pretrained(source, dtype=dtype)
     except (OSError, ValueError) as error:
         raise ConfigError(f"model = {source!r} cannot be loaded as a causal language model: {error}") from error
 

@@ -5,7 +5,6 @@ a small Qwen3.5 of random weights, behind the proxy and the learner.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import pytest
 import torch
 
 from learner.main import run
+from shared.engine import EngineInfo
+from shared.errors import EngineError
 from shared.images import images_of
 from shared.journal import Journal
 from shared.records import Message, PromptImage, Turn
@@ -23,11 +24,11 @@ from shared.trainer import Recipe
 from tests.processes import Engine, Proxy, run_proxy
 from tests.real.test_sglang_images import unusual
 from tests.rigs.sglang_cpu import run_sglang
-from tests.trainer_local.seeing import BLUE, KINDS, RED, Plain, Samples, shown, write_seeing
+from tests.trainer_local.seeing import BLUE, RED, Plain, Samples, shown, write_seeing
 from tests.trainer_local.serving import close_to
 from tests.trainer_local.tiny import settings as trainer_settings
 from trainer_local.batching import row
-from trainer_local.choice import adapter_folder
+from trainer_local.choice import adapter_folder, sglang_targets
 from trainer_local.forward import output_head
 from trainer_local.seen import Sight, run_all_rows
 from trainer_local.sglang import SglangEngine
@@ -36,24 +37,34 @@ from trainer_local.transformers_trainer import create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
-LORA = ("--enable-lora", "--max-lora-rank", "8", "--max-loras-per-batch", "2", "--lora-backend", "torch_native")
-TARGETS = {
-    "qwen3_vl": ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
-    "qwen3_5": ("all",),
-}
+ADAPTERS = ("--enable-lora", "--max-lora-rank", "8", "--max-loras-per-batch", "4", "--lora-backend", "torch_native")
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return write_seeing(tmp_path_factory.mktemp("seeing"), request.param)
+@pytest.fixture(scope="module", params=[("qwen3_vl", False), ("qwen3_vl", True), ("qwen3_5", True)], ids=str)
+def served(request: pytest.FixtureRequest) -> tuple[str, bool]:
+    """A kind of model, and whether its versions are adapters or whole weights."""
+    kind: tuple[str, bool] = request.param
+    return kind
+
+
+@pytest.fixture
+def adapters(served: tuple[str, bool]) -> None:
+    if not served[1]:
+        pytest.skip("the server that holds adapters shows it")
 
 
 @pytest.fixture(scope="module")
-def sglang(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    kind = json.loads((policy / "config.json").read_text())["model_type"]
-    with run_sglang(policy, tmp_path_factory.mktemp("sglang"), *LORA, "--lora-target-modules", *TARGETS[kind]) as one:
-        yield one
+def policy(served: tuple[str, bool], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return write_seeing(tmp_path_factory.mktemp("seeing"), served[0])
+
+
+@pytest.fixture(scope="module")
+def sglang(served: tuple[str, bool], policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    targets = ("--lora-target-modules", *sglang_targets(Settings(backend="megatron", model=str(policy))))
+    arguments = (*ADAPTERS, *targets) if served[1] else ()
+    with run_sglang(policy, tmp_path_factory.mktemp("sglang"), *arguments) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +110,7 @@ async def _info(engine: SglangEngine) -> Any:
         await engine.close()
 
 
+@pytest.mark.usefixtures("adapters")
 def test_the_trainer_computes_on_every_kind_of_picture_what_sglang_computed(sglang: Engine, policy: Path) -> None:
     samples, plain = Samples(policy), Plain(policy)
     sight = Sight.of(plain.model, str(policy))
@@ -121,6 +133,7 @@ def test_the_trainer_computes_on_every_kind_of_picture_what_sglang_computed(sgla
         assert close_to(values, told, 1e-4), name
 
 
+@pytest.mark.usefixtures("adapters")
 async def test_an_adapter_of_the_trainer_is_swapped_in_beside_the_base(
     sglang: Engine, policy: Path, tmp_path: Path
 ) -> None:
@@ -145,7 +158,7 @@ async def test_an_adapter_of_the_trainer_is_swapped_in_beside_the_base(
 
 
 async def test_a_chat_with_a_picture_becomes_a_version_that_learned_from_it(
-    sglang: Engine, proxy: Proxy, policy: Path
+    served: tuple[str, bool], sglang: Engine, proxy: Proxy, policy: Path
 ) -> None:
     """Last, since it leaves the server with other weights."""
     base = Plain(policy)
@@ -157,23 +170,34 @@ async def test_a_chat_with_a_picture_becomes_a_version_that_learned_from_it(
         told = ({"turn_id": praised.turn_id, "thumb": "up"}, {"turn_id": blamed.turn_id, "text": "Say it in one word."})
         for body in told:
             assert client.post("/rl/feedback", json=body).status_code == 200
-    version = await learned(proxy.settings, proxy.journal())
+    version = await learned(proxy.settings.model_copy(update={"lora": served[1]}), proxy.journal())
     report = version.metrics
     assert report["samples/binary"] == 1 and report["samples/distill"] >= 1
-    after = Plain(Path(version.checkpoint) / "served")
+    after = Plain(policy, Path(version.checkpoint) / "served")
     assert sum(logprobs(after, praised)) > sum(logprobs(base, praised)) + 0.1
     engine = SglangEngine(sglang.url)
-    assert (await engine.info()).live == 1
+    assert (await answering(engine)).live == 1
     scores = await engine.score(praised.prompt_ids, praised.response_ids, fresh=True, images=images_of(praised))
     await engine.close()
     assert scores.version == 1 and close_to(scores.logprobs, logprobs(after, praised), 2e-4)
 
 
+async def answering(engine: SglangEngine) -> EngineInfo:
+    """What the engine says of itself, once it is done with what the learner asked last: its interpreter takes long."""
+    async with asyncio.timeout(300):
+        while True:
+            try:
+                return await engine.info()
+            except EngineError:
+                await asyncio.sleep(0.5)
+
+
 async def learned(served: Settings, journal: Journal) -> Any:
     """The version that the learner makes of what the journal holds, once it is live."""
     changes: dict[str, Any] = {
-        **{"batch_size": 2, "epochs": 4, "learning_rate": 2e-3, "lora": False, "device": "cpu"},
+        **{"batch_size": 2, "epochs": 4, "learning_rate": 1e-2 if served.lora else 2e-3, "device": "cpu"},
         **{"rehearsals": 2, "anchors": 1, "rehearsal_max_tokens": 4, "guard_held_back": 0.0, "guard_max_kl": 50.0},
+        **{"lora_rank": 4, "guard_answers": 2, "guard_max_kl_base": 100.0, "guard_max_degenerate": 1.0},
     }
     stop = asyncio.Event()
     process = asyncio.create_task(run(served.model_copy(update=changes), stop))

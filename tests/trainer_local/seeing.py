@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
+from peft import PeftModel
 from PIL import Image
 from transformers import AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -62,10 +63,16 @@ class Samples:
 
 
 class Plain:
-    """The whole of each row through transformers' model by itself, with transformers' own image processor."""
+    """The whole of each row through transformers' model by itself, with transformers' own image processor. `version`
+    is what an engine is given: another folder, or an adapter.
+    """
 
-    def __init__(self, folder: Path) -> None:
-        self.model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+    def __init__(self, folder: Path, version: Path | None = None) -> None:
+        adapter = version is not None and (version / "adapter_config.json").is_file()
+        whole = folder if version is None or adapter else version
+        self.model: Any = AutoModelForImageTextToText.from_pretrained(whole, dtype=torch.float32).eval()
+        if adapter:
+            self.model = PeftModel.from_pretrained(self.model, version).merge_and_unload().eval()
         self._processor = Qwen2VLImageProcessorPil(
             patch_size=PATCH, merge_size=MERGE, size=PIXELS, image_mean=[0.5] * 3, image_std=[0.5] * 3
         )
