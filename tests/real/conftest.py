@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -18,3 +18,12 @@ def captured(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) ->
         folder = tmp_path_factory.mktemp("programs")
         with run_proxy(logged, folder, max_output_tokens=400, model_aliases="claude-*=policy") as proxy:
             yield Captured(proxy, engine)
+
+
+@pytest.fixture
+async def trainers_closed() -> AsyncIterator[None]:
+    """Ends the Megatron-core trainers that a test made and left open."""
+    from tests.real import megatron_trainers
+
+    yield
+    await megatron_trainers.close_all()

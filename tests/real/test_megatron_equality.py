@@ -6,7 +6,7 @@ Gradients are read from checkpoints: with beta1 = 0 the mean gradient that AdamW
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from shared.records import Sample
-from shared.settings import Settings
 from shared.trainer import Recipe, Trainer
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
 from trainer_local import transformers_trainer
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
+from tests.real.megatron_trainers import create
 from trainer_local.megatron.trainer import MegatronTrainer
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "alone": {},
@@ -51,24 +51,6 @@ def loss(tokens):
     sampled = log_probs.gather(-1, tokens.token_ids[:, None])[:, 0]
     return -tokens.advantages * sampled + (tokens.base_log_probs.exp() * (tokens.base_log_probs - log_probs)).sum(-1)
 '''
-
-
-OPEN: list[MegatronTrainer] = []
-
-
-def create(chosen: Settings) -> MegatronTrainer:
-    """A trainer that is closed with its test at the latest."""
-    OPEN.append(MegatronTrainer(chosen))
-    return OPEN[-1]
-
-
-@pytest.fixture(autouse=True)
-async def closed() -> AsyncIterator[None]:
-    yield
-    while OPEN:
-        trainer = OPEN.pop()
-        if not trainer.closed:
-            await trainer.close()
 
 
 @dataclass

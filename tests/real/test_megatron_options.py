@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.trainer_local.tiny import sample, settings, write_policy
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
+from tests.real.megatron_trainers import create
 from trainer_local.megatron import replica
 from trainer_local.megatron.trainer import MegatronTrainer
 from trainer_local.megatron.weights import Weights
@@ -29,6 +29,7 @@ from trainer_local.megatron.weights import Weights
 pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(1200),
+    pytest.mark.usefixtures("trainers_closed"),
     pytest.mark.skipif(not shimmed(), reason="test_megatron.py runs this with the rig's answers for CUDA"),
 ]
 
@@ -38,22 +39,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "tensor-parallel": {"tensor_parallel": 2},
     "data-parallel": {"actor_gpus": "2"},
 }
-OPEN: list[MegatronTrainer] = []
-
-
-def create(chosen: Settings) -> MegatronTrainer:
-    """A trainer that is closed with its test at the latest."""
-    OPEN.append(MegatronTrainer(chosen))
-    return OPEN[-1]
-
-
-@pytest.fixture(autouse=True)
-async def closed() -> AsyncIterator[None]:
-    yield
-    while OPEN:
-        trainer = OPEN.pop()
-        if not trainer.closed:
-            await trainer.close()
 
 
 @pytest.fixture(scope="module")

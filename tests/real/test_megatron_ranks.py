@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import torch
 from msgspec.structs import replace
 
 from shared.errors import ConfigError, TrainerError
-from shared.settings import Settings
 from shared.trainer import Recipe
 from tests.processes import ROOT
 from tests.trainer_local.tiny import sample, settings, write_policy
@@ -25,10 +24,11 @@ from trainer_local.transformers_trainer import create as create_transformers
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
+from tests.real.megatron_trainers import create
 from trainer_local.megatron.leader import RanksLost
 from trainer_local.megatron.trainer import MegatronTrainer
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
 
 TWO: dict[str, dict[str, Any]] = {"tensor-parallel": {"tensor_parallel": 2}, "data-parallel": {"actor_gpus": "2"}}
 RECIPE = Recipe(epochs=2, learning_rate=1e-2)
@@ -44,24 +44,6 @@ def loss(tokens):
     return -tokens.logits.float().log_softmax(-1).gather(-1, tokens.token_ids[:, None])[:, 0]
 """
 IMPATIENT = "from trainer_local.megatron import world\nworld.GRACE_SECONDS = 2.0\n"
-
-
-OPEN: list[MegatronTrainer] = []
-
-
-def create(chosen: Settings) -> MegatronTrainer:
-    """A trainer that is closed with its test at the latest."""
-    OPEN.append(MegatronTrainer(chosen))
-    return OPEN[-1]
-
-
-@pytest.fixture(autouse=True)
-async def closed() -> AsyncIterator[None]:
-    yield
-    while OPEN:
-        trainer = OPEN.pop()
-        if not trainer.closed:
-            await trainer.close()
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,9 @@ CLOSE_SECONDS = 20.0
 STUCK_SECONDS = 30.0
 """How long a command may go on after a rank has died. On CUDA its collectives may never end by themselves."""
 
+TELL_SECONDS = 20.0
+"""How long a lost connection waits for the child at its other end to have ended, whose exit code tells more."""
+
 LAYOUT = "layout"
 CHILD = "--child"
 """Says that standard input is a pipe of rank 0."""
@@ -222,7 +225,7 @@ class Leader:
 
     def _check_lost(self, error: RuntimeError) -> None:
         """Raise `RanksLost` if `error` comes of a rank that is gone, which may be noticed here first."""
-        until = time.monotonic() + 2.0
+        until = time.monotonic() + (TELL_SECONDS if self._children else 0.0)
         while not self._lost and time.monotonic() < until:
             if not _of_connection(error) and all(child.poll() is None for child in self._children):
                 return
