@@ -35,7 +35,7 @@ class Plan:
     batch: int = 8
     problems: int = 100
     glances: int = 50
-    patience: float = 90.0
+    patience: float = 300.0
     trained: bool = True
     persona: str = "student"
     habits: Mapping[str, Any] = field(default_factory=dict)

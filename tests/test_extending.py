@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "extending"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 async def test_a_service_learns_with_a_judge_rollouts_and_sampling_of_ones_own(tmp_path: Path) -> None:
     settings: dict[str, str | int | float | bool] = {
         **{
@@ -33,7 +34,7 @@ async def test_a_service_learns_with_a_judge_rollouts_and_sampling_of_ones_own(t
         answer = await client.chat(said)
         said += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": "Shorter, please."}]
         await client.chat(said)
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(300):
             while ((status := await client.get("/rl/status"))["version"]["live"] or 0) < 1 or not list(
                 tmp_path.glob("tensorboard/*")
             ):

@@ -61,11 +61,11 @@ def test_a_provider_that_cannot_be_used_is_said_before_any_service_starts(monkey
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(700)
 def test_a_short_demo_ends_with_its_json_line_and_a_picture(tmp_path: Path) -> None:
     arguments = ["--seeds", "1", "--interactions", "4", "--batch-size", "4", "--problems", "6", "--out", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "demo", *arguments], capture_output=True, text=True, timeout=230, check=False
+        [sys.executable, "-m", "cli.main", "demo", *arguments], capture_output=True, text=True, timeout=690, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (line,) = done.stdout.splitlines()

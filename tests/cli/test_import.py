@@ -97,6 +97,7 @@ def test_it_needs_an_engine_and_says_how_to_get_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_complaints_of_one_service_teach_another(service: Proxy, tmp_path: Path, policy_folder: Path) -> None:
     names = [f"offline-{number}" for number in range(4)]
     for number, name in enumerate(names):
@@ -118,7 +119,7 @@ def test_complaints_of_one_service_teach_another(service: Proxy, tmp_path: Path,
             found = journal.version(1)
             return found if found is not None and found.state == "live" else None
 
-        version = until(live, 90.0, what="a version made from imported complaints")
+        version = until(live, 300.0, what="a version made from imported complaints")
         assert (version.method, len(version.sample_ids)) == ("rehearse", 4)
         assert version.metrics["loss/distill"] > 0
         taught = [turn for one in journal.session_ids() for turn in journal.turn_ids(one)]
