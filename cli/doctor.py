@@ -18,10 +18,12 @@ from cli.check import Check
 from cli.cloud_checks import PACKAGES as CLOUD_PACKAGES
 from cli.cloud_checks import cloud_checks
 from cli.data_policy import mismatch
+from cli.engine_checks import engine_checks
 from cli.gpu_checks import gpu_checks, show_memory
 from cli.leaving import asked, leaves
 from cli.model import is_hub_name, provided_tokenizer
 from cli.options import print_json
+from cli.preflight import needs_megatron
 from cli.tables import console, table
 from learner.judge import custom, names
 from learner.judge.prompt import JudgePrompt
@@ -37,6 +39,7 @@ from trainer_local import choice
 PACKAGES = {
     "": ("aiohttp", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
     "local": ("torch", "transformers", "peft", "safetensors"),
+    "gpu": ("megatron-core",),
     "cloud": tuple(name for names in CLOUD_PACKAGES.values() for name in names),
     "judge": ("litellm", "mcp"),
     "demo": ("matplotlib",),
@@ -54,6 +57,8 @@ def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> b
     settings, sources = load(flags)
     gpus, placed = gpu_checks(settings, with_gpus)
     checks = [*_checks(settings, sources), *gpus]
+    refused = {check.told for check in gpus if check.ok is False}
+    checks = [check for check in checks if check in gpus or check.told not in refused]
     leaving = list(leaves(settings))
     notes = aliases.notes(os.environ, quiet=True)
     if as_json:
@@ -116,6 +121,8 @@ def _checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
     yield policy
     if policy.ok and backend.ok and not cloud and settings.train:
         yield _trainer(settings)
+    if backend.ok:
+        yield from engine_checks(settings)
     if policy.ok:
         yield _conversations(settings)
     yield _judge(settings)
@@ -132,6 +139,7 @@ def _packages(settings: Settings, *, cloud: bool) -> Iterator[Check]:
     others = litellm or any(spelling.url for spelling in those) or settings.side_model or settings.fallback_model
     redacts = settings.cloud_redact != "off" and bool(cloud or others)
     needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": redacts, "cloud": cloud}
+    needed["gpu"] = _by_megatron(settings)
     reported = {"tensorboard": settings.tensorboard, "wandb": bool(settings.wandb)}
     for extra, packages in PACKAGES.items():
         if extra == "cloud" and cloud:
@@ -144,7 +152,11 @@ def _packages(settings: Settings, *, cloud: bool) -> Iterator[Check]:
             yield Check(what, True, have)
             continue
         wanted = f"openclaw-rl[{extra}]" if extra else "openclaw-rl"
-        how = f"pip install '{wanted}'" if extra == "wandb" else f"make setup installs them, or: pip install '{wanted}'"
+        how = (
+            f"pip install '{wanted}'"
+            if extra in ("gpu", "wandb")
+            else f"make setup installs them, or: pip install '{wanted}'"
+        )
         told = f"missing: {', '.join(missing)}. {how}"
         if extra in reported:  # learning goes on without
             told += "; until then no figures go there" if reported[extra] else " (not needed now)"
@@ -195,6 +207,13 @@ def _policy(settings: Settings) -> Check:
         return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
+
+
+def _by_megatron(settings: Settings) -> bool:
+    try:
+        return needs_megatron(settings)
+    except ConfigError:
+        return False
 
 
 def _trainer(settings: Settings) -> Check:

@@ -5,12 +5,14 @@ what is to run on this machine's GPUs fits there.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from cli.gpu_checks import fitting
 from cli.supervisor import ROLES, stored_key
 from shared import registry
 from shared.errors import ConfigError
+from shared.model_shape import read_shape
 from shared.outgoing import Outgoing
 from shared.setting_sources import load
 from shared.settings import EMBEDDED_POLICY, Settings
@@ -22,8 +24,13 @@ LIBRARIES = {"tinker": "tinker", "fireworks": "fireworks"}
 def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], say: Callable[[str], None]) -> Settings:
     """The settings to start with: these, or those of the fallback. `flags` are those that the settings were read with.
 
-    Raises `ConfigError` saying why the provider cannot be used, or what does not fit on the GPUs.
+    Raises `ConfigError` saying why the provider cannot be used, what does not fit on the GPUs, or what is missing.
     """
+    if "learner" in roles and needs_megatron(settings) and importlib.util.find_spec("megatron") is None:
+        raise ConfigError(
+            f"model = {settings.model} is trained by Megatron-core, which is not installed in {sys.prefix}: "
+            f"{sys.executable} -m pip install 'openclaw-rl[gpu]'"
+        )
     for note in fitting(settings, roles):
         say(note)
     why = _obstacle(settings, roles)
@@ -56,6 +63,14 @@ def fallback(settings: Settings, flags: Mapping[str, str]) -> Settings:
         **{"data": str(data / "fallback"), "api-key": settings.api_key or stored_key(data)},
     }
     return load({**flags, **own})[0]
+
+
+def needs_megatron(settings: Settings) -> bool:
+    """Whether a model is to be trained by Megatron-core, as far as its shape is known. Raises `ConfigError`."""
+    if not settings.train or registry.chosen(settings) != "megatron":
+        return False
+    shape = read_shape(settings.model)
+    return shape is not None and not shape.why_not_megatron
 
 
 def _obstacle(settings: Settings, roles: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from cli import preflight
 from cli.main import app
-from shared.settings import EMBEDDED_POLICY
+from cli.supervisor import ROLES
+from shared.errors import ConfigError
+from shared.settings import EMBEDDED_POLICY, Settings
 from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
 from tests.trainer_cloud.stand_in import StandIn
 
@@ -226,3 +230,60 @@ def test_a_data_folder_of_another_policy_is_told(tmp_path: Path, stand_in: Stand
     stand_in.has("Qwen/Qwen3-8B")
     ok, words = checks(*tinker(stand_in))["data folder"]
     assert ok is False and "belongs to another policy" in words
+
+
+def check_of(name: str, *flags: str) -> dict[str, Any]:
+    (found,) = [check for check in told(*flags)["checks"] if check["name"] == name]
+    return dict(found)
+
+
+MEGATRON = ("--backend", "megatron", "--device", "cpu")
+
+
+def environment(folder: Path, sglang: str) -> str:
+    """A Python that says it has this SGLang; "" for none."""
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\n{f'echo {sglang}' if sglang else 'exit 1'}\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+@pytest.mark.parametrize(
+    ("version", "ok", "said"), [("0.5.23", True, "0.5.23 in "), ("0.5.1", None, "only 0.5.23 was")]
+)
+def test_doctor_says_which_sglang_will_serve(tmp_path: Path, version: str, ok: bool | None, said: str) -> None:
+    found = check_of("sglang", *MEGATRON, "--sglang-python", environment(tmp_path, version))
+    assert found["ok"] is ok and said in found["told"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "ok", "said"),
+    [
+        ((), False, "sglang_python"),
+        (("--sglang-python", "nowhere/python"), False, "nowhere/python"),
+        (("--sglang-command", "docker run sglang"), None, "docker run sglang"),
+        (("--engine-url", "http://127.0.0.1:9"), None, "which you start"),
+    ],
+    ids=str,
+)
+def test_doctor_says_what_is_wrong_with_sglang(flags: tuple[str, ...], ok: bool | None, said: str) -> None:
+    found = check_of("sglang", *MEGATRON, *flags)
+    assert found["ok"] is ok and said in found["told"]
+
+
+def test_doctor_says_that_an_environment_has_no_sglang(tmp_path: Path) -> None:
+    found = check_of("sglang", *MEGATRON, "--sglang-python", environment(tmp_path, ""))
+    assert found["ok"] is False and "-m pip install sglang==0.5.23" in found["told"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("megatron") is not None, reason="Megatron-core is installed here")
+def test_without_megatron_core_nothing_is_started_that_needs_it(tmp_path: Path) -> None:
+    found = check_of("packages [gpu]", *MEGATRON)
+    assert found["ok"] is False and "pip install 'openclaw-rl[gpu]'" in found["told"]
+    assert check_of("packages [gpu]")["ok"] is None
+    given = {"backend": "megatron", "device": "cpu", "data": str(tmp_path)}
+    with pytest.raises(ConfigError, match=r"Megatron-core, which is not installed .* pip install 'openclaw-rl\[gpu\]'"):
+        preflight.ready(Settings.model_validate(given), ROLES, {}, print)
+    for other in ({"train": False}, {"backend": "embedded"}):
+        preflight.ready(Settings.model_validate(given | other), ROLES, {}, print)
+    preflight.ready(Settings.model_validate(given), ["proxy", "engine"], {}, print)
