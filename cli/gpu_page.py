@@ -9,11 +9,12 @@ from typing import Any
 
 from shared.gpu_plan import Planner
 from shared.gpus import imagined
+from shared.known_seeing import QWEN3_5, QWEN3_VL
 from shared.model_shape import QWEN3
 from shared.settings import Settings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu.md"
-BEGIN, END = "<!-- what fits -->", "<!-- /what fits -->"
+BEGIN, END = "<!-- {} -->", "<!-- /{} -->"
 
 CARDS = (12, 16, 24, 48, 80)
 TURNS = (32768, 16384, 8192, 4096)
@@ -34,19 +35,26 @@ least `tensor_parallel` that gives the longest turn:
 | model | LoRA | all weights |
 |---|---|---|
 """
+_SEEING = """
+| model | 24 GB, LoRA | 48 GB, LoRA | 80 GB, LoRA | 2 × 24 GB, LoRA | 2 × 48 GB, LoRA | 80 GB, all weights | 2 × 80 GB, all weights |
+|---|---|---|---|---|---|---|---|
+"""  # noqa: E501
+_SEEING_CARDS = ((1, 24, True), (1, 48, True), (1, 80, True), (2, 24, True), (2, 48, True), (1, 80, False), (2, 80, False))
 _APART: dict[str, Any] = {"actor_gpus": "0,", "rollout_gpus": "1,"}
-
-
-def tables() -> str:
-    """Both tables."""
-    return _HEAD + "".join(_rows()) + _LARGE + "".join(_large())
 
 
 def page(text: str) -> str:
     """The page with its tables renewed."""
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}{tables()}{END}{tail}"
+    tables = {
+        "what fits": _HEAD + "".join(_rows()) + _LARGE + "".join(_large()),
+        "what fits with images": _SEEING + "".join(_seeing()),
+    }
+    for name, table in tables.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        head, _, rest = text.partition(begin)
+        _, _, tail = rest.partition(end)
+        text = f"{head}{begin}{table}{end}{tail}"
+    return text
 
 
 def _rows() -> Iterator[str]:
@@ -74,6 +82,15 @@ def _large() -> Iterator[str]:
         yield f"| {_short(model)} | {' | '.join(cells)} |\n"
 
 
+def _seeing() -> Iterator[str]:
+    for model in (*QWEN3_5, *QWEN3_VL):
+        cells = []
+        for cards, size, lora in _SEEING_CARDS:
+            found = _longest(model, f"{cards}x{size}", lora, _APART if cards == 2 else {})
+            cells.append(_told(*found))
+        yield f"| {_short(model).removesuffix('-Instruct')} | {' | '.join(cells)} |\n"
+
+
 def _length(cell: str) -> int:
     return int(cell.split("k")[0]) if "k" in cell else 0
 
@@ -82,8 +99,11 @@ def _cell(model: str, cards: str, *, lora: bool, **more: Any) -> str:
     """The longest turn that fits with training and serving at once, with FP8 where it is longer so; and alternating."""
     plain, alternating = _longest(model, cards, lora, more)
     fp8, _ = _longest(model, cards, lora, {**more, "quantization": "fp8"}) if lora else (0, 0)
-    best = max(plain, fp8)
-    found = [f"{best // 1024}k" + (" FP8" if fp8 > plain else "")] if best else []
+    return _told(max(plain, fp8), alternating, " FP8" if fp8 > plain else "")
+
+
+def _told(best: int, alternating: int, how: str = "") -> str:
+    found = [f"{best // 1024}k{how}"] if best else []
     found += [f"{alternating // 1024}k alternating"] if alternating > best else []
     return ", ".join(found) or "–"
 

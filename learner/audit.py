@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from learner.progress import Progress
 from shared.engine import Engine, Priority
 from shared.errors import EngineError, JournalError
-from shared.images import images_of
+from shared.images import images_of, misplaced
 from shared.journal import AsyncJournal
 from shared.ratio import greedy, reshaped
 from shared.records import Audit, AuditVerdict, Turn, VersionSpan
@@ -120,6 +120,8 @@ class Auditor:
         shape = reshaped(turn.sampling)
         if shape:
             raise _Skipped("incomparable", f"sampled with {shape}, under which no engine scores")
+        if fault := misplaced(turn):
+            raise _Skipped("incomparable", fault)
         try:
             held = (await self._engine.info()).versions
             found: list[float] = []

@@ -29,7 +29,7 @@ from learner.held_back import WINDOW, standing
 from learner.probes import Probe, read
 from learner.rehearsal import anchor_prompts
 from shared.engine import Engine
-from shared.images import images_of
+from shared.images import images_of, misplaced
 from shared.journal import AsyncJournal
 from shared.records import Sample, Turn
 from shared.rendering import Prompter
@@ -195,6 +195,8 @@ class Guard:
         info = await self._engine.info()
 
         def fits(one: Turn | Sample) -> bool:
+            if isinstance(one, Turn) and misplaced(one):
+                return False
             seen = one.image_spans if isinstance(one, Turn) else one.images
             length = len(one.prompt_ids) + len(one.response_ids)
             return (info.sees or not seen) and (not info.context_length or length <= info.context_length)
@@ -321,7 +323,7 @@ class Guard:
         kept = [one for one in self._recent if await self._journal.turn(one.key) is not None]  # else forgotten
         wanted = count - min(len(self._anchors), count // 2)
         known = {one.key for one in kept}
-        fresh = [of_turn(turn) for turn in seen if turn.turn_id not in known]
+        fresh = [of_turn(turn) for turn in seen if turn.turn_id not in known and not misplaced(turn)]
         recent = [*fresh[: max(NEW_PROMPTS, wanted - len(kept))], *kept]
         self._recent = [recent[place] for place in affordable([one.prompt_ids for one in recent], PROMPT_TOKENS)]
         self._recent = self._recent[:wanted]

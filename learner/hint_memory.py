@@ -17,7 +17,7 @@ from learner import hints
 from learner.rehearsal import hinted_prompts
 from shared.engine import Engine, Priority
 from shared.errors import EngineError
-from shared.images import holds_placeholder, images_of, shown_again
+from shared.images import holds_placeholder, images_of, misplaced, shown_again
 from shared.journal import AsyncJournal
 from shared.records import Turn
 from shared.rendering import Prompter
@@ -90,8 +90,10 @@ class HintMemory:
 
     async def _measured(self, hint: str, turn_id: str) -> float:
         turn = await self._journal.turn(turn_id)
-        images = images_of(turn) if turn is not None else ()
-        if turn is None or (images and holds_placeholder(turn.response_ids, turn.prompt_ids, images)):
+        if turn is None or misplaced(turn):
+            return 0.0
+        images = images_of(turn)
+        if images and holds_placeholder(turn.response_ids, turn.prompt_ids, images):
             return 0.0
         if ASKED * len(turn.prompt_ids) > self._settings.rehearsal_token_budget:
             return 0.0

@@ -21,7 +21,7 @@ from learner.hooks import GENERATE, HookFailed, called, checked_answer, load, wh
 from learner.progress import Progress
 from shared.engine import Engine, Tokens
 from shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError
-from shared.images import holds_placeholder, images_of, shown_again
+from shared.images import holds_placeholder, images_of, misplaced, shown_again
 from shared.journal.storage import common_prefix
 from shared.normalize import ChatInput
 from shared.records import PromptImage, Sample, Sampling, Turn, new_id
@@ -63,6 +63,8 @@ def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
     otherwise. So only what the hint changes is taken from the rendering, where the two can be laid over each other.
     Raises `BadRequest`, also where the turn's images take another number of tokens now.
     """
+    if fault := misplaced(turn):
+        raise BadRequest(fault)
     found = _hinted_prompt(prompter, turn, hint)
     try:
         shown_again(images_of(turn), turn.prompt_ids, found)

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from shared.errors import BadRequest, ConfigError
+from shared.errors import BadRequest, ConfigError, JournalError
 from shared.records import ImageSpan, Message, PromptImage, Turn
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
@@ -187,8 +187,31 @@ def placed_in(messages: Sequence[Message], spans: Sequence[ImageSpan]) -> list[P
 
 
 def images_of(turn: Turn) -> tuple[PromptImage, ...]:
-    """The images of a recorded turn with their places in its prompt."""
-    return tuple(placed_in(turn.messages, turn.image_spans)) if turn.image_spans else ()
+    """The images of a recorded turn with their places in its prompt. Raises `JournalError` where it has more of the one
+    than of the other; `misplaced` tells beforehand.
+    """
+    shown = len(images_in(turn.messages))
+    if shown != len(turn.image_spans):
+        raise JournalError(
+            f"turn {turn.turn_id}: its messages show {shown} images, and {len(turn.image_spans)} are placed in its "
+            "prompt; forget its session"
+        )
+    return tuple(placed_in(turn.messages, turn.image_spans)) if shown else ()
+
+
+def misplaced(turn: Turn) -> str:
+    """Why nobody can compute on the images of a recorded turn, in words; "" where each of them has its place in the
+    prompt, or there are none. Only a journal that something else wrote to holds such turns.
+    """
+    shown, placed = len(images_in(turn.messages)), list(turn.image_spans)
+    if shown != len(placed):
+        return f"its messages show {shown} images, and {len(placed)} are placed in its prompt"
+    if not placed:
+        return ""
+    first = placed[0].start
+    if not 0 <= first < len(turn.prompt_ids) or _runs(turn.prompt_ids, turn.prompt_ids[first]) != placed:
+        return "its images are placed elsewhere in its prompt than their placeholders stand"
+    return ""
 
 
 def holds_placeholder(ids: Sequence[int], prompt_ids: Sequence[int], images: Sequence[PromptImage]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from shared.errors import ConfigError
+from shared.known_seeing import known_config
 
 EXACT = frozenset(
     ["qwen3", "qwen3_5", "qwen3_5_text", "qwen3_vl", "qwen3_vl_text", "qwen3_moe", "qwen2", "llama", "mistral"]
@@ -129,6 +130,8 @@ def read_shape(model: str) -> ModelShape | None:
     if not folder.is_dir():
         if model in QWEN3:
             return shape_of(qwen3_config(*QWEN3[model]))
+        if (known := known_config(model)) is not None:
+            return shape_of(known)
         cached = _cached(model)
         if cached is None:
             return None

@@ -21,6 +21,7 @@ from learner.judge.base import Judge
 from learner.methods import method
 from learner.progress import Progress
 from shared.errors import JournalError, JudgeAway, OpenClawRLError
+from shared.images import misplaced
 from shared.journal import AsyncJournal
 from shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
 from shared.registry import is_cloud
@@ -250,14 +251,15 @@ class JudgeLoop:
             live=live,
             cloud=self._cloud,
         )
-        sample = signals.sample_of(turn, judgement)
-        reason = reason or self._method.cannot_use(sample)
-        lesson = await self._journal.last_lesson(turn.turn_id) if judgement.signal != "judge" else None
-        correction = lesson is not None and judgement.signal == "feedback" and signals.corrects(sample, lesson)
+        sample = None if reason else signals.sample_of(turn, judgement)
+        reason = reason if sample is None else self._method.cannot_use(sample)
+        known = judgement.signal != "judge" and not misplaced(turn)
+        lesson = await self._journal.last_lesson(turn.turn_id) if known else None
+        correction = lesson is not None and judgement.signal == "feedback" and signals.corrects(judgement, lesson)
         if lesson is not None:
             told = AFTER_LEARNING if judgement.signal == "outcome" else CORRECTION if correction else CONFIRMED
             judgement = msgspec.structs.replace(judgement, reason=f"{judgement.reason}; {told}")
-        if reason:
+        if sample is None or reason:
             await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason, time=now()))
         else:
             await self._journal.add_sample(sample, correction=correction)

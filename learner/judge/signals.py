@@ -16,7 +16,7 @@ import msgspec
 from learner.judge.rules import LONGEST_HINT, read_message, strip_stamp
 from learner.judge.rules import VERSION as RULES
 from learner.judge.selection import NONE
-from shared.images import images_of
+from shared.images import images_of, misplaced
 from shared.ratio import IMPORTED, no_ratio
 from shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
 
@@ -114,11 +114,11 @@ def with_step(judgement: Judgement, step: Judgement, weight: float) -> Judgement
     )
 
 
-def corrects(sample: Sample, lesson: Sample) -> bool:
+def corrects(judgement: Judgement, lesson: Sample) -> bool:
     """Whether what a person says about a turn differs from what was learned from it: another reward, or a hint that the
     lesson did not have.
     """
-    return sample.reward != lesson.reward or (sample.hint is not None and sample.hint != lesson.hint)
+    return judgement.score != lesson.reward or (judgement.hint is not None and judgement.hint != lesson.hint)
 
 
 def outcome_counts(turn: Turn, outcome: Outcome | None, next_state: NextState | None) -> bool:
@@ -178,6 +178,8 @@ def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, l
         return "logprobs of the sampled tokens are missing"
     if not len(turn.prompt_ids):
         return "token ids of the prompt are missing"
+    if fault := misplaced(turn):
+        return fault
     length = len(turn.prompt_ids) + len(turn.response_ids)
     if length > max_tokens:
         return f"{length} tokens, more than max_sample_tokens = {max_tokens}"
@@ -203,7 +205,7 @@ def version_lag(record: Turn | Sample, live: int) -> int:
 
 
 def sample_of(turn: Turn, judgement: Judgement) -> Sample:
-    """The turn as a sample; `explicit` where the reward is not a judge's guess."""
+    """A turn without a `defect` as a sample; `explicit` where the reward is not a judge's guess."""
     return Sample(
         sample_id=new_id("sample"),
         turn_id=turn.turn_id,

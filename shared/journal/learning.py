@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.errors import JournalError
-from shared.images import images_of
+from shared.images import images_of, misplaced
 from shared.journal import storage
 from shared.journal.rows import LearningFigures, Reaction
 from shared.journal.signals import Signals, _quarantine, _turn_row
 from shared.journal.sqlite import insert
 from shared.journal.tally import tallied
 from shared.ratio import no_ratio
-from shared.records import PolicyVersion, Sample, VersionState, now
+from shared.records import PolicyVersion, Quarantine, Sample, Turn, VersionState, now
 
 HELD_BACK = "held back for the guard"
 """How the quarantine of a turn begins that is kept for the guard."""
@@ -105,15 +105,25 @@ class Learning(Signals):
                 "AND state = 'consumed' ORDER BY id DESC LIMIT 1",
                 (turn_id,),
             ).fetchone()
-            return None if row is None else self._sample(connection, *row)
+            return None if row is None else _sample(self._turn(connection, row[1]), *row)
 
     def ready_samples(self, limit: int) -> list[Sample]:
-        """Samples that no version holds yet, oldest first."""
+        """Samples that no version holds yet, oldest first. A turn whose images have lost their places is set aside."""
+        found: list[Sample] = []
+        faults: dict[str, str] = {}
         with self._reading() as connection:
             rows = connection.execute(
                 f"SELECT {_SAMPLE} FROM samples WHERE state = 'ready' ORDER BY id LIMIT ?", (limit,)
             ).fetchall()
-            return [self._sample(connection, *row) for row in rows]
+            for row in rows:
+                turn = self._turn(connection, row[1])
+                if fault := misplaced(turn):
+                    faults[turn.turn_id] = fault
+                else:
+                    found.append(_sample(turn, *row))
+        for turn_id, fault in faults.items():
+            self.add_quarantine(Quarantine(turn_id=turn_id, reason=fault))
+        return found
 
     def ready_count(self) -> int:
         """How many samples wait for a step."""
@@ -264,35 +274,35 @@ class Learning(Signals):
         with self._reading() as connection:
             return int(connection.execute("SELECT coalesce(max(number) + 1, 0) FROM versions").fetchone()[0])
 
-    def _sample(self, connection: sqlite3.Connection, sample_id: str, row: int, policy: str, *values: Any) -> Sample:
-        temperature, reward, explicit, hint, hinted, teacher, group, step_index, weight, time = values
-        turn = self._turn(connection, row)
-        scores: array[float] | None = None
-        if teacher is not None:
-            scores = array("f")
-            scores.frombytes(storage.unpack(teacher))
-        return Sample(
-            sample_id=sample_id,
-            turn_id=turn.turn_id,
-            policy=policy,
-            origin="turn",
-            prompt_ids=turn.prompt_ids,
-            response_ids=turn.response_ids,
-            logprobs=turn.logprobs,
-            versions=turn.versions,
-            images=images_of(turn),
-            temperature=temperature,
-            no_ratio=no_ratio(turn.sampling),
-            reward=reward,
-            explicit=bool(explicit),
-            hint=hint,
-            hinted_prompts=storage.unpack_prompts(hinted, storage.token_ids(turn.prompt_ids)),
-            teacher_logprobs=scores,
-            group=group,
-            step_index=step_index,
-            weight=weight,
-            time=time,
-        )
+
+def _sample(turn: Turn, sample_id: str, _: int, policy: str, *values: Any) -> Sample:
+    temperature, reward, explicit, hint, hinted, teacher, group, step_index, weight, time = values
+    scores: array[float] | None = None
+    if teacher is not None:
+        scores = array("f")
+        scores.frombytes(storage.unpack(teacher))
+    return Sample(
+        sample_id=sample_id,
+        turn_id=turn.turn_id,
+        policy=policy,
+        origin="turn",
+        prompt_ids=turn.prompt_ids,
+        response_ids=turn.response_ids,
+        logprobs=turn.logprobs,
+        versions=turn.versions,
+        images=images_of(turn),
+        temperature=temperature,
+        no_ratio=no_ratio(turn.sampling),
+        reward=reward,
+        explicit=bool(explicit),
+        hint=hint,
+        hinted_prompts=storage.unpack_prompts(hinted, storage.token_ids(turn.prompt_ids)),
+        teacher_logprobs=scores,
+        group=group,
+        step_index=step_index,
+        weight=weight,
+        time=time,
+    )
 
 
 def _consume(connection: sqlite3.Connection, number: int, position: int, sample_id: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from learner.judge.loop import CONFIRMED, CORRECTION
 from shared.errors import JournalError
-from shared.records import Judgement, NextState, PolicyVersion, Sampling, Turn, VersionSpan, Vote
+from shared.records import ImageSpan, Judgement, NextState, PolicyVersion, Sampling, Turn, VersionSpan, Vote
 
 from .judged import feedback, only_sample, quarantine, told
 from .world import World, Worlds
@@ -214,6 +214,7 @@ async def test_a_turn_that_is_being_learned_from_waits(untrained: Worlds) -> Non
     [
         ({"logprobs": [-1.0, float("nan"), -1.0]}, "logprobs"),
         ({"response_ids": [], "logprobs": []}, "empty"),
+        ({"image_spans": [ImageSpan(0, 1)]}, "show 0 images, and 1 are placed"),
         ({"response_ids": [7] * 40, "logprobs": [-1.0] * 40, "versions": [VersionSpan(0, 0, 40)]}, "max_sample_tokens"),
     ],
 )

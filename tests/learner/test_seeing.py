@@ -4,6 +4,7 @@ engine is scripted, since no small one that runs everywhere sees; a real one is 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from learner.audit import Auditor
 from learner.guard import Guard
 from learner.hint_memory import HintMemory
 from learner.judge.engine_asker import LazyPrompter
@@ -164,6 +166,62 @@ async def test_hints_are_held_against_accepted_answers_with_their_pictures(
     memory = HintMemory(journal, engine, seeing_prompter, Settings())
     assert await memory.standing() == ["Be brief."]
     assert engine.shown == [[data_url(BLUE)]] * 2
+
+
+def damaged(made: Turn) -> list[Turn]:
+    """The turn as journals hold it that something else wrote to."""
+    (span,) = made.image_spans
+    spans = [(), (span, span), (ImageSpan(span.start + 1, span.end + 1),), (ImageSpan(9999, 9999 + 6),)]
+    return [
+        replace(made, turn_id=f"turn_{number:032x}", session_id=f"s{number}", image_spans=wrong)
+        for number, wrong in enumerate(spans, start=10)
+    ]
+
+
+async def test_a_turn_whose_images_have_no_places_is_asked_of_nobody(
+    seeing_prompter: Prompter, journal: AsyncJournal
+) -> None:
+    turns = damaged(seen(seeing_prompter, 1, RED))
+    for made in turns:
+        await journal.record_turn(made)
+        await journal.settle(NextState(turn_id=made.turn_id, role="user", text="Thanks."))
+        await journal.add_judgement(Judgement(turn_id=made.turn_id, score=1.0))
+    settings = Settings(rehearsals=2, anchors=0, guard_answers=2, audit_fraction=1.0)
+    engine = SeeingEngine(seeing_prompter)
+    engine.live = 1
+    auditor = Auditor(journal, engine, settings, Progress())
+    assert await auditor.once() == len(turns)
+    audits = [await journal.audit(made.turn_id) for made in turns]
+    assert {audit.verdict for audit in audits if audit} == {"incomparable"} and None not in audits
+    context = RolloutContext(
+        journal, Rollouts(engine, seeing_prompter, settings), settings, Progress(), batch=[], hints=["Be brief."], live=0
+    )
+    assert await context.rehearsals() == []
+    memory = HintMemory(journal, engine, seeing_prompter, settings)
+    await journal.add_judgement(Judgement(turn_id=turns[0].turn_id, score=-1.0, hint="Be brief."))
+    assert await memory.standing() == ["Be brief."]
+    votes = [Vote(score=-1.0, hint=hint) for hint in ("Be brief.", "In one word, please.")]
+    selector = Selector(Settings(hint_selection="overlap-sequence"), engine, LazyPrompter.ready(seeing_prompter))
+    assert {(await selector.choose(made, votes)).selection for made in turns} == {"longest"}
+    guard = Guard(journal, engine, seeing_prompter, settings, method("binary", settings).trains_reward)
+    assert (await guard.probe(2, 1, ["turn_of_no_one"])).passed
+    assert not any(engine.shown)
+
+
+async def test_a_sample_whose_images_lost_their_places_is_set_aside_and_the_others_are_learned_from(
+    seeing_prompter: Prompter, tmp_path: Path, journal: AsyncJournal
+) -> None:
+    turns = [seen(seeing_prompter, number, RED) for number in (1, 2)]
+    for made in turns:
+        await journal.record_turn(made)
+        await journal.add_sample(sample_of(made, Judgement(turn_id=made.turn_id, score=1.0)))
+    with sqlite3.connect(tmp_path / "journal.db") as connection:
+        connection.execute("UPDATE turns SET image_spans = x'5b5d' WHERE turn_id = ?", (turns[0].turn_id,))
+    connection.close()
+    assert [sample.turn_id for sample in await journal.ready_samples(10)] == [turns[1].turn_id]
+    assert await journal.ready_count() == 1
+    told = await journal.explain(turns[0].turn_id)
+    assert told is not None and "show 1 images, and 0 are placed" in told["quarantine"]["reason"]
 
 
 async def test_hints_are_compared_with_the_pictures(seeing_prompter: Prompter) -> None:

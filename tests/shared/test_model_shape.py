@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedConfig
 
 from shared.errors import ConfigError
+from shared.known_seeing import QWEN3_5, QWEN3_VL, known_config
 from shared.model_shape import QWEN3, qwen3_config, read_shape, shape_of
 
 SMALL: dict[str, Any] = {
@@ -95,6 +97,16 @@ def test_models_that_are_known_by_name_have_the_parameters_of_the_real_ones(mode
     assert shape is not None
     config = transformers_config(qwen3_config(*QWEN3[model]))
     assert shape.parameters == sum(part.numel() for part in on_meta(config).parameters())
+
+
+@pytest.mark.parametrize("model", [*QWEN3_VL, *QWEN3_5])
+def test_models_with_images_that_are_known_by_name_have_the_parameters_of_the_real_ones(model: str) -> None:
+    shape, config = read_shape(model), known_config(model)
+    assert shape is not None and config is not None and shape.why_not_megatron
+    assert shape.parameters == sum(part.numel() for part in on_meta(transformers_config(config)).parameters())
+    billions = {"0.8": 0.87, "2": 2.2, "4": 4.5, "8": 8.8, "9": 9.65}  # as published, Qwen3.5's with what guesses ahead
+    (size,) = re.findall(r"-([\d.]+)B", model)
+    assert shape.parameters / 1e9 == pytest.approx(billions[size], rel=0.05)
 
 
 def test_sizes_in_names_are_sizes_of_models() -> None:

@@ -24,6 +24,7 @@ ON_A_CPU = (
     *("--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native"),
     *("--sampling-backend", "pytorch", "--grammar-backend", "none"),
     *("--disable-cuda-graph", "--disable-overlap-schedule", "--skip-server-warmup"),
+    "--sleep-on-idle",  # its scheduler would keep a core busy with waiting
     *("--max-total-tokens", "65536", "--max-running-requests", "8", "--mem-fraction-static", "0.3"),
 )
 """What SGLang has to be told on a machine without a GPU, beside what is to be served."""
