@@ -24,7 +24,7 @@ def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], sa
 
     Raises `ConfigError` saying why the provider cannot be used, or what does not fit on the GPUs.
     """
-    for note in fitting(settings, roles):
+    for note in fitting(settings, roles).notes:
         say(note)
     why = _obstacle(settings, roles)
     if not why:
