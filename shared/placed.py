@@ -114,6 +114,11 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return self.sharing != "apart"
 
     @property
+    def lends(self) -> tuple[str, ...]:
+        """What the policy's servers give back for each step (`Server.lends`); all the same."""
+        return self.servers[0].lends if self.train and self.servers else ()
+
+    @property
     def variables(self) -> dict[str, str]:
         """What tells a child process of this placement, so that it need not find it anew: `shared.placement.placed`
         reads it there. A child sees only the GPUs that it was given, and could not.

@@ -211,7 +211,8 @@ class Servers:
 
 def fraction(gpus: Sequence[str], planned: float, static_bytes: int) -> float:
     """`--mem-fraction-static` of a server that starts now on `gpus`, which was `planned` for empty ones: SGLang takes
-    it of what is free when it starts, and a trainer may be at work there. The planned one where the driver does not tell.
+    it of what is free when it starts, and a trainer may be at work there. The planned one where the driver does not
+    tell.
     """
     if not planned or not static_bytes:
         return planned
