@@ -11,7 +11,7 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ class ChildFailed(OpenClawRLError):
 
 
 class Child:
-    """Keeps one command running. `command` is asked again at every start, since the live version changes in between.
+    """Keeps one command running. `command` is asked again at every start, since the live version changes in between;
+    `after` is awaited before every start.
 
     `say(line)` gets what a person should read: starts after an end, and errors out of the log. Until `settled` is set,
     more than `patience` ends, or one with the exit code of wrong settings, make `run` raise `ChildFailed`; afterwards
@@ -50,6 +51,7 @@ class Child:
         say: Callable[[str], None],
         settled: asyncio.Event,
         patience: int = 1,
+        after: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.name = name
         self.restarts = 0
@@ -60,6 +62,7 @@ class Child:
         self._say = say
         self._settled = settled
         self._patience = patience
+        self._after = after
         self._process: asyncio.subprocess.Process | None = None
         self._started = 0.0
         self._said: dict[str, float] = {}
@@ -121,6 +124,8 @@ class Child:
             handler.close()
 
     async def _once(self) -> int:
+        if self._after is not None:
+            await self._after()
         self._started = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             *self._command(),

@@ -41,16 +41,15 @@ def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Pl
     return _placed(settings, gpus, running=running, host=psutil.virtual_memory().total)
 
 
-def fitting(settings: Settings, roles: Sequence[str]) -> list[str]:
-    """What a person should know before the parts `roles` of the service start on GPUs. Raises `ConfigError` where they
-    do not fit, in `doctor`'s words.
+def fitting(settings: Settings, roles: Sequence[str]) -> Placement:
+    """Where the parts `roles` of the service go on this machine's GPUs, with what a person should know before they
+    start there; on none where they want none. Raises `ConfigError` where they do not fit, in `doctor`'s words.
     """
     wanted = [what for role in roles for what in PROCESSES.get(role, ())]
     if not wanted or not wants_gpus(settings):
-        return []
+        return Placement()
     asked = [role for role in ROLES if role in wanted]
-    host = psutil.virtual_memory().total
-    return list(placement(settings, left(find_gpus()), roles=asked, host_memory=host).notes)
+    return placement(settings, left(find_gpus()), roles=asked, host_memory=psutil.virtual_memory().total)
 
 
 def show_memory(out: Console, placed: Placement) -> None:

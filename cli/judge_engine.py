@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from learner.judge import names
 from learner.judge.names import Spelling
 from shared import registry
 from shared.errors import ConfigError
+from shared.placed import Placement, Server
 from shared.process import claim_port
 from shared.settings import Settings
 
@@ -19,17 +20,21 @@ ROLES = {"judge": "judge", "hint": "hint_model"}
 """The role of such an engine, and the setting that wants it."""
 
 
-def settle(settings: Settings) -> dict[str, Any]:
-    """What has to be known of the judges before anything starts: folders where a hub name stood (children may not
-    download), and a URL for every engine that is to be started. Raises `ConfigError`.
-    """
+def folders(settings: Settings) -> dict[str, Any]:
+    """Folders where a hub name stood in `judge` and `hint_model`: children may not download. Raises `ConfigError`."""
     update: dict[str, Any] = {}
     for setting in ROLES.values():
         found = _wanted(settings, setting)
         if found is not None and found.kind in ("engine", "reward-model") and not found.url:
             folder = local_folder(str(Path(found.target).expanduser()), setting=setting)
             update[setting] = f"{found.kind}:{Path(folder).resolve()}"
-    settled = settings.model_copy(update=update)
+    return update
+
+
+def urls(settings: Settings) -> dict[str, Any]:
+    """A URL for every engine that is to be started for a judge. Raises `ConfigError`."""
+    update: dict[str, Any] = {}
+    settled = settings
     for setting in ROLES.values():
         found = _wanted(settled, setting)
         if found is not None and found.kind == "engine" and not found.url and not names.engine_url(settled, setting):
@@ -39,15 +44,20 @@ def settle(settings: Settings) -> dict[str, Any]:
     return update
 
 
-def commands(settings: Settings, before: Settings) -> Mapping[str, Callable[[], list[str]]]:
-    """The command line of each engine to start, by its role: those whose URL `settle` made, not a person."""
+def commands(settings: Settings, before: Settings, placement: Placement) -> Mapping[str, Callable[[], list[str]]]:
+    """The command line of each engine to start, by its role: those whose URL `urls` made, not a person. One that the
+    placement has GPUs for is SGLang there.
+    """
+    servers = {server.role: server for server in placement.judges}
     found: dict[str, Callable[[], list[str]]] = {}
     for role, setting in ROLES.items():
         url = str(getattr(settings, names.ENGINE_URLS[setting]))
         if url and url != getattr(before, names.ENGINE_URLS[setting]):
             folder = names.read(str(getattr(settings, setting)), setting=setting).target
             port = int(url.rpartition(":")[2])
-            found[role] = _starter(registry.own_engine(settings, folder, url=url, port=port), setting)
+            mine = [servers[role]] if role in servers else []
+            own = registry.own_engine(settings, folder, url=url, port=port, on_gpus=bool(mine))
+            found[role] = _starter(own, setting, mine)
     return found
 
 
@@ -62,9 +72,9 @@ def _wanted(settings: Settings, setting: str) -> Spelling | None:
     return names.hinter(settings)
 
 
-def _starter(settings: Settings, setting: str) -> Callable[[], list[str]]:
+def _starter(settings: Settings, setting: str, servers: Sequence[Server]) -> Callable[[], list[str]]:
     def command() -> list[str]:
-        line = registry.engine_command(settings)
+        line = registry.engine_command(settings, servers)
         if line is None:
             raise ConfigError(f"backend = {settings.backend} has no engine to start for {setting}")
         return line

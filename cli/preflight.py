@@ -31,7 +31,7 @@ def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], sa
             f"model = {settings.model} is trained by Megatron-core, which is not installed in {sys.prefix}: "
             f"{sys.executable} -m pip install 'openclaw-rl[gpu]'"
         )
-    for note in fitting(settings, roles):
+    for note in fitting(settings, roles).notes:
         say(note)
     why = _obstacle(settings, roles)
     if not why:

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,21 @@ import httpx
 
 from cli import data_policy, judge_engine, running
 from cli.child import Child
+from cli.gpu_checks import fitting
 from cli.model import local_folder, provided_tokenizer, tokenizer_folder
 from shared import registry
 from shared.errors import ConfigError, JournalError
+from shared.gpus import Gpu
 from shared.journal import Journal
-from shared.placement import placed
 from shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
 from shared.setting_sources import FILE_VARIABLE
 from shared.settings import Settings, to_environment
 
 ROLES = ("engine", "proxy", "learner")
 _CHAT = frozenset({"engine", "proxy"})
+_TURNS = ("engine", *judge_engine.ROLES, "learner", "proxy")
+"""The order in which processes that share a GPU are started."""
+TURN_SECONDS = 900.0
 HEARTBEAT_SECONDS = 2.0
 POLL_SECONDS = 0.1
 
@@ -63,12 +68,14 @@ class Supervisor:
                 f"the data folder {data} cannot be written ({error.strerror}); "
                 f"make room, or choose another with --data (OPENCLAW_RL_DATA)"
             ) from error
-        self._judge_engines = judge_engine.commands(self.settings, settings) if "learner" in self.roles else {}
+        self._judge_engines = (
+            judge_engine.commands(self.settings, settings, self.placement) if "learner" in self.roles else {}
+        )
         for line in (*([self._engine_line] if "engine" in self.roles else []), *self._judge_engines.values()):
             line()  # what is wrong with an engine's settings is said before anything starts
         self.roles = (*self.roles, *self._judge_engines)
-        placement = placed(self.settings)
-        own = placement.variables if placement.train or placement.servers else {}
+        placement = self.placement
+        own = placement.variables if placement.train or placement.servers or placement.judges else {}
         self.ready = asyncio.Event()
         self.children = [
             Child(
@@ -82,6 +89,7 @@ class Supervisor:
                 logs=data / "logs",
                 say=say,
                 settled=self.ready,
+                after=partial(self._up_before, role),
             )
             for role in self.roles
         ]
@@ -131,8 +139,8 @@ class Supervisor:
             lock.release()
 
     def _settle(self, settings: Settings) -> Settings:
-        """The backend by its own name, the model's folder or its tokenizer's, ports that stay the same across restarts,
-        the engine's URL, and the key.
+        """The backend by its own name, the model's folder or its tokenizer's, who is on which GPU, ports that stay the
+        same across restarts, the engine's URL, and the key.
         """
         update: dict[str, Any] = {"backend": registry.chosen(settings)}
         if registry.is_cloud(settings):
@@ -141,6 +149,10 @@ class Supervisor:
             update["model"] = local_folder(settings.model, setting="model")
             if settings.tokenizer:
                 update["tokenizer"] = tokenizer_folder(settings.tokenizer, setting="tokenizer")
+        if "learner" in self.roles:
+            update |= judge_engine.folders(settings)
+        # Before anybody has a URL: what a person has given one is not placed here.
+        self.placement = fitting(settings.model_copy(update=update), self.roles)
         if "engine" in self.roles and settings.engine_url:
             self.roles = tuple(role for role in self.roles if role != "engine")
             self._say(f"using the engine at {settings.engine_url}; none is started here")
@@ -152,7 +164,7 @@ class Supervisor:
         if "proxy" in self.roles:
             update["port"] = claim_port(settings.host, settings.port, setting="port")
         if "learner" in self.roles:
-            update |= judge_engine.settle(settings)
+            update |= judge_engine.urls(settings.model_copy(update=update))
         update["api_key"] = settings.api_key or stored_key(settings.data)
         return settings.model_copy(update=update)
 
@@ -175,7 +187,7 @@ class Supervisor:
         return lambda: [sys.executable, "-m", f"{role}.main"]
 
     def _engine_line(self) -> list[str]:
-        command = registry.engine_command(self.settings)
+        command = registry.engine_command(self.settings, self.placement.servers)
         if command is None:
             raise ConfigError(f"backend = {self.settings.backend} has no engine to start; set OPENCLAW_RL_ENGINE_URL")
         return command
@@ -196,6 +208,30 @@ class Supervisor:
             )
             return []
         return ["--live", f"{live.number}={served}"]
+
+    async def _up_before(self, role: str) -> None:
+        """Wait for the engines that go before a process on the same GPUs: each measures what is free when it starts, so
+        none may be taking memory beside it; trainers, which take what they need, come last. One that does not come up
+        is not waited for longer than `TURN_SECONDS`.
+        """
+        mine = self._gpus.get(role, frozenset())
+        before = [one for one in _TURNS[: _TURNS.index(role)] if self._gpus.get(one, frozenset()) & mine]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TURN_SECONDS), httpx.AsyncClient(timeout=2.0) as client:
+                for other in before:
+                    async for _ in _ticks():
+                        if await self._is_up(other, client):
+                            break
+
+    @property
+    def _gpus(self) -> dict[str, frozenset[Gpu]]:
+        """The GPUs that each process holds memory of."""
+        placed = self.placement
+        found: dict[str, frozenset[Gpu]] = {
+            "engine": frozenset(gpu for server in placed.servers for gpu in server.gpus),
+            "learner": frozenset(placed.train),
+        }
+        return found | {server.role: frozenset(server.gpus) for server in placed.judges}
 
     def _card(self, role: str, data: Path | None = None) -> Path:
         return (data or self.settings.data) / "run" / f"{role}.json"

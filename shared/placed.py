@@ -57,9 +57,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         free when it starts (`mem_cache/kv_cache_configurator.py`, 0.5.23), so one that is started beside a trainer, or
         beside another server, needs another than on an empty card.
         """
-        if not self.static_bytes or free <= gpu_memory.CONTEXT:
-            return self.memory_fraction
-        return fraction_of(self.static_bytes, free)
+        return fraction_at(free, self.memory_fraction, self.static_bytes)
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +114,11 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return self.sharing != "apart"
 
     @property
+    def lends(self) -> tuple[str, ...]:
+        """What the policy's servers give back for each step (`Server.lends`); all the same."""
+        return self.servers[0].lends if self.train and self.servers else ()
+
+    @property
     def variables(self) -> dict[str, str]:
         """What tells a child process of this placement, so that it need not find it anew: `shared.placement.placed`
         reads it there. A child sees only the GPUs that it was given, and could not.
@@ -130,8 +133,15 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return "nccl" if self.sharing == "apart" else "ipc"
 
 
+def fraction_at(free: int, planned: float, static_bytes: int) -> float:
+    """See `Server.fraction`: what was `planned` where it cannot be told better."""
+    if not (planned and static_bytes) or free <= gpu_memory.CONTEXT:
+        return planned
+    return fraction_of(static_bytes, free)
+
+
 def fraction_of(static_bytes: int, free: int) -> float:
     """`--mem-fraction-static` where `free` bytes of a GPU are free before the server takes any. SGLang looks when it
     has its CUDA context, and rounding must not take what was planned for others.
     """
-    return min(0.98, int(1000 * static_bytes / (free - gpu_memory.CONTEXT)) / 1000)
+    return min(0.98, max(1, int(1000 * static_bytes / (free - gpu_memory.CONTEXT))) / 1000)

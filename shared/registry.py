@@ -11,7 +11,7 @@ import importlib.util
 import re
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +26,7 @@ CLOUDS = ("tinker", "fireworks")
 
 if TYPE_CHECKING:
     from shared.engine import Engine
+    from shared.placed import Server
     from shared.settings import Settings
     from shared.trainer import Trainer
 
@@ -181,23 +182,27 @@ def create_trainer(settings: Settings) -> Trainer:
     return cast("Trainer", resolve(entry.trainer, extra=entry.extra)(settings))
 
 
-def engine_command(settings: Settings) -> list[str] | None:
-    """The command line that starts the engine process, or `None` if this backend's engine is not ours to start."""
+def engine_command(settings: Settings, servers: Sequence[Server] = ()) -> list[str] | None:
+    """The command line that starts the engine process, or `None` if this backend's engine is not ours to start.
+    `servers` are what a placement on GPUs says of it, where there is one (`shared.placement`).
+    """
     entry, settings = _entry(settings)
-    return None if entry.server is None else cast("list[str]", resolve(entry.server, extra=entry.extra)(settings))
+    if entry.server is None:
+        return None
+    command = resolve(entry.server, extra=entry.extra)
+    return cast("list[str]", command(settings, servers) if servers else command(settings))
 
 
-def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0) -> Settings:
+def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0, on_gpus: bool = False) -> Settings:
     """The settings of a further engine beside the policy's, on `folder`, at `url`, or to be started at `port` on
-    loopback: SGLang where the policy has it and `judge_gpus` gives the engine GPUs of its own, else the embedded one.
+    loopback: SGLang where it is placed on GPUs (`on_gpus`), else the embedded one, on the CPU where the policy has all
+    GPUs. Nothing that is said of the policy's server counts for it.
     """
     own: dict[str, Any] = {"backend": "embedded"}
-    if settings.judge_gpus and chosen(settings) == "megatron":
-        from shared.placement import placed  # it reads settings, which name hooks by this file
-
-        names = ",".join(placed(settings).judge)
-        own = {"backend": "megatron", "gpus": f"{names},", "actor_gpus": "0", "rollout_gpus": f"{names},"}
-        own |= {"judge_gpus": "", "rollout_tensor_parallel": 0, "lora": False, "quantization": ""}
+    if on_gpus:
+        own = {"backend": "megatron", "train": False, "lora": False, "quantization": "", "sglang_args": ""}
+    elif chosen(settings) == "megatron":
+        own["device"] = "cpu"
     return settings.model_copy(
         update=own
         | {

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shared.errors import ConfigError
 from shared.families import FAMILIES, MODEL_TYPES, model_config
+from shared.placement import placed
 from shared.registry import resolve
 from shared.settings import Settings
 
@@ -24,6 +25,8 @@ _CREATE = {
     MEGATRON: ("trainer_local.megatron.trainer:create", "gpu"),
     TRANSFORMERS: ("trainer_local.transformers_trainer:create", "local"),
 }
+
+_ALTERNATING, _ENGINE = "trainer_local.alternating:AlternatingTrainer", "trainer_local.sglang:connect"
 
 FOR_SGLANG = "sglang"
 """Folder in that of a version's adapter with the same adapter under SGLang's names, where those are others."""
@@ -56,7 +59,8 @@ def create(settings: Settings) -> Trainer:
             raise ConfigError(f"fp8 = true is Megatron-core's, and model = {settings.model!r} {reason}: leave it out")
     path, extra = _CREATE[name]
     trainer: Trainer = resolve(path, extra=extra)(settings)
-    return trainer
+    lends = placed(settings).lends
+    return cast("Trainer", resolve(_ALTERNATING)(trainer, resolve(_ENGINE)(settings), lends)) if lends else trainer
 
 
 def trainer_for(settings: Settings) -> tuple[str, str]:

@@ -39,7 +39,7 @@ from trainer_local import sglang_wire as wire
 from trainer_local.sglang_held import Held, Keeping, OurVersions, holding
 from trainer_local.sglang_http import INFO_SECONDS, EngineHttp
 from trainer_local.sglang_images import attach, check_read
-from trainer_local.sglang_memory import lending
+from trainer_local.sglang_memory import busy, lending
 from trainer_local.sglang_stream import Stream
 from trainer_local.sglang_whole import Whole
 from trainer_local.sglang_workers import Workers
@@ -247,11 +247,16 @@ class SglangEngine:
             await held.load(version, path, live=True)
 
     @contextlib.asynccontextmanager
-    async def lend_memory(self) -> AsyncIterator[asyncio.Event | None]:
+    async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[asyncio.Event | None]:
         """See `sglang_memory.lending`; our own engines lend none."""
         await self._holding()
-        async with contextlib.nullcontext() if self._ours else lending(self._workers) as wanted:
+        async with contextlib.nullcontext() if self._ours else lending(self._workers, tags) as wanted:
             yield wanted
+
+    async def busy(self) -> bool:
+        """Whether a plain SGLang has a request just now. Raises `EngineError`."""
+        await self._holding()
+        return not self._ours and await busy(self._workers)
 
     async def info(self) -> EngineInfo:
         """See `shared.engine.Engine.info`. Does not wait for an engine that is down. Where a plain SGLang does not know

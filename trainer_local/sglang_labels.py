@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared.process import alive
@@ -27,7 +28,7 @@ BROKEN = "broken"
 
 _WHOLE = re.compile(r"(\d+)(?:\.[0-9a-f]+)?")
 _ADAPTER = re.compile(r"policy-v(\d+)-[0-9a-f]+")
-_LENT = re.compile(r"(lent|wanted)-by-(.+?)-of-(.+)")
+_LENT = re.compile(r"(lent|wanted)(?:-(\w+(?:\+\w+)*))?-by-(.+?)-of-(.+)")
 _BY = re.compile(r"(.+):(\d+):")
 _UPDATING = re.compile(r"updating-(\d+)-from-(\d+)-by-")
 
@@ -91,26 +92,38 @@ def gone(by: str) -> bool:
     return found is not None and found.group(1) == socket.gethostname() and not alive(int(found.group(2)))
 
 
-def lent(label: str, by: str, *, wanted: bool = False) -> str:
-    """The memory is lent to `by`; `wanted`: somebody asks for it."""
-    return f"{'wanted' if wanted else 'lent'}-by-{by}-of-{label}"
+def lent(label: str, by: str, tags: Sequence[str] = ()) -> str:
+    """What SGLang calls `tags` (nothing: all of it) is lent to `by`."""
+    return f"lent{'-' if tags else ''}{'+'.join(tags)}-by-{by}-of-{label}"
+
+
+def wanted(label: str) -> str:
+    """The same, and somebody asks for it."""
+    return f"wanted{label.removeprefix('lent')}" if lent_to(label) and not is_wanted(label) else label
 
 
 def lent_to(label: str) -> str:
     """Whom the memory is lent to, "" if it is not."""
     found = _LENT.fullmatch(label)
-    return found.group(2) if found else ""
+    return found.group(3) if found else ""
+
+
+def lent_tags(label: str) -> list[str]:
+    """What of it is lent, as SGLang calls it; nothing where all of it is."""
+    found = _LENT.fullmatch(label)
+    return found.group(2).split("+") if found and found.group(2) else []
 
 
 def is_wanted(label: str) -> bool:
     """Whether the memory is lent and somebody asks for it."""
-    return label.startswith("wanted-by-")
+    found = _LENT.fullmatch(label)
+    return found is not None and found.group(1) == "wanted"
 
 
 def plain(label: str) -> str:
     """What is served, whoever has the memory."""
     found = _LENT.fullmatch(label)
-    return found.group(3) if found else label
+    return found.group(4) if found else label
 
 
 def updating(version: int, before: int, by: str) -> str:

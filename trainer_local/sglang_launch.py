@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shared.errors import ConfigError
+from shared.gpus import ORDER, VISIBLE
+from shared.placed import Server
 from shared.placement import placed
 from shared.settings import Settings
 from trainer_local.choice import adapter_folder, serves_whole, sglang_targets, sglang_variables
@@ -27,29 +29,33 @@ _NEEDS = {"q_proj": ("v_proj",), "k_proj": ("q_proj", "v_proj"), "v_proj": ("q_p
 _ARGUMENTS, _GPUS = "{args}", "{gpus}"
 
 
-def command(settings: Settings) -> list[str]:
-    """Program and arguments. The caller adds `--live N=FOLDER` when another version than the base is live.
+def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
+    """Program and arguments, for the servers of a placement (default: those of the policy in the one that this process
+    has). The caller adds `--live N=FOLDER` when another version than the base is live.
 
     Raises `ConfigError` where SGLang is not to be found, or cannot serve what the settings train.
     """
-    gpus = serving(settings)
+    servers = servers or placed(settings).servers
+    gpus = serving(servers)
     line = [
         *(sys.executable, "-m", "trainer_local.sglang_server"),
         *("--host", settings.engine_host, "--port", str(settings.engine_port)),
         *("--checkpoints", str(settings.checkpoints_path), "--log-level", settings.log_level),
-        *("--program", json.dumps(program(settings)), "--arguments", json.dumps(arguments(settings))),
+        *("--program", json.dumps(program(settings)), "--arguments", json.dumps(arguments(settings, servers))),
         *("--gpus", json.dumps(gpus)),
     ]
+    if any(server.memory_fraction for server in servers):
+        line += ["--memory", json.dumps([[server.memory_fraction, server.static_bytes] for server in servers])]
     if not serves_whole(settings):
         line.append("--adapters")
     return [*line, "--router", json.dumps(router(settings))] if len(gpus) > 1 else line
 
 
-def serving(settings: Settings) -> list[list[str]]:
+def serving(servers: Sequence[Server]) -> list[list[str]]:
     """The GPUs of each server, as `CUDA_VISIBLE_DEVICES` calls them; one server without any where none are placed (a
     container or a machine of another kind finds its own).
     """
-    return [[gpu.handle for gpu in server.gpus] for server in placed(settings).servers] or [[]]
+    return [[gpu.handle for gpu in server.gpus] for server in servers] or [[]]
 
 
 def program(settings: Settings) -> list[str]:
@@ -84,7 +90,7 @@ def router(settings: Settings) -> list[str]:
     )
 
 
-def arguments(settings: Settings) -> list[str]:
+def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     """SGLang's arguments that do not depend on which server it is, nor on the live version. `sglang_args` come last, so
     that they win.
     """
@@ -110,13 +116,11 @@ def arguments(settings: Settings) -> list[str]:
         found += ["--lora-target-modules", *_targets(settings)]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
         found += ["--max-loras-per-batch", str(settings.engine_max_versions + 1)]
-    for server in placed(settings).servers[:1]:
+    for server in servers[:1]:
         if server.lends:
             found.append("--enable-memory-saver")
         if "weights" in server.lends:
             found.append("--enable-weights-cpu-backup")
-        if server.memory_fraction:
-            found += ["--mem-fraction-static", f"{server.memory_fraction:g}"]
     return found + shlex.split(settings.sglang_args)
 
 
@@ -129,12 +133,15 @@ def server_line(
     port: int,
     live: tuple[int, str] | None = None,
     adapters: bool = False,
+    memory_fraction: float = 0.0,
 ) -> list[str]:
-    """The command line of one server on `gpus`, `live` being the number and folder of the live version."""
+    """The command line of one server on `gpus`, `live` being the number and folder of the live version. Of several
+    arguments of one name SGLang takes the last: what a person gave goes before `memory_fraction`.
+    """
     own = ["--host", host, "--port", str(port)]
     if len(gpus) > 1:
         own += ["--tp-size", str(len(gpus))]
-    given = list(arguments)
+    given = [*(["--mem-fraction-static", f"{memory_fraction:g}"] if memory_fraction else []), *arguments]
     if live is not None and adapters:
         name = adapter_name(*live)
         own += ["--lora-paths", f"{name}={adapter_folder(live[1])}", "--weight-version", name]
@@ -170,7 +177,7 @@ def environment(gpus: Sequence[str], inherited: Mapping[str, str] = os.environ) 
     """
     variables = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "0"
-    return variables | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})
+    return variables | ({VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"} if gpus else {})
 
 
 def _python(settings: Settings) -> str:

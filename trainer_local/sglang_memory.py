@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
+from shared.errors import EngineError
 from trainer_local.sglang_http import EngineHttp
 from trainer_local.sglang_labels import is_wanted, lent, lent_to, me
 from trainer_local.sglang_rescue import Rescue
-from trainer_local.sglang_workers import FRESH_SECONDS, Workers, label_of, relabel, taken_back
+from trainer_local.sglang_workers import FRESH_SECONDS, Workers, label_of, of_tags, relabel, taken_back
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +26,13 @@ _WATCH_SECONDS = 0.1
 
 
 @contextlib.asynccontextmanager
-async def lending(workers: Workers) -> AsyncIterator[asyncio.Event | None]:
-    """The block has the servers' memory; it gets an event that is set when somebody wants an answer, and is to end soon
-    then. It gets `None`, and no memory, where the servers are busy. Raises `EngineError`.
+async def lending(workers: Workers, tags: Sequence[str] = ()) -> AsyncIterator[asyncio.Event | None]:
+    """The block has what SGLang calls `tags` of the servers' memory (`shared.placed.Server.lends`; nothing: all). It
+    gets an event that is set when somebody wants an answer, or a server is gone, and is to end soon then. It gets
+    `None`, and no memory, where the servers are busy. Raises `EngineError`.
     """
     labels = set(await workers.labels())
-    if len(labels) != 1 or await _busy(workers):
+    if len(labels) != 1 or await busy(workers):
         yield None
         return
     (label,) = labels
@@ -39,14 +41,14 @@ async def lending(workers: Workers) -> AsyncIterator[asyncio.Event | None]:
     await rescue.stand_by()
     watch: asyncio.Task[None] | None = None
     try:
-        await workers.every("/update_weight_version", relabel(lent(label, by)))
+        await workers.every("/update_weight_version", relabel(lent(label, by, tags)))
         await asyncio.sleep(2 * FRESH_SECONDS)  # who sends a request now has read that, or sent it before
-        if await _asked_back(workers) or await _busy(workers):
+        if await _asked_back(workers) or await busy(workers):
             await workers.every("/update_weight_version", relabel(label))
             yield None
         else:
             await workers.every("/pause_generation", {"mode": "retract"})
-            await workers.every("/release_memory_occupation", {}, _RELEASE_SECONDS)
+            await workers.every("/release_memory_occupation", of_tags(tags), _RELEASE_SECONDS)
             wanted = asyncio.Event()
             watch = asyncio.create_task(_watch(workers, wanted))
             yield wanted
@@ -70,7 +72,12 @@ async def lending(workers: Workers) -> AsyncIterator[asyncio.Event | None]:
 
 async def _watch(workers: Workers, wanted: asyncio.Event) -> None:
     while not wanted.is_set():
-        if await _asked_back(workers):
+        try:
+            asked = await _asked_back(workers)
+        except EngineError as error:  # what starts it again must find the memory free
+            log.warning("a server whose memory is lent is gone: %s", error)
+            asked = True
+        if asked:
             wanted.set()
         await asyncio.sleep(_WATCH_SECONDS)
 
@@ -79,8 +86,8 @@ async def _asked_back(workers: Workers) -> bool:
     return any([is_wanted(await label_of(worker)) for worker in workers.all])
 
 
-async def _busy(workers: Workers) -> bool:
-    """Whether some server has a request."""
+async def busy(workers: Workers) -> bool:
+    """Whether some server has a request. Raises `EngineError`."""
     return any(await asyncio.gather(*map(_requests, workers.all)))
 
 

@@ -22,13 +22,14 @@ from collections.abc import Sequence
 
 from shared.errors import EngineError
 from trainer_local.sglang_http import EngineHttp
-from trainer_local.sglang_labels import BROKEN, lent_to, updated_by, whole_label
+from trainer_local.sglang_labels import BROKEN, gone, lent_to, updated_by, whole_label
 from trainer_local.sglang_workers import label_of, relabel, taken_back
 
 log = logging.getLogger(__name__)
 
 MOST_SECONDS = 900.0
-_READY, _DONE = b"ready\n", b"done\n"
+_LEAVING_SECONDS = 10.0
+_READY, _DONE, _NOW = b"ready\n", b"done\n", b"now\n"
 
 
 class Rescue:
@@ -61,7 +62,8 @@ class Rescue:
     async def mend(self) -> bool:
         """All is not: have the old weights served again. Whether they are."""
         process = self._process
-        assert process is not None
+        assert process is not None and process.stdin is not None
+        process.stdin.write(_NOW)
         return await self._end(process) == 0
 
     def leave(self) -> None:
@@ -76,19 +78,28 @@ class Rescue:
         return await process.wait()
 
 
-async def mended(urls: Sequence[str], by: str, before: int, path: str) -> bool:
+async def mended(urls: Sequence[str], by: str, before: int, path: str, *, ending: bool = False) -> bool:
     """Have the servers at `urls` serve version `before` again, where `by` left them in the middle of a change. Whether
-    all serve something whole.
+    all serve something whole. `ending`: that process is ending, and memory that it was lent is free when it has ended.
     """
     servers = [EngineHttp(url, 1.0) for url in urls]
     try:
         async with asyncio.timeout(MOST_SECONDS):
+            if ending and any(await asyncio.gather(*(_lent(server, by) for server in servers))):
+                await _left(by)
             return all(await asyncio.gather(*(_mended(server, by, before, path) for server in servers)))
     except TimeoutError:
         return False
     finally:
         for server in servers:
             server.close()
+
+
+async def _lent(server: EngineHttp, by: str) -> bool:
+    try:
+        return lent_to(await label_of(server)) == by
+    except EngineError:
+        return False
 
 
 async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
@@ -119,6 +130,14 @@ async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
     return True
 
 
+async def _left(by: str) -> None:
+    """Wait until a process that is ending has ended, and what it held of the GPU is free."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LEAVING_SECONDS):
+            while not gone(by):
+                await asyncio.sleep(0.1)
+
+
 async def ended_session(server: EngineHttp) -> None:
     """End what `/begin_weight_update` began, if anything."""
     try:
@@ -134,8 +153,9 @@ def main() -> None:
     task = json.loads(sys.stdin.buffer.readline())
     sys.stdout.buffer.write(_READY)
     sys.stdout.buffer.flush()
-    if sys.stdin.buffer.readline() != _DONE:
-        sys.exit(0 if asyncio.run(mended(**task)) else 1)
+    told = sys.stdin.buffer.readline()
+    if told != _DONE:
+        sys.exit(0 if asyncio.run(mended(**task, ending=told != _NOW)) else 1)
 
 
 if __name__ == "__main__":

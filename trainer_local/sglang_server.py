@@ -22,7 +22,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shared.engine_server import live_version
-from shared.errors import EngineError
+from shared.errors import ConfigError, EngineError
+from shared.gpus import GIB, ORDER, VISIBLE, find_gpus
+from shared.placed import fraction_at
 from shared.process import claim_port, die_with_parent, ending_with
 from trainer_local.sglang_http import EngineHttp
 from trainer_local.sglang_labels import BROKEN, UNTOUCHED, number
@@ -55,7 +57,7 @@ class Program:
 
     async def run(self) -> int:
         """Until it ends; its exit code, negative for a signal."""
-        line = self._line()
+        line = await asyncio.to_thread(self._line)  # which may ask the driver
         log.info("starting %s: %s", self.name, shlex.join(line))
         self.started = time.monotonic()
         self._process = process = await asyncio.create_subprocess_exec(
@@ -144,7 +146,7 @@ class Servers:
         host = socket.gethostname() if flags.host in ("0.0.0.0", "::") else flags.host
         host = f"[{host}]" if ":" in host else host
         self.programs = [
-            Program(f"server {place}", self._server(port, gpus), gpus, f"http://{host}:{port}", server=True)
+            Program(f"server {place}", self._server(port, place), gpus, f"http://{host}:{port}", server=True)
             for place, (port, gpus) in enumerate(zip(ports, self._gpus, strict=True))
         ]
         if self._several:
@@ -192,8 +194,9 @@ class Servers:
             elif folder.is_dir():
                 self._live = (version, str(folder))
 
-    def _server(self, port: int, gpus: Sequence[str]) -> Callable[[], list[str]]:
-        flags = self._flags
+    def _server(self, port: int, place: int) -> Callable[[], list[str]]:
+        flags, gpus = self._flags, self._gpus[place]
+        memory: list[tuple[float, int]] = json.loads(flags.memory) or [(0.0, 0)] * len(self._gpus)
         return lambda: server_line(
             json.loads(flags.program),
             json.loads(flags.arguments),
@@ -202,7 +205,27 @@ class Servers:
             port=port,
             live=self._live,
             adapters=flags.adapters,
+            memory_fraction=fraction(gpus, *memory[place]),
         )
+
+
+def fraction(gpus: Sequence[str], planned: float, static_bytes: int) -> float:
+    """`--mem-fraction-static` of a server that starts now on `gpus`, which was `planned` for empty ones: SGLang takes
+    it of what is free when it starts, and a trainer may be at work there. The planned one where the driver does not
+    tell.
+    """
+    if not planned or not static_bytes:
+        return planned
+    try:
+        found = find_gpus({**os.environ, VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"})
+    except ConfigError as error:
+        log.warning("how much memory is free is not told: %s", error)
+        return planned
+    free = min((gpu.free for gpu in found), default=0) if len(found) == len(gpus) else 0
+    now = fraction_at(free, planned, static_bytes)
+    if abs(now - planned) > 0.01:
+        log.info("%.1f GiB of GPU %s are free: mem-fraction-static %g", free / GIB, ",".join(gpus), now)
+    return now
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -214,6 +237,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--arguments", default="[]", metavar="JSON", help="SGLang's arguments, as a list")
     parser.add_argument("--router", default="[]", metavar="JSON", help="what starts SGLang's router, as a list")
     parser.add_argument("--gpus", default="[[]]", metavar="JSON", help="the GPUs of each server, as a list of lists")
+    parser.add_argument(
+        "--memory", default="[]", metavar="JSON", help="--mem-fraction-static of each server, and the bytes it means"
+    )
     parser.add_argument("--adapters", action="store_true", help="versions are LoRA adapters, not whole models")
     parser.add_argument("--checkpoints", default="", help="folder where version N lies at N/served")
     parser.add_argument("--live", default="", metavar="N=PATH", help="version that is live from the start")

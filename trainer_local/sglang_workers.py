@@ -18,7 +18,7 @@ from typing import Any
 
 from shared.errors import EngineError
 from trainer_local.sglang_http import INFO_SECONDS, EngineHttp
-from trainer_local.sglang_labels import gone, is_wanted, lent, lent_to, plain
+from trainer_local.sglang_labels import gone, is_wanted, lent_tags, lent_to, plain, wanted
 
 FRESH_SECONDS = 0.5
 """How old what is known of the live version may be when a request is sent."""
@@ -123,7 +123,7 @@ class Workers:
                 if time.monotonic() > left:
                     await taken_back(worker)
             elif not is_wanted(label):
-                await self.every("/update_weight_version", relabel(lent(plain(label), by, wanted=True)))
+                await self.every("/update_weight_version", relabel(wanted(label)))
             await asyncio.sleep(_WANTED_SECONDS)
         return label
 
@@ -138,10 +138,15 @@ def relabel(label: str) -> dict[str, Any]:
     return {"new_version": label, "abort_all_requests": False}
 
 
+def of_tags(tags: Sequence[str]) -> dict[str, Any]:
+    """The body of `/release_memory_occupation` and `/resume_memory_occupation`; no tags mean all memory."""
+    return {"tags": list(tags)} if tags else {}
+
+
 async def taken_back(worker: EngineHttp) -> None:
     """Have a server use its own memory again. Once only: SGLang ends when it is told so twice."""
     label = await label_of(worker)
     if lent_to(label):
-        await worker.command("/resume_memory_occupation", {}, _RESUME_SECONDS)
+        await worker.command("/resume_memory_occupation", of_tags(lent_tags(label)), _RESUME_SECONDS)
         await worker.command("/continue_generation", {})
         await worker.command("/update_weight_version", relabel(plain(label)))

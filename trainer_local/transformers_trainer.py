@@ -36,6 +36,7 @@ from trainer_local.recompute import recomputed_layers, recomputing
 from trainer_local.seen import Sight, check_images, run_all_rows
 from trainer_local.sharing import Sharing, sharing_of
 from trainer_local.step import train
+from trainer_local.stop import emptied, stopping
 from trainer_local.teacher import RunModel
 from trainer_local.weight_transfer import from_folder, hand_over
 from trainer_local.weights import FORMAT, Weights, choose_device, write_json
@@ -77,17 +78,19 @@ class TransformersTrainer:
         self._optimizer = self._new_optimizer()
         self._average: Mapping[str, Tensor] | None = None
         self._step = 0
+        self._stop: asyncio.Event | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
     async def obstacle(self) -> str:
         """See `Trainer.obstacle`: none, it is all here."""
         return ""
 
-    async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        """See `Trainer.step`. Metrics beside the common ones: `loss/*`, `ratio/*` and `advantage/*` of the last epoch
-        (`Objective.metrics`), `kl/parent`, `kl/base` and `entropy/mean` (`Measures.metrics`), `reward/*`, `samples/*`,
-        `weights/change`, `seconds/teacher`."""
-        return await self._run(lambda: self._guarded_step(list(samples), recipe))
+    async def step(self, samples: Sequence[Sample], recipe: Recipe, *, stop: asyncio.Event | None = None) -> StepReport:
+        """See `Trainer.step`; raises `StepStopped` soon after `stop` is set. Metrics beside the common ones: `loss/*`,
+        `ratio/*` and `advantage/*` of the last epoch (`Objective.metrics`), `kl/parent`, `kl/base` and `entropy/mean`
+        (`Measures.metrics`), `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`.
+        """
+        return await self._run(lambda: self._guarded_step(list(samples), recipe, stop))
 
     async def save(self, path: str) -> Checkpoint:
         """See `Trainer.save`: `served/`, `trainer.pt`, `meta.json`."""
@@ -114,6 +117,10 @@ class TransformersTrainer:
 
         await self._run(write)
 
+    async def free(self) -> None:
+        """Give the device's memory back that nothing is in."""
+        await self._run(emptied)
+
     async def close(self) -> None:
         """See `Trainer.close`; waits for the call in progress."""
         await asyncio.to_thread(self._thread.shutdown)
@@ -121,10 +128,11 @@ class TransformersTrainer:
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _guarded_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
+    def _guarded_step(self, samples: list[Sample], recipe: Recipe, stop: asyncio.Event | None) -> StepReport:
         weights = self._weights.snapshot()
         optimizer = copied(self._optimizer.state_dict())
         try:
+            self._stop = stop
             move_state(self._optimizer, self._device)
             check_images(samples, self._sight)
             with self._own_random_state():
@@ -138,6 +146,7 @@ class TransformersTrainer:
             loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
             raise TrainerError(f"Step {self._step + 1}{loss} failed and was undone: {error}") from error
         finally:
+            self._stop = None
             self._rest()
         if recipe.teacher == "ema" or self._average is not None:
             self._average = moved(self._average or weights, self._weights.parameters, recipe.ema_decay)
@@ -163,11 +172,18 @@ class TransformersTrainer:
         recipe: Recipe,
         backward: bool = False,
     ) -> None:
+        stop = self._stop
+
+        def going_on(indices: Sequence[int], logits: Tensor) -> Tensor | None:
+            if stop is not None:
+                stopping(stop.is_set)
+            return use(indices, logits)
+
         head = self._head if self._weights.lora or model is self._weights.model else output_head(model)
         run_all_rows(
             model,
             rows,
-            use,
+            going_on,
             sight=self._sight,
             micro_batch_tokens=recipe.micro_batch_tokens
             if self._device.type != "cpu"

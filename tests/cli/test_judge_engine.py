@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import pytest
 
 from cli import judge_engine
 from shared.errors import ConfigError
+from shared.gpus import imagined
 from shared.journal import Journal
+from shared.placement import Placement, placement
 from shared.process import read_json
 from shared.settings import EMBEDDED_POLICY, Settings
 from tests.cli.test_serve import serving, until
@@ -21,10 +26,12 @@ from tests.processes import Engine
 POLICY = str(EMBEDDED_POLICY)
 
 
-def settled(**changes: Any) -> tuple[Settings, dict[str, list[str]]]:
+def settled(placed: Placement | None = None, **changes: Any) -> tuple[Settings, dict[str, list[str]]]:
     before = Settings(**changes)
-    after = before.model_copy(update=judge_engine.settle(before))
-    return after, {role: line() for role, line in judge_engine.commands(after, before).items()}
+    named = before.model_copy(update=judge_engine.folders(before))
+    after = named.model_copy(update=judge_engine.urls(named))
+    commands = judge_engine.commands(after, before, placed or Placement())
+    return after, {role: line() for role, line in commands.items()}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,38 @@ def test_judge_and_hint_model_share_an_engine_or_have_one_each(tmp_path: Path) -
 
 def test_a_folder_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="hint_model = '/no/such/model'"):
-        judge_engine.settle(Settings(hint_model="engine:/no/such/model"))
+        judge_engine.folders(Settings(hint_model="engine:/no/such/model"))
+
+
+def given(line: list[str], flag: str) -> str:
+    return line[line.index(flag) + 1]
+
+
+def test_judges_are_started_where_the_placement_has_them_and_not_as_the_policy_is(tmp_path: Path) -> None:
+    """With GPUs that are imagined: nothing is started."""
+    quantized = tmp_path / "judge"
+    shutil.copytree(POLICY, quantized)
+    config = json.loads((quantized / "config.json").read_text())
+    (quantized / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "awq"}}))
+    changes = {"backend": "megatron", "sglang_python": sys.executable, "judge": f"engine:{quantized}", "lora": False}
+    changes |= {"model": "Qwen/Qwen3-0.6B", "hint_model": f"engine:{POLICY}", "rollout_tensor_parallel": 1}
+    changes |= {"recompute": True, "sglang_args": "--mem-fraction-static 0.7", "tensor_parallel": 2}
+    wide = placement(Settings(**changes), imagined("8x80"), {})
+    _, lines = settled(wide, **changes)
+    assert set(lines) == {"judge", "hint"} and len(wide.judge) == 2
+    for server, line in zip(wide.judges, (lines["judge"], lines["hint"]), strict=True):
+        assert json.loads(given(line, "--gpus")) == [list(wide.judge)] and "--router" not in line
+        assert json.loads(given(line, "--memory")) == [[server.memory_fraction, server.static_bytes]]
+        arguments = json.loads(given(line, "--arguments"))
+        assert given(arguments, "--model-path") == server.model and given(line, "--host") == "127.0.0.1"
+        assert not {"--mem-fraction-static", "--enable-lora", "--quantization", "--enable-memory-saver"} & {*arguments}
+    alone = changes | {"hint_model": "", "judge_gpus": "6,7"}
+    placed = placement(Settings(**alone), imagined("8x80"), {})
+    assert [server.memory_fraction for server in placed.judges] == [0.0]
+    assert "--memory" not in settled(placed, **alone)[1]["judge"], "GPUs of its own are all SGLang's"
+    nowhere = changes | {"hint_model": "", "judge": f"engine:{POLICY}", "judge_gpus": "0"}
+    _, lines = settled(placement(Settings(**nowhere), imagined("8x80"), {}), **nowhere)
+    assert "trainer_local.embedded.server" in lines["judge"] and given(lines["judge"], "--device") == "cpu"
 
 
 class Talk:

@@ -278,7 +278,7 @@ async def test_memory_is_lent_while_nobody_asks_and_comes_back_for_whoever_does(
     """A CPU has nothing to free; what is shown is that SGLang takes the requests in this order."""
     learner = client(url, checkpoints)
     asked = Sampling(max_tokens=20, ignore_eos=True)
-    async with learner.lend_memory() as wanted:
+    async with learner.lend_memory(("kv_cache",)) as wanted:
         assert wanted is not None and not wanted.is_set()
         server = EngineHttp(url, 5)
         paused = asyncio.create_task(server.post("/generate", b'{"input_ids": [5]}', 60))
@@ -303,7 +303,7 @@ from pathlib import Path
 from tests.real.test_sglang_whole import client
 
 async def main(url, checkpoints):
-    async with client(url, Path(checkpoints)).lend_memory() as wanted:
+    async with client(url, Path(checkpoints)).lend_memory(("kv_cache", "weights")) as wanted:
         assert wanted is not None
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -8,17 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shared import placement, registry
 from shared.errors import ConfigError
 from shared.gpus import GIB, Gpu
-from shared.placement import Placement, Server
+from shared.placed import Server
 from shared.settings import Settings
 from tests.shared.faked_gpus import faked_smi, row
 from tests.shared.tiny_vision import vision_folder
 from tests.trainer_local.serving import write_adapter, write_model
-from trainer_local.sglang_launch import arguments, command, filled, router_line, server_line, serving
+from trainer_local.sglang_launch import arguments, command, environment, filled, router_line, server_line, serving
 
 
 @pytest.fixture(autouse=True)
@@ -75,16 +76,23 @@ def test_adapters_that_sglang_cannot_hold_are_refused(targets: str, missing: str
 
 
 def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
-    line = arguments(settings(gpus="3,"))
-    assert 0 < float(told(line, "--mem-fraction-static")) < 1 and "--enable-memory-saver" not in line
+    line = command(settings(gpus="3,"))
+    ((fraction, size),) = json.loads(told(line, "--memory"))
+    assert 0 < fraction < 1 and size and "--enable-memory-saver" not in told(line, "--arguments")
+    given = server_line(["sglang"], ["--foo"], gpus=["3"], host="h", port=1, memory_fraction=fraction)
+    assert float(told(given, "--mem-fraction-static")) == fraction
+    assert given.index("--mem-fraction-static") < given.index("--foo"), "what a person gives wins"
+    assert "--memory" not in command(settings(rollout_gpus="3,", actor_gpus="4,"))
 
 
-def test_a_server_that_lends_its_memory_is_started_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_lends_its_memory_is_started_so() -> None:
     card = Gpu(number=0, handle="0", name="", memory=GIB, free=GIB)
     server = Server(role="policy", model="/policy", gpus=(card,), tensor_parallel=1, lends=("kv_cache", "weights"))
-    for name, value in Placement(servers=(server,)).variables.items():
-        monkeypatch.setenv(name, value)
-    assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= {*arguments(settings())}
+    assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= {*arguments(settings(), [server])}
+    milder = msgspec.structs.replace(server, lends=("kv_cache",))
+    assert "--enable-weights-cpu-backup" not in arguments(settings(), [milder])
+    started = json.loads(told(command(settings(), [server]), "--arguments"))
+    assert "--enable-memory-saver" in started
 
 
 @pytest.mark.parametrize("name", ["fp8", "awq", "gptq"])
@@ -105,8 +113,11 @@ def test_further_arguments_come_last() -> None:
 
 
 def test_servers_share_the_gpus_that_serve() -> None:
-    assert serving(settings()) == [["4", "5", "6", "7"]]
-    assert serving(settings(rollout_gpus="0,1,2,3", rollout_tensor_parallel=2)) == [["0", "1"], ["2", "3"]]
+    def groups(**changes: Any) -> list[list[str]]:
+        return serving(placement.placed(settings(**changes)).servers)
+
+    assert groups() == [["4", "5", "6", "7"]]
+    assert groups(rollout_gpus="0,1,2,3", rollout_tensor_parallel=2) == [["0", "1"], ["2", "3"]]
     line = command(settings(rollout_gpus="0,1", rollout_tensor_parallel=1))
     assert json.loads(told(line, "--gpus")) == [["0"], ["1"]]
     assert json.loads(told(line, "--router")) == [sys.executable, "-m", "sglang_router.launch_router"]
@@ -115,7 +126,16 @@ def test_servers_share_the_gpus_that_serve() -> None:
 
 def test_a_machine_without_gpus_leaves_it_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert serving(settings(device="cpu")) == [[]]
+    line = command(settings(device="cpu"))
+    assert json.loads(told(line, "--gpus")) == [[]] and "--memory" not in line
+    assert "CUDA_VISIBLE_DEVICES" not in environment([], {}) and serving(()) == [[]]
+
+
+def test_a_server_counts_gpus_as_the_driver_does() -> None:
+    """CUDA itself would count the fastest first, where they differ."""
+    seen = environment(["1"], {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "here"})
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
+    assert "PYTHONPATH" not in seen
 
 
 def test_the_live_version_is_an_adapter_or_the_model_itself(tmp_path: Path) -> None:
@@ -145,9 +165,9 @@ def test_the_router_is_told_its_servers() -> None:
 
 def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
     policy = settings(rollout_gpus="0,1", judge_gpus="2", quantization="fp8", judge="engine:/judge")
-    assert placement.placed(policy).judge == ("2", "3")
-    own = registry.own_engine(policy, "/judge", port=31001)
-    line = registry.engine_command(own)
+    judges = placement.placed(policy).judges
+    own = registry.own_engine(policy, "/judge", port=31001, on_gpus=True)
+    line = registry.engine_command(own, judges)
     assert line is not None and json.loads(told(line, "--gpus")) == [["2", "3"]]
     given = json.loads(told(line, "--arguments"))
     assert told(given, "--model-path") == "/judge" and told(line, "--port") == "31001"

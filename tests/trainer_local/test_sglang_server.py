@@ -16,8 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.gpus import GIB
+from shared.placed import fraction_at
 from shared.process import PARENT_VARIABLE, alive, claim_port
 from tests.processes import ROOT
+from tests.shared.faked_gpus import faked_smi, row
 from tests.trainer_local.serving import wait_for
 from trainer_local import sglang_server
 from trainer_local.sglang_labels import number
@@ -49,12 +52,12 @@ def get(port: int | str, path: str) -> None:
 
 
 @contextmanager
-def kept(folder: Path, gpus: Sequence[Sequence[str]], *flags: str) -> Iterator[Keeper]:
+def kept(folder: Path, gpus: Sequence[Sequence[str]], *flags: str, **variables: str) -> Iterator[Keeper]:
     port, log = claim_port("127.0.0.1", 0, setting="engine_port"), folder / "started"
     program = json.dumps([sys.executable, str(FAKE), str(log)])
     line = [sys.executable, "-m", "trainer_local.sglang_server", "--port", str(port), "--program", program]
     line += ["--arguments", '["--model-path", "base"]', "--router", program, "--gpus", json.dumps(gpus), *flags]
-    process = subprocess.Popen(line, cwd=ROOT, env=os.environ | {PARENT_VARIABLE: str(os.getpid())})
+    process = subprocess.Popen(line, cwd=ROOT, env=os.environ | {PARENT_VARIABLE: str(os.getpid())} | variables)
     try:
         yield Keeper(process, port, log)
     finally:
@@ -112,6 +115,29 @@ def test_a_fake_server_whose_weights_are_a_mixture_is_ended(tmp_path: Path) -> N
         keeper.started(1)
         get(keeper.port, "/label/broken")
         assert keeper.process.wait(60) == 256 - signal.SIGKILL
+
+
+def test_a_fake_server_gets_a_fraction_of_what_the_faked_driver_says_is_free_at_each_start(tmp_path: Path) -> None:
+    """A trainer has taken 14 GiB of the card meanwhile."""
+    tmp_path.joinpath("driver").mkdir()
+    planned, static = 0.3, 6 << 30
+
+    def driver(free: float) -> dict[str, str]:
+        faked = faked_smi(tmp_path / "driver", [row(0, 80), row(1, 24, free=free)])
+        return {"PATH": faked["PATH"] + os.pathsep + os.environ["PATH"]}
+
+    memory = ("--memory", json.dumps([[planned, static], [0.0, 0]]))
+    with kept(tmp_path, [["1"], ["0"]], *memory, **driver(23.7)) as keeper:
+        first = {one["gpus"]: one for one in keeper.started(3) if "--worker-urls" not in one}
+        assert float(first["1"]["--mem-fraction-static"]) == fraction_at(int(23.7 * GIB), planned, static)
+        assert "--mem-fraction-static" not in first["0"], "a GPU of its own is all SGLang's"
+        driver(10)
+        get(first["1"]["--port"], "/end")
+        again = keeper.started(4)[-1]
+        assert float(again["--mem-fraction-static"]) == fraction_at(10 * GIB, planned, static) > 0.6
+        faked_smi(tmp_path / "driver", (), says="no driver", code=9)
+        get(again["--port"], "/end")
+        assert float(keeper.started(5)[-1]["--mem-fraction-static"]) == planned
 
 
 def test_a_malformed_live_version_is_refused() -> None:

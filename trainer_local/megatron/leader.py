@@ -133,6 +133,11 @@ class Leader:
             finally:
                 self._busy = False
 
+    def stop(self, key: str) -> None:
+        """Tell all ranks that the step that knows `key` is to end (`World.stopped`). May be called while it runs."""
+        if self._world is not None and not self._lost:
+            self._world.stop(key)
+
     def release(self, number: int) -> bool:
         """Forget a trainer; whether it was the last, and the ranks have ended."""
         with self._lock:

@@ -17,6 +17,7 @@ from trainer_local.megatron.optimizer import Optimizer
 from trainer_local.megatron.shared_optimizer import SharedOptimizer
 from trainer_local.megatron.weights import Weights
 from trainer_local.step import Learning
+from trainer_local.stop import stopping
 from trainer_local.teacher import RunModel
 
 Value = TypeVar("Value")
@@ -36,7 +37,9 @@ class RankLearning:
         parent: Mapping[str, Tensor],
         average: Mapping[str, Tensor] | None,
         merge: bool,
+        stop: str = "",
     ) -> None:
+        self._stop = stop
         self._weights = weights
         self._optimizer = optimizer
         self._recipe = recipe
@@ -129,10 +132,15 @@ class RankLearning:
         return run
 
     def _run(self, rows: Sequence[Row], use: Use, *, backward: bool = False) -> None:
+        def going_on(indices: Sequence[int], logits: Tensor) -> Tensor | None:
+            if self._stop:
+                stopping(lambda: self._weights.world.stopped(self._stop))
+            return use(indices, logits)
+
         run_packed(
             self._weights.model,
             rows,
-            use,
+            going_on,
             micro_batch_tokens=self._recipe.micro_batch_tokens,
             merge=self._merge,
             backward=backward,

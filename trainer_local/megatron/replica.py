@@ -23,6 +23,7 @@ from trainer_local.megatron.shared_optimizer import SharedOptimizer
 from trainer_local.megatron.weights import Weights
 from trainer_local.megatron.world import World
 from trainer_local.step import train
+from trainer_local.stop import emptied
 
 
 class Replica:
@@ -50,8 +51,10 @@ class Replica:
         self._average: Mapping[str, Tensor] | None = None
         self.made = 0
 
-    def step(self, samples: Sequence[Sample], recipe: Recipe, random_state: Mapping[str, Tensor]) -> StepReport:
-        """See `Trainer.step`. What fails on one rank is undone on all."""
+    def step(
+        self, samples: Sequence[Sample], recipe: Recipe, random_state: Mapping[str, Tensor], stop: str = ""
+    ) -> StepReport:
+        """See `Trainer.step`. What fails on one rank is undone on all. `stop` is the key of `World.stopped`, if any."""
         weights = self.weights
         before, optimizer = weights.snapshot(), self._optimizer.snapshot()
         try:
@@ -65,6 +68,7 @@ class Replica:
                     parent=before,
                     average=self._average,
                     merge=self._settings.merge_prefixes,
+                    stop=stop,
                 )
                 report = train(learning, samples, recipe, self.made + 1)
                 drawn = self._read_random_state()
@@ -112,6 +116,10 @@ class Replica:
         self.made = contents.step
         if state is not None:
             self.random_state = state.random_state
+
+    def free(self) -> None:
+        """Give the device's memory back that nothing is in."""
+        emptied()
 
     def joined(self, name: str) -> list[tuple[str, Tensor]]:
         """See `Weights.joined`."""
@@ -166,7 +174,7 @@ def perform(world: World, replicas: dict[int, Replica], command: tuple[int, str,
         if name == "close":
             replicas.pop(number, None)
             return None
-        if name not in ("step", "save", "restore", "joined", "export"):
+        if name not in ("step", "save", "restore", "joined", "export", "free"):
             raise TrainerError(f"rank {world.rank} knows no command {name!r}: its version is another than rank 0's")
         return getattr(replicas[number], name)(*arguments)
 

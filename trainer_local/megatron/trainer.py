@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from shared.engine import Engine
 from shared.errors import ConfigError, TrainerError
-from shared.records import Sample
+from shared.records import Sample, new_id
 from shared.settings import Settings
 from shared.trainer import Checkpoint, Recipe, StepReport
 from trainer_local.megatron import files
@@ -75,15 +75,31 @@ class MegatronTrainer:
             return str(error)
         return ""
 
-    async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        """See `Trainer.step`. The metrics are those of `TransformersTrainer.step`."""
+    async def step(self, samples: Sequence[Sample], recipe: Recipe, *, stop: asyncio.Event | None = None) -> StepReport:
+        """See `Trainer.step`; raises `TrainerError` soon after `stop` is set, as if the step had failed. The metrics
+        are those of `TransformersTrainer.step`.
+        """
+        key = new_id("stop") if stop is not None else ""
 
         def work() -> StepReport:
-            report: StepReport = self._call("step", list(samples), recipe, self._replica.random_state)
+            report: StepReport = self._call("step", list(samples), recipe, self._replica.random_state, key)
             self._at = None
             return report
 
-        return await self._run(work)
+        async def tell(asked: asyncio.Event) -> None:
+            await asked.wait()
+            self._leader.stop(key)
+
+        telling = None if stop is None else asyncio.create_task(tell(stop))
+        try:
+            return await self._run(work)
+        finally:
+            if telling is not None:
+                telling.cancel()
+
+    async def free(self) -> None:
+        """Give the devices' memory back that nothing is in."""
+        await self._run(lambda: self._call("free"))
 
     async def save(self, path: str) -> Checkpoint:
         """See `Trainer.save`: `served/`, `trainer.pt`, `meta.json`, which the transformers trainer restores too."""

@@ -193,6 +193,19 @@ class World:
         finally:
             timer.cancel()
 
+    def stop(self, key: str) -> None:
+        """Let every rank hear that what knows `key` is to stop."""
+        self._store.set(key, "stop")
+
+    def stopped(self, key: str) -> bool:
+        """Whether that is so. All ranks of one model call it together, and hear the same."""
+        asked = bool(self._store.check([key]))
+        if self.tensor_parallel == 1:
+            return asked
+        flag = torch.tensor([float(asked)], device=self.device)
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=self.tensor_group)
+        return bool(flag.item())
+
     def failures(self) -> str:
         """What ranks have told of their failures, for when they are gone."""
         found = []
