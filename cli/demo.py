@@ -42,6 +42,7 @@ from shared.setting_sources import FILE_VARIABLE, load
 from shared.settings import Settings
 
 ARMS = ("trained", "control")
+GPU_PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,9 @@ def parse(arguments: list[str]) -> Options:
     )
     parser.add_argument("--method", default=defaults.method, help="learning method (default: the service's own)")
     parser.add_argument(
-        "--backend", default=defaults.backend, help="embedded, tinker, fireworks, local or cloud (default: embedded)"
+        "--backend",
+        default=defaults.backend,
+        help="embedded, megatron, tinker, fireworks, local or cloud (default: embedded)",
     )
     parser.add_argument(
         "--model", default=defaults.model, help="policy; with a cloud backend a name that the provider offers"
@@ -185,7 +188,7 @@ def demo(options: Options) -> None:
     with Live(board, console=console, refresh_per_second=4, transient=True) if console.is_terminal else _Quiet():
         runs = asyncio.run(_runs(options, board, chosen))
     result = summary(options, runs)
-    if registry.is_cloud(chosen):
+    if registry.chosen(chosen) != "embedded":
         result |= {"backend": registry.chosen(chosen), "model": chosen.model}
     picture = options.out / "learning-curve.png"
     draw(
@@ -236,14 +239,30 @@ def _check(options: Options) -> Settings:
 
 
 async def _runs(options: Options, board: Board, chosen: Settings) -> dict[str, list[Arm]]:
-    """Both arms of one seed side by side (two processes that compute, two cores), one seed after the other."""
+    """Both arms of one seed side by side (two processes that compute, two cores), one seed after the other. On GPUs one
+    arm after the other too: each takes all of them.
+    """
     runs: dict[str, list[Arm]] = {name: [] for name in ARMS}
     for seed in range(1, options.seeds + 1):
-        for name, run in zip(
-            ARMS, await together(*(_run(options, board, chosen, seed, name) for name in ARMS)), strict=True
-        ):
+        if _on_gpus(chosen):
+            found = [await _run(options, board, chosen, seed, name) for name in ARMS]
+        else:
+            found = await together(*(_run(options, board, chosen, seed, name) for name in ARMS))
+        for name, run in zip(ARMS, found, strict=True):
             runs[name].append(run)
     return runs
+
+
+def _on_gpus(chosen: Settings) -> bool:
+    """Whether a service with these settings takes this machine's GPUs for itself."""
+    return registry.chosen(chosen) == "megatron"
+
+
+def _patience(chosen: Settings) -> float:
+    """Seconds that the student waits for the learner: a provider, or a model that is worth GPUs, takes longer."""
+    if registry.is_cloud(chosen):
+        return chosen.cloud_timeout
+    return GPU_PATIENCE if _on_gpus(chosen) else Plan.patience
 
 
 async def _run(options: Options, board: Board, chosen: Settings, seed: int, name: str) -> Arm:
@@ -254,7 +273,7 @@ async def _run(options: Options, board: Board, chosen: Settings, seed: int, name
         problems=options.problems,
         glances=(options.problems + 1) // 2,
         trained=name == "trained",
-        patience=chosen.cloud_timeout if registry.is_cloud(chosen) else Plan.patience,
+        patience=_patience(chosen),
     )
     board.changed(seed, name, Arm(plan, doing="starting a service"))
     if name == "trained" and options.url:

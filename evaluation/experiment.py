@@ -15,7 +15,7 @@ from evaluation import arm as arms
 from evaluation.arm import Arm, Plan
 from evaluation.client import ChatClient
 from evaluation.evaluate import Work, escape, spread
-from evaluation.service import own_service
+from evaluation.service import on_gpus, own_service
 from evaluation.sessions import sessions_needed
 from evaluation.together import together
 from shared.errors import ConfigError
@@ -53,12 +53,12 @@ class Experiment:
 async def run(
     experiment: Experiment, work: Work, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, dict[str, list[Arm]]]:
-    """The arms of every persona, one a seed: `{persona: {arm: [Arm, …]}}`. Two run at a time.
+    """The arms of every persona, one a seed: `{persona: {arm: [Arm, …]}}`. Two run at a time, or one on GPUs.
 
     Raises `ServiceFailed`, `ServiceError` and `UserError`.
     """
     experiment.check()
-    gate = asyncio.Semaphore(AT_ONCE)
+    gate = asyncio.Semaphore(1 if on_gpus(experiment.settings or {}) else AT_ONCE)
 
     async def one(persona: str, name: str, seed: int) -> Arm:
         plan = Plan(

@@ -21,11 +21,14 @@ from pathlib import Path
 
 import httpx
 
+from shared import gpus
 from shared.errors import OpenClawRLError
 from shared.process import ending_with
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 180.0
+GPU_START_SECONDS = 1200.0
+"""The same where SGLang reads a large model and captures graphs."""
 STOP_SECONDS = 20.0
 OWN_SETTINGS = (
     *("HOST", "PORT", "DATA", "JOURNAL", "API_KEY", "CAPTURE", "TRAIN", "PARENT_PID"),
@@ -61,7 +64,7 @@ async def own_service(
 
     `settings` by field name of `shared.settings.Settings`. The data folder is a temporary one, or `keep`, which is left
     behind. `only`: the parts to run (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready
-    within three minutes.
+    within three minutes, or twenty on GPUs of one's own.
     """
     data = keep or Path(tempfile.mkdtemp(prefix="openclaw-rl-"))
     data.mkdir(parents=True, exist_ok=True)
@@ -69,6 +72,7 @@ async def own_service(
     own: dict[str, str | int | float | bool] = {"host": "127.0.0.1", "port": 0, "data": str(data)}
     own |= {"api_key": secrets.token_urlsafe(16), **(settings or {})}
     log = data / "service.log"
+    seconds = GPU_START_SECONDS if on_gpus(settings or {}) else START_SECONDS
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "cli.main", "serve"),
@@ -83,7 +87,7 @@ async def own_service(
             preexec_fn=ending_with(os.getpid()),
         )
     try:
-        yield await _ready(process, data, log)
+        yield await _ready(process, data, log, seconds)
     finally:
         await _end(process)
         if keep is None:
@@ -97,9 +101,15 @@ def _environment() -> dict[str, str]:
     return kept
 
 
-async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path) -> Service:
+def on_gpus(settings: Mapping[str, object]) -> bool:
+    """Whether a service with these settings takes GPUs of this machine for itself: one at a time then."""
+    backend = settings.get("backend") or os.environ.get("OPENCLAW_RL_BACKEND")
+    return backend == "megatron" or (backend == "local" and bool(gpus.found()))
+
+
+async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path, seconds: float) -> Service:
     """Wait until the supervisor has left its card in the data folder and the proxy is ready to answer."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + seconds
     card = data / "run" / "proxy.json"
     async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
         while time.monotonic() < deadline:
@@ -114,7 +124,7 @@ async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path) -> 
                     if (await http.get(f"{service.url}/readyz")).status_code == 200:
                         return service
             await asyncio.sleep(0.1)
-    raise ServiceFailed(f"the service was not ready after {START_SECONDS:.0f} s:\n{_tail(log)}")
+    raise ServiceFailed(f"the service was not ready after {seconds:.0f} s:\n{_tail(log)}")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -31,8 +31,8 @@ def until(condition: Callable[[], Any], seconds: float = 40.0, *, what: str = "i
     return found
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "cli.main", *arguments]
+def command(*arguments: str, python: str = sys.executable) -> list[str]:
+    return [python, "-m", "cli.main", *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -86,12 +86,15 @@ def of(engine: Engine) -> list[str]:
 
 
 @contextmanager
-def serving(data: Path, *flags: str, shown: Path | None = None, seconds: float = 60.0) -> Iterator[Served]:
-    """A service on a data folder, whose card is in `shown` if not there; `seconds` for its start."""
+def serving(
+    data: Path, *flags: str, shown: Path | None = None, seconds: float = 60.0, python: str = sys.executable
+) -> Iterator[Served]:
+    """A service on a data folder, whose card is in `shown` if not there; `seconds` for its start, `python` to run it
+    in another environment."""
     printed = data.parent / f"{data.name}.txt"
     with printed.open("wb") as output:
         process = subprocess.Popen(
-            command("serve", "--data", str(data), "--port", "0", *flags),
+            command("serve", "--data", str(data), "--port", "0", *flags, python=python),
             cwd=data.parent,
             env=environment(),
             stdout=output,

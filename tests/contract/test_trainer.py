@@ -26,6 +26,7 @@ from shared.records import Sample
 from shared.registry import backend, resolve
 from shared.trainer import Recipe, Trainer
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
+from trainer_local.weight_transfer import Batches
 
 BACKENDS = {
     "embedded-lora": ("embedded", {"lora": True}),
@@ -144,6 +145,17 @@ class RecordingEngine:
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         self.loads.append((version, path, live))
+
+
+class TakingEngine(RecordingEngine):
+    """One that takes tensors too, and keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: dict[str, torch.Tensor] = {}
+
+    async def load_tensors(self, version: int, batches: Batches, path: str) -> None:
+        self.taken = {name: part.clone() for batch in batches() for name, part in batch}
 
 
 async def test_a_step_reports_finite_numbers_and_what_it_learned_from(make: Make, subject: Subject) -> None:
@@ -281,6 +293,23 @@ async def test_publishing_hands_the_served_folder_to_the_engine(make: Make, subj
     await trainer.publish(checkpoint, 1, engine, live=True)  # type: ignore[arg-type]
     await trainer.publish(checkpoint, 1, engine, live=False)  # type: ignore[arg-type]
     assert engine.loads == [(1, checkpoint.served, True), (1, checkpoint.served, False)]
+
+
+async def test_full_weights_go_to_an_engine_that_takes_tensors_and_adapters_as_folders(
+    make: Make, subject: Subject, tmp_path: Path
+) -> None:
+    trainer, engine = make(), TakingEngine()
+    await trainer.step(subject.batch(), subject.recipe)
+    checkpoint = await trainer.save(str(tmp_path / "1"))
+    await trainer.step(subject.batch(5), subject.recipe)  # what is in memory is no longer what is published
+    await trainer.publish(checkpoint, 1, engine, live=True)  # type: ignore[arg-type]
+    whole = Path(checkpoint.served) / "model.safetensors"
+    if not whole.exists():
+        assert engine.loads == [(1, checkpoint.served, True)] and not engine.taken
+        return
+    wanted = load_file(whole)
+    assert not engine.loads and engine.taken.keys() == wanted.keys()
+    assert all(torch.equal(engine.taken[name], part) for name, part in wanted.items())
 
 
 async def test_other_tools_load_what_is_served_and_what_is_exported(

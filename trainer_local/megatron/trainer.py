@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from shared.trainer import Checkpoint, Recipe, StepReport
 from trainer_local.megatron import files
 from trainer_local.megatron.leader import Leader, RanksLost, lead, release
 from trainer_local.megatron.shape import INSTEAD
+from trainer_local.weight_transfer import from_folder, hand_over
 
 Result = TypeVar("Result")
 
@@ -130,8 +132,12 @@ class MegatronTrainer:
         await self._run(work)
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """See `Trainer.publish`: the engine loads the folder."""
-        await engine.load(version, checkpoint.served, live=live)
+        """See `Trainer.publish`: full weights are handed over where the engine takes tensors, else it loads the folder.
+
+        They come from the folder: the checkpoint may be older than what is in memory, and the ranks may be gone.
+        """
+        batches = None if self._settings.lora else partial(from_folder, checkpoint.served)
+        await hand_over(engine, checkpoint, version, batches, live=live)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """All weights as they are, by their Hugging Face names, in the precision that the model computes in, on rank
