@@ -26,13 +26,13 @@ def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], sa
 
     Raises `ConfigError` saying why the provider cannot be used, what does not fit on the GPUs, or what is missing.
     """
+    for note in fitting(settings, roles).notes:
+        say(note)
     if "learner" in roles and needs_megatron(settings) and importlib.util.find_spec("megatron") is None:
         raise ConfigError(
             f"model = {settings.model} is trained by Megatron-core, which is not installed in {sys.prefix}: "
             f"{sys.executable} -m pip install 'openclaw-rl[gpu]'"
         )
-    for note in fitting(settings, roles).notes:
-        say(note)
     why = _obstacle(settings, roles)
     if not why:
         return settings

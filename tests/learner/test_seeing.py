@@ -193,9 +193,8 @@ async def test_a_turn_whose_images_have_no_places_is_asked_of_nobody(
     assert await auditor.once() == len(turns)
     audits = [await journal.audit(made.turn_id) for made in turns]
     assert {audit.verdict for audit in audits if audit} == {"incomparable"} and None not in audits
-    context = RolloutContext(
-        journal, Rollouts(engine, seeing_prompter, settings), settings, Progress(), batch=[], hints=["Be brief."], live=0
-    )
+    rollouts = Rollouts(engine, seeing_prompter, settings)
+    context = RolloutContext(journal, rollouts, settings, Progress(), batch=[], hints=["Be brief."], live=0)
     assert await context.rehearsals() == []
     memory = HintMemory(journal, engine, seeing_prompter, settings)
     await journal.add_judgement(Judgement(turn_id=turns[0].turn_id, score=-1.0, hint="Be brief."))
