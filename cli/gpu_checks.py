@@ -100,7 +100,15 @@ def _told(settings: Settings, placed: Placement) -> Iterator[str]:
         given = f", mem-fraction-static {server.memory_fraction}" if server.memory_fraction else ""
         yield f"SGLang serves {what} on {_gpus(server.gpus)}{kept}{given}"
     if placed.sharing != "apart":
-        yield "training and serving share GPUs"
+        given = " and ".join(placed.lends).replace("kv_cache", "KV cache")
+        yield "training and serving share GPUs" + (
+            f", and SGLang gives its {given} back for each step" if given else ""
+        )
+    if placed.train and placed.servers and not settings.lora:
+        way = placed.weight_transfer if settings.weight_transfer == "auto" else settings.weight_transfer
+        yield f"new weights reach SGLang by {way} (weight_transfer)"
+    elif placed.train and placed.servers:
+        yield "new versions reach SGLang as adapters, by files"
 
 
 def _gib(size: int) -> str:

@@ -35,13 +35,22 @@ def remedies(settings: Settings, gpus: Sequence[Gpu], shape: ModelShape | None, 
         told.append(more)
     if not told:
         return "No setting makes it fit: take a smaller model, or GPUs with more memory"
-    return f"What would be enough: {', or '.join(told)}"
+    first = enough[0] if enough else together
+    flags = f". As flags: {flags_of(first)}" if first else ""
+    return f"What would be enough: {', or '.join(told)}{flags}"
+
+
+def flags_of(changes: Changes) -> str:
+    """Changes as they are written on a command line."""
+    return " ".join(
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in changes.items()
+    )
 
 
 def _changes(settings: Settings, shape: ModelShape | None) -> list[list[Changes]]:
     """What can be changed, in the order of what it costs a person, each with its variants, mildest first."""
     found: list[list[Changes]] = []
-    if settings.train and not settings.recompute:
+    if settings.train and not settings.recomputes(on_gpu=True):
         found.append([{"recompute": True}])
     if settings.train and not settings.lora and not settings.offload_optimizer:
         found.append([{"offload_optimizer": True}])

@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from cli import preflight
-from cli.gpu_checks import gpu_checks
+from cli.gpu_checks import fitting, gpu_checks
 from cli.main import app
 from cli.supervisor import ROLES
 from shared.errors import ConfigError
+from shared.placement import Placement
 from shared.process import write_json
 from shared.settings import Settings
 from tests.cli.test_serve import command, environment
@@ -155,6 +156,13 @@ def test_parts_that_use_no_gpu_are_not_held_up_by_faked_ones(two: None) -> None:
     assert ready(large(device="cpu")) == []
     assert ready(Settings(model="Qwen/Qwen3-32B")) == []
     assert ready(Settings(backend="megatron", model="Qwen/Qwen3-1.7B"), "engine") == []
+    # The first of two that would be too small for both, each doing its part.
+    both = {"backend": "megatron", "model": "Qwen/Qwen3-4B", "actor_gpus": "0,", "rollout_gpus": "0,"}
+    small = Settings.model_validate(both | {"max_sample_tokens": 8192, "context_length": 16384})
+    engine, learner = fitting(small, ["engine"]), fitting(small, ["learner", "proxy"])
+    assert not engine.train and len(engine.servers) == 1 and engine.sharing == "apart"
+    assert not learner.servers and len(learner.train) == 1 and not learner.lends
+    assert fitting(small, ["proxy"]) == Placement()
     with pytest.raises(ConfigError, match="serves"):
         ready(large(), "engine")
     with pytest.raises(ConfigError, match=r"trains \(LoRA\)"):
