@@ -17,6 +17,8 @@ Fits = Callable[[Changes, Sequence[Gpu]], bool]
 TURNS = (16384, 8192, 4096)
 """Lengths that turns or conversations may be bounded to."""
 MORE = (2, 4, 8)
+COSTLY = frozenset(["max_sample_tokens", "context_length", "lora"])
+"""Settings that change what is learned."""
 SHOWN = 3
 """How many changes are named of which each would be enough."""
 
@@ -35,7 +37,8 @@ def remedies(settings: Settings, gpus: Sequence[Gpu], shape: ModelShape | None, 
         told.append(more)
     if not told:
         return "No setting makes it fit: take a smaller model, or GPUs with more memory"
-    first = enough[0] if enough else together
+    # Rather what costs time than what costs turns.
+    first = next((one for one in enough if not COSTLY & {*one}), enough[0]) if enough else together
     flags = f". As flags: {flags_of(first)}" if first else ""
     return f"What would be enough: {', or '.join(told)}{flags}"
 
