@@ -11,7 +11,7 @@ from rich.console import Console
 from cli.check import Check
 from cli.tables import table
 from shared.errors import ConfigError
-from shared.gpu_roles import ROLES
+from shared.gpu_roles import ROLES, read
 from shared.gpus import GIB, Gpu, find_gpus, imagined, left
 from shared.placement import Placement, placement, plan, wants_gpus
 from shared.process import alive, read_json
@@ -49,6 +49,8 @@ def fitting(settings: Settings, roles: Sequence[str]) -> Placement:
     if not wanted or not wants_gpus(settings):
         return Placement()
     asked = [role for role in ROLES if role in wanted]
+    if "serve" in asked and (none := _nobody_serves(settings)):
+        raise ConfigError(none)
     return placement(settings, left(find_gpus()), roles=asked, host_memory=psutil.virtual_memory().total)
 
 
@@ -82,7 +84,18 @@ def _placed(
     if placed.refusal:
         return [*checks, Check("placement", False, placed.refusal)], placed
     checks.append(Check("placement", True, "; ".join(_told(settings, placed))))
-    return [*checks, *(Check("placement", None, note) for note in placed.notes)], placed
+    notes = [*placed.notes, *filter(None, [_nobody_serves(settings)])]
+    return [*checks, *(Check("placement", None, note) for note in notes)], placed
+
+
+def _nobody_serves(settings: Settings) -> str:
+    """What is wrong where no GPU is to serve here and no engine is named; "" if nothing."""
+    if settings.engine_url or read(settings.rollout_gpus, "rollout_gpus") != 0:
+        return ""
+    return (
+        "rollout_gpus = 0 says that no GPU of this machine serves the policy, and no engine is named: say where it "
+        "runs with engine_url (OPENCLAW_RL_ENGINE_URL), or leave rollout_gpus out"
+    )
 
 
 def _told(settings: Settings, placed: Placement) -> Iterator[str]:
@@ -100,7 +113,15 @@ def _told(settings: Settings, placed: Placement) -> Iterator[str]:
         given = f", mem-fraction-static {server.memory_fraction}" if server.memory_fraction else ""
         yield f"SGLang serves {what} on {_gpus(server.gpus)}{kept}{given}"
     if placed.sharing != "apart":
-        yield "training and serving share GPUs"
+        given = " and ".join(placed.lends).replace("kv_cache", "KV cache")
+        yield "training and serving share GPUs" + (
+            f", and SGLang gives its {given} back for each step" if given else ""
+        )
+    if placed.train and placed.servers and not settings.lora:
+        way = placed.weight_transfer if settings.weight_transfer == "auto" else settings.weight_transfer
+        yield f"new weights reach SGLang by {way} (weight_transfer)"
+    elif placed.train and placed.servers:
+        yield "new versions reach SGLang as adapters, by files"
 
 
 def _gib(size: int) -> str:

@@ -21,9 +21,10 @@ TURNS = (32768, 16384, 8192, 4096)
 
 _HEAD = """
 Each cell is the longest turn, prompt and answer together, that can be trained on and served: `max_sample_tokens` and
-`context_length` are set to it, `micro_batch_tokens` to it or 8192, `recompute = true`, and for all weights
-`offload_optimizer = true`. *FP8*: so long only with `quantization = fp8`. *alternating*: so long only where training
-and serving alternate, see below. A dash: refused. Models for which a card has dashes alone are left out.
+`context_length` are set to it, `micro_batch_tokens` to it or 8192, and for all weights `offload_optimizer = true`;
+`recompute` is on, as it is on every GPU unless you say `recompute = false`. *FP8*: so long only with
+`quantization = fp8`. *alternating*: so long only where training and serving alternate, see below. A dash: refused.
+Models for which a card has dashes alone are left out.
 
 | card | model | LoRA, one card | LoRA, two cards | all weights, one card | all weights, two cards |
 |---|---|---|---|---|---|
@@ -126,7 +127,7 @@ def _longest(model: str, cards: str, lora: bool, more: dict[str, Any]) -> tuple[
 
 @cache
 def _defaults() -> Settings:
-    return Settings.model_validate({"backend": "megatron", "recompute": True})
+    return Settings.model_validate({"backend": "megatron"})
 
 
 def _settings(model: str, length: int, lora: bool, more: dict[str, Any]) -> Settings:

@@ -242,7 +242,7 @@ def activations(settings: Settings, shape: ModelShape, trainer: str, tensor_para
     if settings.lora:
         layer += SINGLE * settings.lora_rank * len(shape.projections)
     number = SINGLE if trainer == "transformers" and not settings.lora else HALF
-    kept = number * shape.hidden if settings.recompute else layer
+    kept = number * shape.hidden if settings.recomputes(on_gpu=True) else layer
     return int(longest(settings, shape, trainer) * (shape.layers * kept + layer))
 
 

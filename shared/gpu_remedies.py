@@ -17,6 +17,8 @@ Fits = Callable[[Changes, Sequence[Gpu]], bool]
 TURNS = (16384, 8192, 4096)
 """Lengths that turns or conversations may be bounded to."""
 MORE = (2, 4, 8)
+COSTLY = frozenset(["max_sample_tokens", "context_length", "lora"])
+"""Settings that change what is learned."""
 SHOWN = 3
 """How many changes are named of which each would be enough."""
 
@@ -35,13 +37,23 @@ def remedies(settings: Settings, gpus: Sequence[Gpu], shape: ModelShape | None, 
         told.append(more)
     if not told:
         return "No setting makes it fit: take a smaller model, or GPUs with more memory"
-    return f"What would be enough: {', or '.join(told)}"
+    # Rather what costs time than what costs turns.
+    first = next((one for one in enough if not COSTLY & {*one}), enough[0]) if enough else together
+    flags = f". As flags: {flags_of(first)}" if first else ""
+    return f"What would be enough: {', or '.join(told)}{flags}"
+
+
+def flags_of(changes: Changes) -> str:
+    """Changes as they are written on a command line."""
+    return " ".join(
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in changes.items()
+    )
 
 
 def _changes(settings: Settings, shape: ModelShape | None) -> list[list[Changes]]:
     """What can be changed, in the order of what it costs a person, each with its variants, mildest first."""
     found: list[list[Changes]] = []
-    if settings.train and not settings.recompute:
+    if settings.train and not settings.recomputes(on_gpu=True):
         found.append([{"recompute": True}])
     if settings.train and not settings.lora and not settings.offload_optimizer:
         found.append([{"offload_optimizer": True}])

@@ -133,9 +133,9 @@ class LearningSettings(BaseSettings):
         8192, ge=64, description="Tokens that go through the model at once in training; one longer turn goes alone"
     )
     merge_prefixes: bool = Field(True, description="Compute what the turns of a batch share once in training")
-    recompute: bool = Field(
-        False,
-        description="Compute activations anew in the backward pass: less memory, slower",
+    recompute: Literal["auto"] | bool = Field(
+        "auto",
+        description="Compute activations anew in the backward pass: less memory, slower; auto does on a GPU",
     )
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between steps")
     lora: bool = Field(True, description="LoRA; off trains all weights")
@@ -223,6 +223,10 @@ class LearningSettings(BaseSettings):
     def turns_a_step(self) -> int:
         """Judged turns that make one optimizer step."""
         return self.batch_size * self.grad_accumulation
+
+    def recomputes(self, *, on_gpu: bool) -> bool:
+        """Whether activations are computed anew where the trainer is on a GPU, or on a CPU."""
+        return on_gpu if self.recompute == "auto" else self.recompute
 
     def recipe(self) -> Recipe:
         """The settings a trainer's step takes; `learner.methods` decides which of its terms count."""

@@ -219,7 +219,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         other=other,
         seeing=_seeing(config.get("vision_config"), family),
         quantization=str((config.get("quantization_config") or {}).get("quant_method") or ""),
-        why_not_megatron=_why_not_megatron(config),
+        why_not_megatron=why_not_megatron(config),
     )
 
 
@@ -289,12 +289,13 @@ def _seeing(vision: Mapping[str, Any] | None, family: str) -> int:
     )
 
 
-def _why_not_megatron(config: Mapping[str, Any]) -> str:
-    """As `trainer_local.megatron.shape` decides it, from the file alone."""
-    if config.get("model_type") != "qwen3":
-        return (
-            f"is {config.get('model_type') or 'of no known family'}, and Megatron-core trains dense Qwen3 models here"
-        )
+def why_not_megatron(config: Mapping[str, Any]) -> str:
+    """Why a model of this config.json is no dense Qwen3 as `trainer_local.megatron` trains it, in words; "" if it is.
+    Decided as in `trainer_local.megatron.shape`, from the file alone.
+    """
+    kind = config.get("model_type")
+    if kind != "qwen3":
+        return f"is {kind or 'of no known family'}, and Megatron-core trains dense Qwen3 models here"
     if config.get("quantization_config"):
         return "is quantized"
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}

@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -36,7 +36,8 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
     """
     ours = {flag_of(name): name for name in Settings.model_fields}
     known = ours.keys() | aliases.flag_names() | {"config"}
-    switches = {flag for flag, name in ours.items() if Settings.model_fields[name].annotation is bool}
+    switches = {flag for flag, name in ours.items() if _is_switch(Settings.model_fields[name].annotation)}
+    automatic = {flag for flag in switches if Settings.model_fields[ours[flag]].annotation is not bool}
     switches |= {name for use in aliases.ALIASES if use.read is aliases.switch for name in use.flags}
     flags: dict[str, str] = {}
     words = list(arguments)
@@ -50,7 +51,9 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
             name, value = name[3:], "false"
         elif not equals:
             takes_next = bool(words) and not words[0].startswith("--")
-            if name in switches and not (takes_next and aliases.switch(words[0]) in {"true", "false"}):
+            said = words[0] if takes_next else ""
+            chosen = aliases.switch(said) in {"true", "false"} or (said == "auto" and name in automatic)
+            if name in switches and not (takes_next and chosen):
                 value = "true"
             elif takes_next:
                 value = words.pop(0)
@@ -60,6 +63,11 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"--{name} is no setting{_meant(name, known)}; openclaw-rl doctor lists them all")
         flags[name] = value
     return flags
+
+
+def _is_switch(annotation: Any) -> bool:
+    """Whether a setting is on or off, or that beside `auto`."""
+    return annotation is bool or bool in get_args(annotation)
 
 
 def load(

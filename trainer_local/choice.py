@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shared.errors import ConfigError
 from shared.families import FAMILIES, MODEL_TYPES, model_config
+from shared.model_shape import why_not_megatron
 from shared.placement import placed
 from shared.registry import resolve
 from shared.settings import Settings
@@ -69,9 +70,9 @@ def trainer_for(settings: Settings) -> tuple[str, str]:
     """
     if settings.backend == "embedded":
         return TRANSFORMERS, "has the transformers trainer like every model under backend = embedded"
-    told = unlike_qwen3(model_config(Path(settings.model_folder)))
+    told = why_not_megatron(model_config(Path(settings.model_folder)))
     if told:
-        return TRANSFORMERS, f"{told}, and Megatron-core trains dense Qwen3 models here"
+        return TRANSFORMERS, told
     return MEGATRON, "is a dense Qwen3"
 
 
@@ -88,24 +89,6 @@ def told(settings: Settings) -> str:
     return f"{name}: the model {reason}{sees}; SGLang serves {how}"
 
 
-def unlike_qwen3(config: Mapping[str, Any]) -> str:
-    """Why a model of this `config.json` is no dense Qwen3 as Megatron-core trains it here; "" if it is."""
-    kind = config.get("model_type")
-    if kind != "qwen3":
-        return f"is a {kind or 'model of no type'}"
-    if config.get("quantization_config"):
-        return "is quantized"
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    stretched = rope.get("rope_type", rope.get("type", "default"))
-    if stretched != "default":
-        return f"stretches its positions ({stretched})"
-    if config.get("use_sliding_window") or set(config.get("layer_types") or ()) - {"full_attention"}:
-        return "has layers with a sliding window"
-    if config.get("attention_bias") or config.get("hidden_act", "silu") != "silu":
-        return "has biases in its attention or another activation than silu"
-    return ""
-
-
 def serves_whole(settings: Settings) -> str:
     """Why SGLang is given whole weights of each version, and not adapters that it holds beside each other: in words, ""
     where it is given adapters, as always by Megatron-core.
@@ -114,7 +97,7 @@ def serves_whole(settings: Settings) -> str:
         return "all weights are trained (lora = false)"
     config = _config(settings)
     kind = str(config.get("model_type"))
-    if not unlike_qwen3(config):
+    if not why_not_megatron(config):
         return ""
     if "_moe" in kind:
         return f"adapters of a {kind} are not known to fit SGLang's experts"

@@ -70,7 +70,8 @@ class TransformersTrainer:
         sharing = sharing_of(self._weights.plain)
         self._share = sharing if settings.merge_prefixes else min(sharing, Sharing.ROWS)
         self._sight = Sight.of(self._weights.plain, settings.model)
-        self._recomputed = recomputed_layers(self._weights.plain) if settings.recompute else []
+        anew = settings.recomputes(on_gpu=self._device.type == "cuda")
+        self._recomputed = recomputed_layers(self._weights.plain) if anew else []
         if settings.custom_loss:
             load_loss(settings.custom_loss)
         self._initial = self._weights.snapshot()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -16,13 +17,14 @@ import pytest
 from typer.testing import CliRunner
 
 from cli import preflight
-from cli.gpu_checks import gpu_checks
+from cli.gpu_checks import fitting, gpu_checks
 from cli.main import app
-from cli.supervisor import ROLES
+from cli.supervisor import ROLES, Supervisor
 from shared.errors import ConfigError
+from shared.placement import Placement
 from shared.process import write_json
-from shared.settings import Settings
-from tests.cli.test_serve import command, environment
+from shared.settings import EMBEDDED_POLICY, Settings
+from tests.cli.test_serve import command, environment, until
 from tests.processes import ROOT
 from tests.shared.faked_gpus import faked_smi, row
 
@@ -163,10 +165,37 @@ def test_parts_that_use_no_gpu_are_not_held_up_by_faked_ones(two: None) -> None:
     assert ready(large(device="cpu")) == []
     assert ready(Settings(model="Qwen/Qwen3-32B")) == []
     assert ready(Settings(backend="megatron", model="Qwen/Qwen3-1.7B"), "engine") == []
+    # The first of two that would be too small for both, each doing its part.
+    both = {"backend": "megatron", "model": "Qwen/Qwen3-4B", "actor_gpus": "0,", "rollout_gpus": "0,"}
+    small = Settings.model_validate(both | {"max_sample_tokens": 8192, "context_length": 16384})
+    engine, learner = fitting(small, ["engine"]), fitting(small, ["learner", "proxy"])
+    assert not engine.train and len(engine.servers) == 1 and engine.sharing == "apart"
+    assert not learner.servers and len(learner.train) == 1 and not learner.lends
+    assert fitting(small, ["proxy"]) == Placement()
     with pytest.raises(ConfigError, match="serves"):
         ready(large(), "engine")
     with pytest.raises(ConfigError, match=r"trains \(LoRA\)"):
         ready(large(), "learner")
+
+
+def test_serve_wants_an_engine_where_no_faked_gpu_is_to_serve(two: None) -> None:
+    elsewhere = Settings(backend="megatron", model="Qwen/Qwen3-1.7B", rollout_gpus="0", recompute=True)
+    with pytest.raises(ConfigError, match=r"rollout_gpus = 0 says that no GPU of this machine serves.*engine_url"):
+        ready(elsewhere)
+    assert [ok for ok, _ in checks(doctor(*FITS, "--rollout-gpus", "0"), "placement")] == [True, None]
+    assert ready(elsewhere, "learner") == []
+    assert ready(elsewhere.model_copy(update={"engine_url": "http://127.0.0.1:9"})) == []
+
+
+def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
+    def told(cards: str, *flags: str) -> str:
+        return checks(doctor("--with-gpus", cards, *FITS[2:], *flags), "placement")[0][1]
+
+    assert told("2x24").endswith("new versions reach SGLang as adapters, by files")
+    assert told("2x80", "--no-lora").endswith("new weights reach SGLang by nccl (weight_transfer)")
+    assert told("80", "--no-lora").endswith("new weights reach SGLang by ipc (weight_transfer)")
+    assert told("2x80", "--no-lora", "--weight-transfer", "disk").endswith("by disk (weight_transfer)")
+    assert "SGLang gives its KV cache and weights back for each step" in told("24", "--model", "Qwen/Qwen3-4B")
 
 
 def test_serve_says_what_one_should_know_of_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +216,38 @@ def test_serve_ends_before_anything_starts_where_faked_gpus_are_too_small(tmp_pa
     )
     assert told.returncode == 2 and "does not fit on GPU 0: Faked 24 GB" in told.stderr
     assert "starting" not in told.stderr and not (tmp_path / "data").exists()
+
+
+async def test_parts_on_one_faked_gpu_are_started_one_after_the_other_as_they_are_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program takes SGLang's place. The learner, which has nothing to train on, is not started."""
+    fake(tmp_path, monkeypatch, row(0, 80))
+    monkeypatch.setenv("FAKE_SGLANG_SECONDS", "2")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    log, model = tmp_path / "started", str(EMBEDDED_POLICY)
+    program = f"{sys.executable} {ROOT / 'tests/trainer_local/fake_sglang.py'} {log} {{args}}"
+    chosen = Settings(
+        **{"backend": "megatron", "model": model, "judge": f"engine:{model}", "sglang_command": program},
+        **{"data": tmp_path / "data", "train": False, "rollout_gpus": "0,", "judge_gpus": "0,"},
+    )
+    supervisor = Supervisor(chosen, ["engine", "learner"], say=print)
+    assert supervisor.roles == ("engine", "learner", "judge")
+    placed = supervisor.placement
+    running = [asyncio.create_task(one.run()) for one in supervisor.children if one.name != "learner"]
+    try:
+        await asyncio.to_thread(until, lambda: log.exists() and len(log.read_text().splitlines()) == 2, 90.0)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await supervisor._stop()
+    policy, judging = (json.loads(one) for one in log.read_text().splitlines())
+    assert policy["gpus"] == judging["gpus"] == "0"
+    assert policy["--served-model-name"] == "policy" and judging["--port"] in supervisor.settings.judge_engine_url
+    assert judging["began"] > policy["answers"], "the second server measures what the first has left"
+    fractions = [float(one["--mem-fraction-static"]) for one in (policy, judging)]
+    assert fractions == [placed.servers[0].memory_fraction, placed.judges[0].memory_fraction] and min(fractions) > 0
 
 
 def test_nothing_is_asked_of_a_driver_where_nobody_wants_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from shared import gpu_memory, losses
 from shared.gpu_memory import GIB, HALF, SINGLE, Part
 from shared.model_shape import ModelShape, read_shape, shape_of
-from shared.settings import Settings
+from shared.setting_sources import parse_flags
+from shared.settings import Settings, to_environment
 from tests.shared.saved_tensors import saved_bytes
 from trainer_local import teacher
 
@@ -162,10 +163,21 @@ def test_a_lora_trains_a_small_part() -> None:
 
 
 def test_recompute_and_tensor_parallelism_make_activations_smaller() -> None:
-    plain, recomputed, shared = (
-        parts(**changes)["activations"].bytes for changes in ({}, {"recompute": True}, {"parallel": 4})
-    )
+    ways: tuple[dict[str, Any], ...] = ({}, {"recompute": True}, {"parallel": 4})
+    plain, recomputed, shared = (parts(**{"recompute": False, **changes})["activations"].bytes for changes in ways)
     assert recomputed < plain / 10 and shared < plain / 2
+    assert parts()["activations"].bytes == recomputed, "a GPU's trainer recomputes unless it is told not to"
+
+
+def test_whether_activations_are_computed_anew_follows_from_the_device_unless_somebody_says_it() -> None:
+    for said, on_gpu, on_cpu in (("auto", True, False), ("true", True, True), ("false", False, False)):
+        chosen = Settings.model_validate({"recompute": said})
+        assert (chosen.recomputes(on_gpu=True), chosen.recomputes(on_gpu=False)) == (on_gpu, on_cpu)
+    flags = {"--recompute": "true", "--no-recompute": "false", "--recompute auto": "auto", "--recompute=auto": "auto"}
+    for line, said in flags.items():
+        assert parse_flags([*line.split(), "--lora"]) == {"recompute": said, "lora": "true"}
+    again = Settings.model_validate({"recompute": to_environment(Settings())["OPENCLAW_RL_RECOMPUTE"]})
+    assert again.recompute == "auto"
 
 
 def test_a_turn_that_is_longer_than_a_micro_batch_counts() -> None:

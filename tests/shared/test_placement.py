@@ -19,6 +19,7 @@ from shared.gpus import GIB, Gpu, imagined
 from shared.model_shape import QWEN3
 from shared.placed import VARIABLE
 from shared.placement import Placement, Server, placed, placement, plan, wants_gpus
+from shared.setting_sources import parse_flags
 from shared.settings import Settings
 from tests.shared.faked_gpus import faked_smi, row
 
@@ -313,11 +314,16 @@ def test_what_cannot_fit_is_refused_with_what_would(gpus: str, changes: dict[str
         assert remedy in told
     for name, value in _said(told):
         assert not plan(settings(**{**changes, name: value}), imagined(gpus), {}).refusal
+    assert (". As flags: --" in told) is ("What would be enough: " in told)
+    if ". As flags: " in told:
+        flags = parse_flags(told.rpartition(". As flags: ")[2].split())
+        given = {name.replace("-", "_"): value for name, value in flags.items()}
+        assert not plan(settings(**{**changes, **given}), imagined(gpus), {}).refusal, "what is shown can be pasted"
 
 
 def _said(told: str) -> list[tuple[str, Any]]:
     """The single settings that a refusal says are enough."""
-    enough = told.rpartition("What would be enough: ")[2]
+    enough = told.rpartition("What would be enough: ")[2].partition(". As flags: ")[0]
     found = []
     for part in enough.split(", or ") if "What would be enough" in told else ():
         if part.count("=") == 1 and "such GPUs" not in part:

@@ -1,5 +1,6 @@
 """A program that takes the place of SGLang, or of its router, where tests are about the process that keeps it running:
-says what it was started with, and ends or falls silent when told to. `python fake_sglang.py LOG ARGUMENTS`.
+says what it was started with, and ends or falls silent when told to. `python fake_sglang.py LOG ARGUMENTS`; it takes
+`FAKE_SGLANG_SECONDS` to load.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import json
 import os
 import socketserver
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -44,9 +46,13 @@ def main(log: str, *arguments: str) -> None:
     """Serve."""
     told = {name: arguments[place + 1] for place, name in enumerate(arguments[:-1]) if name.startswith("--")}
     Handler.label = told.get("--weight-version", "default")
+    began = time.time()
+    time.sleep(float(os.environ.get("FAKE_SGLANG_SECONDS", "0")))  # it loads a model
     server = Server((told["--host"], int(told["--port"])), Handler)
+    known = {"pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"), "line": arguments}
+    known |= {"began": began, "answers": time.time()}
     with open(log, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"), **told}) + "\n")
+        file.write(json.dumps({**known, **told}) + "\n")
     server.serve_forever()
 
 

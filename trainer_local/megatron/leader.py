@@ -26,6 +26,9 @@ import torch
 import torch.distributed as dist
 
 from shared.errors import ConfigError, TrainerError
+from shared.gpu_roles import read
+from shared.placed import VARIABLE
+from shared.placement import placed
 from shared.settings import Settings
 from trainer_local.megatron.replica import Replica, perform
 from trainer_local.megatron.world import FOREVER, World, left
@@ -63,12 +66,12 @@ def ready(rank: int) -> str:
 
 
 def ranks_for(settings: Settings, device: torch.device) -> int:
-    """How many processes train: as many as GPUs are visible, or as `actor_gpus` says; on a CPU `actor_gpus`, or one for
-    each part of the model. Raises `ConfigError` where tensor parallelism does not divide them.
+    """How many processes train: as many as GPUs that the placement has for it, which are those that are visible; on a
+    CPU `actor_gpus`, or one for each part of the model. Raises `ConfigError` where tensor parallelism does not divide
+    them.
     """
     parts = settings.tensor_parallel
-    listed = [one.strip() for one in settings.actor_gpus.split(",") if one.strip()]
-    named = int(listed[0]) if len(listed) == 1 and listed[0].isdigit() else len(listed)
+    named = _named(settings)
     if under_torchrun():
         count, source = int(os.environ["WORLD_SIZE"]), "processes under torchrun"
     elif device.type == "cuda" and device.index is None:
@@ -81,6 +84,16 @@ def ranks_for(settings: Settings, device: torch.device) -> int:
     if count % parts:
         raise ConfigError(f"tensor_parallel = {parts} does not divide the {count} {source}: set it to a divisor")
     return count
+
+
+def _named(settings: Settings) -> int:
+    """How many GPUs train by the placement that this process was started under, else by `actor_gpus`; 0 if neither
+    says it.
+    """
+    if os.environ.get(VARIABLE):
+        return len(placed(settings).train)
+    spec = read(settings.actor_gpus, "actor_gpus")
+    return len(spec) if isinstance(spec, tuple) else spec or 0
 
 
 class Leader:

@@ -85,15 +85,16 @@ class Weights:
         self.aside = self._rest if settings.lora else host
         """Where copies go: those of all weights leave no room on a GPU that holds them in training."""
         on_cpu = world.device.type == "cpu"
+        self._recomputes = settings.recomputes(on_gpu=not on_cpu)
         config = configuration(
             self.shape,
             world.tensor_parallel,
             dtype,
-            recompute=settings.recompute,
+            recompute=self._recomputes,
             fp8=settings.fp8,
             on_cpu=on_cpu,
         )
-        if settings.recompute and on_cpu:
+        if self._recomputes and on_cpu:
             _check_recomputing()
         self.model = PackedModel(self.shape, config).to(world.device).eval()
         self.model.gpt.to(dtype)  # norms too, which torch makes in single precision
@@ -211,7 +212,7 @@ class Weights:
         self.names = list(whole)
         parts = adapt(self.model.gpt, self.shape, lora, whole, self._switch, self.world.device)
         self.model.eval()
-        if settings.recompute:
+        if self._recomputes:
             self.model.open_input()
         return {name: Trained(part, part, mapped) for name, (part, mapped) in parts.items()}
 
