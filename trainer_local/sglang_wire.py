@@ -144,7 +144,7 @@ def _last(
     version, spans = asked.version, []
     if version is None:
         version = number(meta.weight_version)
-        spans = [VersionSpan(number(span.version), span.start, span.end) for span in meta.weight_versions or ()]
+        spans = _spans(meta.weight_versions or ())
     return Tokens(
         ids=ids,
         logprobs=values,
@@ -156,6 +156,19 @@ def _last(
         top_logprobs=tops,
         forced=meta.forced,
     )
+
+
+def _spans(told: Sequence[Span]) -> list[VersionSpan]:
+    """One span a version: what was sampled while weights were on their way is of the version before, like what comes
+    before it.
+    """
+    spans: list[VersionSpan] = []
+    for span in told:
+        version, start = number(span.version), span.start
+        if spans and spans[-1].version == version:
+            start = spans.pop().start
+        spans.append(VersionSpan(version, start, span.end))
+    return spans
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from shared.records import Sampling, VersionSpan
 from shared.settings import Settings
 from tests.trainer_local.serving import collect, prompt, serving, write_model
 from trainer_local.sglang import SglangEngine, connect
+from trainer_local.sglang_labels import updating
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -136,6 +137,13 @@ async def test_scripted_weight_versions_become_spans() -> None:
     found = await answer(plays(event([5], 1, weight_version="4"), event([6], 2, DONE, weight_versions=spans)))
     assert list(found.last.versions) == [VersionSpan(4, 0, 1), VersionSpan(5, 1, 2)]
     assert (await answer(plays(event([5, 6], 2, DONE)))).last.versions == [VersionSpan(0, 0, 2)]
+
+
+async def test_scripted_what_is_sampled_while_weights_change_is_one_span_with_what_comes_before() -> None:
+    labels = ["default", updating(1, 0, "host:1:change"), "1.0a", updating(2, 1, "host:1:change"), "2.0b"]
+    spans = [{"version": label, "start": place, "end": place + 1} for place, label in enumerate(labels)]
+    found = await answer(plays(event([5, 6, 7, 8, 9], 5, DONE, weight_version="2.0b", weight_versions=spans)))
+    assert list(found.last.versions) == [VersionSpan(0, 0, 2), VersionSpan(1, 2, 4), VersionSpan(2, 4, 5)]
 
 
 async def test_a_scripted_engine_that_drops_logprobs_is_caught() -> None:
