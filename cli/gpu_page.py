@@ -21,8 +21,9 @@ TURNS = (32768, 16384, 8192, 4096)
 _HEAD = """
 Each cell is the longest turn, prompt and answer together, that can be trained on and served: `max_sample_tokens` and
 `context_length` are set to it, `micro_batch_tokens` to it or 8192, and for all weights `offload_optimizer = true`;
-`recompute` is on, as it is on every GPU unless you say `recompute = false`. *FP8*: so long only with `quantization = fp8`. *alternating*: so long only where training
-and serving alternate, see below. A dash: refused. Models for which a card has dashes alone are left out.
+`recompute` is on, as it is on every GPU unless you say `recompute = false`. *FP8*: so long only with
+`quantization = fp8`. *alternating*: so long only where training and serving alternate, see below. A dash: refused.
+Models for which a card has dashes alone are left out.
 
 | card | model | LoRA, one card | LoRA, two cards | all weights, one card | all weights, two cards |
 |---|---|---|---|---|---|
