@@ -21,7 +21,7 @@ from shared.gpus import Gpu, find_gpus, found
 from shared.placed import VARIABLE, Placement, Server
 from shared.settings import Settings
 
-__all__ = ["Placement", "Server", "placed", "placement", "plan", "wants_gpus"]
+__all__ = ["Placement", "Server", "given", "placed", "placement", "plan", "wants_gpus"]
 
 
 def wants_gpus(settings: Settings, environ: Mapping[str, str] | None = None) -> bool:
@@ -55,10 +55,17 @@ def placed(settings: Settings, environ: Mapping[str, str] | None = None) -> Plac
     there are none or the settings want none. Raises `ConfigError`.
     """
     environ = os.environ if environ is None else environ
-    if environ.get(VARIABLE):
-        return msgspec.json.decode(environ[VARIABLE], type=Placement)
+    told = given(environ)
+    if told is not None:
+        return told
     gpus = find_gpus(environ) if wants_gpus(settings, environ) else []
     return placement(settings, gpus, environ) if gpus else Placement()
+
+
+def given(environ: Mapping[str, str] | None = None) -> Placement | None:
+    """The placement that this process was started under; `None` where somebody else has started it."""
+    told = (os.environ if environ is None else environ).get(VARIABLE)
+    return msgspec.json.decode(told, type=Placement) if told else None
 
 
 def plan(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from shared.errors import ConfigError
 from shared.families import FAMILIES, MODEL_TYPES, model_config
 from shared.model_shape import why_not_megatron
-from shared.placement import placed
+from shared.placement import given
 from shared.registry import resolve
 from shared.settings import Settings
 
@@ -60,7 +60,8 @@ def create(settings: Settings) -> Trainer:
             raise ConfigError(f"fp8 = true is Megatron-core's, and model = {settings.model!r} {reason}: leave it out")
     path, extra = _CREATE[name]
     trainer: Trainer = resolve(path, extra=extra)(settings)
-    lends = placed(settings).lends
+    placement = given()
+    lends = placement.lends if placement is not None else ()
     return cast("Trainer", resolve(_ALTERNATING)(trainer, resolve(_ENGINE)(settings), lends)) if lends else trainer
 
 

@@ -18,7 +18,7 @@ from learner.judge.votes import Asker, Voting
 from shared.engine import Engine
 from shared.errors import ConfigError
 from shared.outgoing import Outgoing
-from shared.placement import placed
+from shared.placement import given
 from shared.records import Judgement, NextState, Turn
 from shared.registry import create_engine, create_reward_model, own_engine
 from shared.rendering import Prompter
@@ -84,7 +84,8 @@ def _asker(spelling: Spelling, setting: str, settings: Settings, engine: Engine 
             f"{names.ENGINE_URLS[setting]}"
         )
     folder = "" if spelling.url else spelling.target
-    on_gpus = any(server.model == folder for server in placed(settings).judges)
+    placement = given()
+    on_gpus = placement is not None and any(server.model == folder for server in placement.judges)
     own = create_engine(own_engine(settings, folder, url=url, on_gpus=on_gpus))
     prompter, outgoing = LazyPrompter.folder(folder, own), Outgoing.to_model(settings, "", url)
     return EngineAsker(name, own, prompter, settings, version=None, own=True, outgoing=outgoing)

@@ -17,6 +17,9 @@ import torch
 from msgspec.structs import replace
 
 from shared.errors import ConfigError, TrainerError
+from shared.gpus import GIB, Gpu
+from shared.placed import Placement
+from shared.settings import Settings
 from shared.trainer import Recipe
 from tests.processes import ROOT
 from tests.trainer_local.tiny import sample, settings, write_policy
@@ -25,7 +28,7 @@ from trainer_local.transformers_trainer import create as create_transformers
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
 from tests.real.megatron_trainers import create
-from trainer_local.megatron.leader import RanksLost
+from trainer_local.megatron.leader import RanksLost, ranks_for
 from trainer_local.megatron.trainer import MegatronTrainer
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
@@ -269,3 +272,16 @@ async def test_a_checkpoint_is_resumed_by_any_number_of_ranks_and_by_the_transfo
         await trainer.close()
     for other in after[1:]:
         assert max(float((after[0][name] - other[name]).abs().max()) for name in other) < 1e-5
+
+
+def test_as_many_train_as_the_placement_has_gpus_for_it_with_gpus_that_are_faked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    cuda, chosen = torch.device("cuda"), Settings(actor_gpus="3")
+    assert ranks_for(chosen, cuda) == 3 and ranks_for(Settings(actor_gpus="5,"), cuda) == 1
+    assert ranks_for(Settings(), cuda) == 4
+    cards = tuple(Gpu(number=one, handle=str(one), name="", memory=GIB, free=GIB) for one in range(2))
+    for name, value in Placement(train=cards).variables.items():
+        monkeypatch.setenv(name, value)
+    assert ranks_for(chosen, cuda) == 2

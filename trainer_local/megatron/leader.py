@@ -27,8 +27,7 @@ import torch.distributed as dist
 
 from shared.errors import ConfigError, TrainerError
 from shared.gpu_roles import read
-from shared.placed import VARIABLE
-from shared.placement import placed
+from shared.placement import given
 from shared.settings import Settings
 from trainer_local.megatron.replica import Replica, perform
 from trainer_local.megatron.world import FOREVER, World, left
@@ -90,8 +89,9 @@ def _named(settings: Settings) -> int:
     """How many GPUs train by the placement that this process was started under, else by `actor_gpus`; 0 if neither
     says it.
     """
-    if os.environ.get(VARIABLE):
-        return len(placed(settings).train)
+    placement = given()
+    if placement is not None:
+        return len(placement.train)
     spec = read(settings.actor_gpus, "actor_gpus")
     return len(spec) if isinstance(spec, tuple) else spec or 0
 
