@@ -39,7 +39,15 @@ _SEEING = """
 | model | 24 GB, LoRA | 48 GB, LoRA | 80 GB, LoRA | 2 × 24 GB, LoRA | 2 × 48 GB, LoRA | 80 GB, all weights | 2 × 80 GB, all weights |
 |---|---|---|---|---|---|---|---|
 """  # noqa: E501
-_SEEING_CARDS = ((1, 24, True), (1, 48, True), (1, 80, True), (2, 24, True), (2, 48, True), (1, 80, False), (2, 80, False))
+_SEEING_CARDS = (
+    (1, 24, True),
+    (1, 48, True),
+    (1, 80, True),
+    (2, 24, True),
+    (2, 48, True),
+    (1, 80, False),
+    (2, 80, False),
+)
 _APART: dict[str, Any] = {"actor_gpus": "0,", "rollout_gpus": "1,"}
 
 

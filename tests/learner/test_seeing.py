@@ -194,7 +194,13 @@ async def test_a_turn_whose_images_have_no_places_is_asked_of_nobody(
     audits = [await journal.audit(made.turn_id) for made in turns]
     assert {audit.verdict for audit in audits if audit} == {"incomparable"} and None not in audits
     context = RolloutContext(
-        journal, Rollouts(engine, seeing_prompter, settings), settings, Progress(), batch=[], hints=["Be brief."], live=0
+        journal,
+        Rollouts(engine, seeing_prompter, settings),
+        settings,
+        Progress(),
+        batch=[],
+        hints=["Be brief."],
+        live=0,
     )
     assert await context.rehearsals() == []
     memory = HintMemory(journal, engine, seeing_prompter, settings)
