@@ -41,8 +41,13 @@ _SEEING = """
 |---|---|---|---|---|---|---|---|
 """  # noqa: E501
 _SEEING_CARDS = (
-    *((1, 24, True), (1, 48, True), (1, 80, True), (2, 24, True), (2, 48, True)),
-    *((1, 80, False), (2, 80, False)),
+    (1, 24, True),
+    (1, 48, True),
+    (1, 80, True),
+    (2, 24, True),
+    (2, 48, True),
+    (1, 80, False),
+    (2, 80, False),
 )
 _APART: dict[str, Any] = {"actor_gpus": "0,", "rollout_gpus": "1,"}
 

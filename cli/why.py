@@ -186,7 +186,7 @@ def _text(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
-    return " ".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)
+    return " ".join("(an image)" if part.get("type") == "image_url" else str(part.get("text", "")) for part in content)
 
 
 def _clip(text: str, longest: int = 400) -> str:
