@@ -118,6 +118,20 @@ class Sender(Protocol):
         ...
 
 
+async def carried(sender: Sender, batches: Batches) -> None:
+    """Have `sender` carry all that `batches` makes, which is made in a thread: it may come from disk, or from several
+    processes. Raises `SendFailed`.
+    """
+    try:
+        making = iter(batches())
+        while (batch := await asyncio.to_thread(next, making, None)) is not None:
+            await sender.send(batch)
+    except SendFailed:
+        raise
+    except Exception as error:  # whatever the weights come from has errors of its own
+        raise SendFailed(f"the weights could not be handed over: {type(error).__name__}: {error}") from error
+
+
 class Handles:
     """Handles to memory that the servers can open: CUDA IPC on one machine's GPUs, shared memory on its CPU."""
 
