@@ -4,6 +4,7 @@ cannot be read again. Fakes, and said to be; the real one is in `tests/real`."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,27 @@ async def test_a_version_that_is_nowhere_is_told_by_its_number(base: Path, check
             await collect(engine.generate([1], Sampling(), version=9))
         await engine.close()
     assert missing.value.status == 404
+
+
+async def test_a_fake_server_of_another_model_is_refused_and_asked_for_nothing(base: Path, tmp_path: Path) -> None:
+    config = json.loads((base / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 7}))
+    for told, wrong in (
+        ({"model_type": "llama"}, "base is llama, not qwen3"),
+        ({"model_path": str(tmp_path)}, f"has vocab_size = 7, not {config['vocab_size']}"),
+    ):
+        server = FakeServer(**told)
+        async with running(server) as url:
+            engine = client(url, base, tmp_path)
+            with pytest.raises(EngineError, match=wrong) as refused:
+                await collect(engine.generate([1], Sampling()))
+            assert refused.value.status == 501 and not server.asked
+            await engine.close()
+    server = FakeServer(model_type="qwen3", model_path=str(base))
+    async with running(server) as url:
+        engine = client(url, base, tmp_path)
+        assert (await collect(engine.generate([1], Sampling()))).ids == [7]
+        await engine.close()
 
 
 @pytest.mark.parametrize("server", [{"quantization": "fp8"}, {"quantization": "awq"}], ids=str)
