@@ -22,6 +22,17 @@ class _Tensor(msgspec.Struct):
     shape: list[int]
 
 
+class _Text(msgspec.Struct):
+    hidden_size: int = 0
+    num_hidden_layers: int = 0
+    vocab_size: int = 0
+
+
+class _Size(_Text):
+    model_type: str = ""
+    text_config: _Text | None = None  # of a model that sees
+
+
 class _Config(msgspec.Struct):
     quantization_config: dict[str, Any] | None = None
     dtype: Any = None
@@ -59,11 +70,26 @@ def dtype(folder: str) -> str:
     return str(config.dtype or config.torch_dtype or "")
 
 
-def _config(folder: str) -> _Config:
+def another(path: str, kind: str, base: str) -> str:
+    """What shows that a server of the model at `path`, of the type `kind` ("" if it does not say), has another one than
+    that in the folder `base`; "" if nothing does, or if the folders are not on this machine.
+    """
+    wanted = _config(base, _Size)
+    if kind and wanted.model_type and kind != wanted.model_type:
+        return f"{path} is {kind}, not {wanted.model_type}"
+    served = _config(path, _Size)
+    for name in _Text.__struct_fields__:
+        mine, theirs = (getattr(one.text_config or one, name) for one in (wanted, served))
+        if mine and theirs and mine != theirs:
+            return f"{path} has {name} = {theirs}, not {mine}"
+    return ""
+
+
+def _config(folder: str, kind: type[Any] = _Config) -> Any:
     try:
-        return msgspec.json.decode((Path(folder) / "config.json").read_bytes(), type=_Config)
+        return msgspec.json.decode((Path(folder) / "config.json").read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError):
-        return _Config()
+        return kind()
 
 
 def problem(path: str, base: str) -> str:

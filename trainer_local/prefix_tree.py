@@ -189,6 +189,12 @@ def prefix_tree(
     return PrefixTree(rows, branches)
 
 
+def apart(rows: Sequence[Row]) -> PrefixTree:
+    """A tree in which the rows that have an answer share nothing, whatever they begin with."""
+    lines = [(index, line) for index, line in enumerate(rows) if line.response_length > 0]
+    return PrefixTree(rows, [Branch(index, 0, line.length - 1, None, (index,)) for index, line in lines])
+
+
 def pack(rows: Sequence[Row], budget: int, *, shortest_prefix: int = 1) -> list[Packed]:
     """All rows in sequences of at most `budget` tokens, each complete in itself; a row that is longer goes alone, but
     for rows that are all prefix of it.

@@ -36,6 +36,7 @@ from shared.placement import placed
 from shared.records import Sampling, new_id
 from shared.settings import Settings
 from trainer_local import sglang_wire as wire
+from trainer_local.model_folder import another
 from trainer_local.sglang_held import Held, Keeping, OurVersions, holding
 from trainer_local.sglang_http import INFO_SECONDS, EngineHttp
 from trainer_local.sglang_images import attach, check_read
@@ -114,6 +115,7 @@ class SglangEngine:
         self._held: Held | None = None
         self._info: EngineInfo | None = None
         self._ours = False
+        self._checked: tuple[str, str] | None = None
         self._priorities = False
         self._most_support = 0  # tokens that may be left after the filters when their logprobs are asked for
 
@@ -297,6 +299,7 @@ class SglangEngine:
         """What a plain SGLang says of itself in several places, put into `facts`; how it holds versions."""
         first = self._workers.all[0]
         server = await first.get("/server_info")
+        await self._check_model(str(server.get("model_path") or ""), str(facts.get("model_type") or ""))
         [served, *_] = (await first.get("/v1/models"))["data"]
         self._most_support = int(server.get("sampling_mask_max_tokens") or 0)
         self._priorities = bool(server.get("enable_priority_scheduling"))
@@ -313,6 +316,21 @@ class SglangEngine:
             "trouble": held.trouble,
         }
         return held
+
+    async def _check_model(self, path: str, kind: str) -> None:
+        """Raise `EngineError` where it is seen to serve another model than the policy: token ids mean other things
+        there.
+        """
+        if (path, kind) == self._checked:
+            return
+        base = self._keeping.base
+        if wrong := await asyncio.to_thread(another, path, kind, base):
+            raise EngineError(
+                f"the engine at {self.url} serves another model than model = {base}: {wrong}. Start it with that one, "
+                "or set model to the one that it serves",
+                status=501,
+            )
+        self._checked = path, kind
 
     def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> wire.Refusal:
         return wire.Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)

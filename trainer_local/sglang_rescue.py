@@ -4,7 +4,7 @@ While weights are on their way the servers are paused, and hold a mixture of old
 process first, and tells it when all is well; when it does not (`kill -9` included, which closes the pipe), this one has
 the servers read the old weights from disk and go on. What was being answered goes on with it. The `weight_version` says
 whether there is anything to mend (`sglang_labels`), and `broken` where it cannot be mended: then `sglang_server`
-starts them anew.
+starts them anew. Where all of them have the new weights, and may only not have been told to go on, they are told.
 
 It has a session of its own, so that nobody who ends the other process's group ends it too, and does nothing for longer
 than `MOST_SECONDS`.
@@ -18,7 +18,8 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from shared.errors import EngineError
 from trainer_local.sglang_http import EngineHttp
@@ -33,10 +34,12 @@ _READY, _DONE, _NOW = b"ready\n", b"done\n", b"now\n"
 
 
 class Rescue:
-    """One that stands by for the change named `by`, from version `before` whose weights are in `path` ("": unknown)."""
+    """One that stands by for the change named `by`, from version `before` whose weights are in `path` ("": unknown) to
+    those that are called `after` once they are there.
+    """
 
-    def __init__(self, urls: Sequence[str], by: str, before: int, path: str) -> None:
-        self._task = json.dumps({"urls": list(urls), "by": by, "before": before, "path": path}).encode() + b"\n"
+    def __init__(self, urls: Sequence[str], by: str, before: int, path: str, after: str = "") -> None:
+        self._task: dict[str, Any] = {"urls": list(urls), "by": by, "before": before, "path": path, "after": after}
         self._process: asyncio.subprocess.Process | None = None
 
     async def stand_by(self) -> None:
@@ -48,7 +51,7 @@ class Rescue:
             start_new_session=True,
         )
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(self._task)
+        process.stdin.write(json.dumps(self._task).encode() + b"\n")
         if await process.stdout.readline() != _READY:
             raise EngineError("weights cannot be changed: what would mend a change that breaks off does not start")
 
@@ -64,7 +67,9 @@ class Rescue:
         process = self._process
         assert process is not None and process.stdin is not None
         process.stdin.write(_NOW)
-        return await self._end(process) == 0
+        code = await self._end(process)
+        # One that was ended itself did nothing.
+        return code == 0 if code in (0, 1) else await mended(**self._task)
 
     def leave(self) -> None:
         """As `mend`, and let it be."""
@@ -78,16 +83,25 @@ class Rescue:
         return await process.wait()
 
 
-async def mended(urls: Sequence[str], by: str, before: int, path: str, *, ending: bool = False) -> bool:
+async def mended(
+    urls: Sequence[str], by: str, before: int, path: str, after: str = "", *, ending: bool = False
+) -> bool:
     """Have the servers at `urls` serve version `before` again, where `by` left them in the middle of a change. Whether
     all serve something whole. `ending`: that process is ending, and memory that it was lent is free when it has ended.
     """
     servers = [EngineHttp(url, 1.0) for url in urls]
     try:
         async with asyncio.timeout(MOST_SECONDS):
-            if ending and any(await asyncio.gather(*(_lent(server, by) for server in servers))):
+            labels = await asyncio.gather(*map(_label_of, servers))
+            if ending and any(lent_to(label) == by for label in labels):
                 await _left(by)
-            return all(await asyncio.gather(*(_mended(server, by, before, path) for server in servers)))
+            # They go on when all have the new weights: where one has not, those that have are held as well.
+            left = {label for label in labels if updated_by(label) == by}
+            back = {*left, after} if left else set()
+            work = zip(servers, labels, strict=True)
+            return all(
+                await asyncio.gather(*(_mended(server, label, by, before, path, after, back) for server, label in work))
+            )
     except TimeoutError:
         return False
     finally:
@@ -95,23 +109,24 @@ async def mended(urls: Sequence[str], by: str, before: int, path: str, *, ending
             server.close()
 
 
-async def _lent(server: EngineHttp, by: str) -> bool:
+async def _label_of(server: EngineHttp) -> str:
+    """What a server says it serves; "" for one that ended, and begins with whole weights."""
     try:
-        return lent_to(await label_of(server)) == by
+        return await label_of(server)
     except EngineError:
-        return False
+        return ""
 
 
-async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
-    try:
-        label = await label_of(server)
-    except EngineError:
-        return True  # it ended, and begins with whole weights
+async def _mended(
+    server: EngineHttp, label: str, by: str, before: int, path: str, after: str, back: Collection[str]
+) -> bool:
     if lent_to(label) == by:
         await taken_back(server)
         return True
-    if updated_by(label) != by:
+    if not label or label not in {*back, after}:
         return True
+    if label not in back:
+        return await _goes_on(server)
     try:
         await ended_session(server)
         if not path:
@@ -128,6 +143,14 @@ async def _mended(server: EngineHttp, by: str, before: int, path: str) -> bool:
         return False
     log.warning("a change of the weights of %s broke off: version %d serves again", server.url, before)
     return True
+
+
+async def _goes_on(server: EngineHttp) -> bool:
+    """Tell a server that has the new weights to answer again, which one that does so takes for nothing."""
+    with contextlib.suppress(EngineError):
+        await server.command("/continue_generation", {})
+        return True
+    return False
 
 
 async def _left(by: str) -> None:

@@ -2,7 +2,8 @@
 
 A change holds the requests under way (`retract`: their KV is thrown away and computed again), empties the cache, and
 lets them go on with the new weights: what is answered says from which token on (`weight_versions`). While it lasts the
-`weight_version` says so and who makes it, which keeps others from beginning one; `sglang_rescue` stands by.
+`weight_version` says so and who makes it, which keeps others from beginning one; `sglang_rescue` stands by. Of two that
+begin at the same moment the one that wrote last has it (Fischer's mutual exclusion): a server knows no locks.
 """
 
 from __future__ import annotations
@@ -17,9 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import EngineError
 from trainer_local.model_folder import dtype, problem, quantization
-from trainer_local.sglang_labels import BASE, BROKEN, UNTOUCHED, gone, me, number, updated_by, updating, whole_label
+from trainer_local.sglang_labels import (
+    BASE,
+    BROKEN,
+    UNTOUCHED,
+    gone,
+    me,
+    number,
+    plain,
+    updated_by,
+    updating,
+    whole_label,
+)
 from trainer_local.sglang_rescue import Rescue, ended_session, mended
-from trainer_local.sglang_workers import Workers, relabel
+from trainer_local.sglang_workers import Workers, label_of, relabel
 
 if TYPE_CHECKING:
     from trainer_local.weight_transfer import Batches, Sender
@@ -30,6 +42,8 @@ LOAD_SECONDS = 600.0
 MOST_FAILURES = 2
 """Changes in a row that a way may fail in before it is given up for the disk: once may be a server that was restarted.
 """
+CLAIM_SECONDS = 1.0
+"""How long a claim has to stand: longer than it takes another process to see a server free and write its own."""
 _FLUSH_SECONDS = 30.0
 _WAIT_SECONDS = 0.2
 
@@ -91,10 +105,10 @@ class Whole:
         path = path or (self._base if version == 0 else "")
         failed = f"the engine at {self._workers.front.url} did not load {path} as version {version}"
         await self._check(failed, path)
-        if await self._serves(version, path):
-            return
         try:
-            async with self._changing(version, path):
+            if (rescue := await self._begun(version, path)) is None:
+                return
+            async with self._changing(rescue, version, path):
                 fields = {"model_path": path, "flush_cache": True}
                 await self._workers.every("/update_weights_from_disk", fields, LOAD_SECONDS)
         except EngineError as error:
@@ -106,15 +120,17 @@ class Whole:
         await self._check(failed, path)
         if self._how == "disk":
             return await self.load(version, path, live=True)
+        await self._free()
         if await self._serves(version, path):
             return None
-        from trainer_local.weight_transfer import SendFailed, in_type_of
+        from trainer_local.weight_transfer import SendFailed, carried, in_type_of
 
         try:
             sender = await self._opened()
-            async with self._changing(version, path):
-                for batch in in_type_of(batches, self._dtype())():
-                    await sender.send(batch)
+            if (rescue := await self._begun(version, path)) is None:
+                return None
+            async with self._changing(rescue, version, path):
+                await carried(sender, in_type_of(batches, self._dtype()))
             self._failures = 0
         except SendFailed as error:
             self._failures += 1
@@ -130,18 +146,51 @@ class Whole:
         """See `sglang_held.Held.close`."""
         await self._let_go()
 
+    async def _begun(self, version: int, path: str) -> Rescue | None:
+        """Be the one who changes the weights to `version`, with a rescue that stands by; `None` where these very
+        weights are served already: another process made them live, say.
+        """
+        workers = self._workers
+        while True:
+            before = await self._free()
+            if await self._serves(version, path):
+                return None
+            by = me()
+            rescue = Rescue(
+                [worker.url for worker in workers.all], by, before, self._folder(before), whole_label(version, path)
+            )
+            await rescue.stand_by()
+            try:
+                if await self._claimed(version, before, by):
+                    return rescue
+            except BaseException:
+                rescue.leave()
+                raise
+            await rescue.dismiss()
+
+    async def _claimed(self, version: int, before: int, by: str) -> bool:
+        """Write `by` where all see it; whether nobody else did after. What the first server says decides."""
+        workers = self._workers.all
+        label = plain(await label_of(workers[0]))
+        if updated_by(label) or max(0, number(label)) != before:
+            return False
+        mine = updating(version, before, by)
+        await self._label(mine)
+        await asyncio.sleep(CLAIM_SECONDS)
+        labels = await asyncio.gather(*map(label_of, workers))
+        if labels[0] != mine:
+            return False
+        if set(labels) != {mine}:
+            await self._label(mine)
+        return True
+
     @contextlib.asynccontextmanager
-    async def _changing(self, version: int, path: str) -> AsyncIterator[None]:
+    async def _changing(self, rescue: Rescue, version: int, path: str) -> AsyncIterator[None]:
         """The block changes the weights to `version`, which are those of the folder `path`, with nothing running. When
         it fails the old ones serve again.
         """
         workers = self._workers
-        before = await self._free()
-        by = me()
-        rescue = Rescue([worker.url for worker in workers.all], by, before, self._folder(before))
-        await rescue.stand_by()
         try:
-            await self._label(updating(version, before, by))
             await workers.every("/pause_generation", {"mode": "retract"})
             await workers.every("/flush_cache", {}, _FLUSH_SECONDS)
             await asyncio.gather(*map(ended_session, workers.all))
@@ -153,7 +202,7 @@ class Whole:
         except Exception as error:
             self._workers.know("")
             if not await rescue.mend():
-                log.error("version %d cannot be brought back after: %s", before, error)
+                log.error("the weights before version %d cannot be brought back after: %s", version, error)
             raise
         except BaseException:  # this process is ending
             rescue.leave()
@@ -161,8 +210,7 @@ class Whole:
         await rescue.dismiss()
 
     async def _serves(self, version: int, path: str) -> bool:
-        """Whether these very weights are served already: another process made them live, say."""
-        await self._free()
+        """Whether these very weights are served already."""
         labels = {BASE if label == UNTOUCHED else label for label in await self._workers.labels()}
         return labels == {whole_label(version, path)}
 

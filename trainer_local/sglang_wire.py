@@ -48,9 +48,9 @@ class Meta(msgspec.Struct, gc=False):
     forced: bool = False
     output_token_logprobs: list[tuple[float, int, Any]] | None = None
     output_token_sampling_logprobs: list[float] | None = None
-    output_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
+    output_top_logprobs: list[list[tuple[float | None, int, Any]] | None] | None = None
     input_token_logprobs: list[tuple[float | None, int, Any]] | None = None
-    input_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
+    input_top_logprobs: list[list[tuple[float | None, int, Any]] | None] | None = None
 
 
 class Body(msgspec.Struct, gc=False):
@@ -266,5 +266,7 @@ def same(told: Sequence[int], given: Sequence[int]) -> bool:
 
 
 def pairs(top: Sequence[Sequence[Any]] | None) -> list[tuple[float, int]]:
-    """`(logprob, id)` pairs without SGLang's third field."""
-    return [(float(entry[0]), int(entry[1])) for entry in top or ()]
+    """`(logprob, id)` pairs without SGLang's third field, and without tokens that could not come (a schema leaves fewer
+    than were asked for): their logprob is null.
+    """
+    return [(float(entry[0]), int(entry[1])) for entry in top or () if entry[0] is not None]

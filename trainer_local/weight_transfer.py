@@ -16,7 +16,7 @@ import json
 import logging
 import pickle
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -116,6 +116,20 @@ class Sender(Protocol):
     async def close(self) -> None:
         """Let go of what was opened."""
         ...
+
+
+async def carried(sender: Sender, batches: Batches) -> None:
+    """Have `sender` carry all that `batches` makes, which is made in a thread: it may come from disk, or from several
+    processes. Raises `SendFailed`.
+    """
+    try:
+        making = iter(batches())
+        while (batch := await asyncio.to_thread(next, making, None)) is not None:
+            await sender.send(batch)
+    except SendFailed:
+        raise
+    except Exception as error:  # whatever the weights come from has errors of its own
+        raise SendFailed(f"the weights could not be handed over: {type(error).__name__}: {error}") from error
 
 
 class Handles:
@@ -251,12 +265,6 @@ def adapter_payload(name: str, path: str, tp_size: int) -> dict[str, Any]:
     copy = base64.b64encode(pickle.dumps(tensors)).decode()
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     return {"lora_name": name, "config_dict": config, "serialized_named_tensors": [copy] * tp_size}
-
-
-def value_payload(batch: Batch, tp_size: int) -> Mapping[str, Any]:
-    """The body of SGLang's `/update_weights_from_tensor`, by value: for a server that shares nothing with us."""
-    copy = base64.b64encode(pickle.dumps(list(batch))).decode()
-    return {"serialized_named_tensors": [copy] * tp_size, "flush_cache": False}
 
 
 def _flattened(batch: Batch) -> tuple[Tensor, list[tuple[str, Tensor]]]:

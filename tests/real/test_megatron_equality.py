@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,14 +17,19 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 from torch import Tensor
 
-from shared.records import Sample
+from shared.engine import Engine
+from shared.errors import TrainerError
+from shared.records import PromptImage, Sample
 from shared.trainer import Recipe, Trainer
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
 from trainer_local import transformers_trainer
+from trainer_local.batching import row_of
+from trainer_local.weight_transfer import Batches
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
 from tests.real.megatron_trainers import create
+from trainer_local.megatron.forward import plan
 from trainer_local.megatron.trainer import MegatronTrainer
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
@@ -258,3 +263,46 @@ async def test_weights_are_handed_over_one_by_one_as_they_are_served(
     handed = {name: part.clone() for name, part in trainer.named_weights()}
     assert apart(handed, load_file(Path(checkpoint.served) / "model.safetensors")) == 0
     assert apart(handed, load_file(policy / "model.safetensors")) > 1e-4
+
+
+class TakingEngine:
+    """Stands for an engine that takes tensors, and keeps them; it loads no folder."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, Tensor] = {}
+
+    async def load_tensors(self, version: int, batches: Batches, path: str) -> None:
+        pulled = await asyncio.to_thread(lambda: [pair for batch in batches() for pair in batch])
+        self.taken = {name: part.clone() for name, part in pulled}
+
+
+async def test_what_is_published_is_the_checkpoint_whatever_is_in_memory(
+    policy: Path, layout: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, engine = create(settings(policy, lora=False, **layout)), TakingEngine()
+    await trainer.step([sample(1)], Recipe(learning_rate=1e-2))
+    checkpoint = await trainer.save(str(tmp_path / "1"))
+    served = load_file(Path(checkpoint.served) / "model.safetensors")
+    with monkeypatch.context() as nothing_is_read:
+        nothing_is_read.setattr("trainer_local.megatron.trainer.from_folder", None)
+        await trainer.publish(checkpoint, 1, cast(Engine, engine), live=True)
+    assert apart(engine.taken, served) == 0
+    await trainer.step([sample(2)], Recipe(learning_rate=1e-2))
+    await trainer.publish(checkpoint, 1, cast(Engine, engine), live=True)
+    assert apart(engine.taken, served) == 0
+
+
+async def test_a_prompt_with_an_image_is_refused_by_name(policy: Path, layout: dict[str, Any]) -> None:
+    trainer = create(settings(policy, **layout))
+    seen = replace(sample(1), images=[PromptImage("data:image/png;base64,", 0, 1)])
+    with pytest.raises(TrainerError, match="takes text only"):
+        await trainer.step([seen], Recipe())
+
+
+def test_without_merging_every_token_of_every_turn_is_computed() -> None:
+    first = sample(1)
+    answered = [*first.prompt_ids, *first.response_ids]
+    second = replace(sample(2), prompt_ids=[*answered, 5, 6])
+    turns = [row_of(first), row_of(second)]
+    planned = {merge: sum(one.tokens for one in plan(turns, 10_000, merge=merge)) for merge in (True, False)}
+    assert planned == {True: turns[1].length - 1, False: turns[0].length + turns[1].length - 2}

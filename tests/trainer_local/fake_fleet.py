@@ -16,7 +16,9 @@ PASSED_ON = {"input_ids", "rid", "sampling_params", "stream", "return_logprob", 
 
 
 class FakeServer:
-    """One server; `did` are the routes that changed something, `asked` the bodies of `/generate`."""
+    """One server; `did` are the routes that changed something, `asked` the bodies of `/generate`. It answers 500 to the
+    changes that `refuses` counts down to 0.
+    """
 
     def __init__(self, **info: Any) -> None:
         self.info = {"model_path": "base", "enable_lora": True, "tp_size": 1, "device": "cuda", **info}
@@ -24,6 +26,8 @@ class FakeServer:
         self.label = "default"
         self.adapters: list[str] = []
         self.unreadable: set[str] = set()
+        self.paused = False
+        self.refuses: dict[str, int] = {}
         self.did: list[str] = []
         self.asked: list[dict[str, Any]] = []
         self.url = ""
@@ -39,6 +43,13 @@ class FakeServer:
         body = msgspec.json.decode(await request.read() or b"{}")
         path = request.path.strip("/")
         self.did.append(path)
+        if path in self.refuses:
+            self.refuses[path] -= 1
+            if self.refuses[path] == 0:
+                del self.refuses[path]
+                return web.json_response({"message": "no memory left"}, status=500)
+        if path.endswith("e_generation"):
+            self.paused = path == "pause_generation"
         if path == "load_lora_adapter":
             self.adapters.append(body["lora_name"])
         elif path == "unload_lora_adapter":

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer_local.batching import Row, row
-from trainer_local.prefix_tree import Packed, pack, passes, prefix_tree
+from trainer_local.prefix_tree import Packed, apart, pack, passes, prefix_tree
 
 from .row_by_row import drawn_rows
 
@@ -85,6 +85,17 @@ def test_each_row_sees_its_own_tokens_whatever_is_shared(rows: list[Row], shorte
     for branch in tree.branches:
         assert branch.start == 0 or branch.start >= shortest
         assert (branch.parent is None) == (branch.start == 0)
+
+
+@given(rows=drawn_rows(), budget=st.integers(1, 40))
+@settings(deadline=None, max_examples=100)
+def test_rows_that_are_to_share_nothing_do_not_even_where_one_is_all_prefix_of_another(
+    rows: list[Row], budget: int
+) -> None:
+    plan = passes(apart(rows), budget)
+    check(rows, plan)
+    assert sum(packed.tokens for packed in plan) == sum(len(line.ids) - 1 for line in rows if line.response_length)
+    assert all(packed.tokens <= budget or len(packed.runs) == 1 for packed in plan)
 
 
 @given(rows=drawn_rows())

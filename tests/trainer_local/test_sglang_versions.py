@@ -3,6 +3,8 @@ cannot be read again. Fakes, and said to be; the real one is in `tests/real`."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from trainer_local.model_folder import dtype, problem, quantization
 from trainer_local.sglang import SglangEngine
 from trainer_local.sglang_held import Keeping
 from trainer_local.sglang_labels import BROKEN, lent, me, number, plain, version_of
+from trainer_local.sglang_rescue import Rescue
 from trainer_local.sglang_whole import chosen
 from trainer_local.weight_transfer import Batch, _flattened, batched, from_folder, in_type_of
 
@@ -130,6 +133,27 @@ async def test_a_version_that_is_nowhere_is_told_by_its_number(base: Path, check
     assert missing.value.status == 404
 
 
+async def test_a_fake_server_of_another_model_is_refused_and_asked_for_nothing(base: Path, tmp_path: Path) -> None:
+    config = json.loads((base / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 7}))
+    for told, wrong in (
+        ({"model_type": "llama"}, "base is llama, not qwen3"),
+        ({"model_path": str(tmp_path)}, f"has vocab_size = 7, not {config['vocab_size']}"),
+    ):
+        server = FakeServer(**told)
+        async with running(server) as url:
+            engine = client(url, base, tmp_path)
+            with pytest.raises(EngineError, match=wrong) as refused:
+                await collect(engine.generate([1], Sampling()))
+            assert refused.value.status == 501 and not server.asked
+            await engine.close()
+    server = FakeServer(model_type="qwen3", model_path=str(base))
+    async with running(server) as url:
+        engine = client(url, base, tmp_path)
+        assert (await collect(engine.generate([1], Sampling()))).ids == [7]
+        await engine.close()
+
+
 @pytest.mark.parametrize("server", [{"quantization": "fp8"}, {"quantization": "awq"}], ids=str)
 async def test_full_weights_onto_a_quantized_fake_server_are_refused_with_the_reason(
     server: dict[str, str], base: Path, whole: Path
@@ -179,6 +203,54 @@ async def test_a_fake_server_whose_old_weights_cannot_be_read_is_left_to_be_star
         await engine.close()
     assert server.label == BROKEN and info.live == -1 and "broke off" in info.trouble
     assert "continue_generation" not in server.did
+
+
+@pytest.mark.parametrize(
+    ("route", "time", "live"),
+    [("update_weight_version", 2, 0), ("end_weight_update", 2, 0), ("continue_generation", 1, 1)],
+    ids=["the last label", "the end", "going on"],
+)
+async def test_fake_servers_of_which_one_fails_at_the_last_moment_all_serve_the_same_and_answer(
+    route: str, time: int, live: int, base: Path, whole: Path
+) -> None:
+    servers = [FakeServer(enable_lora=False), FakeServer(enable_lora=False)]
+    servers[1].refuses = {route: time}
+    async with running(*servers) as url:
+        engine = client(url, base, whole)
+        with pytest.raises(EngineError, match="no memory left"):
+            await engine.load(1, served(whole, 1), live=True)
+        info = await engine.info()
+        await engine.close()
+    assert servers[1].refuses == {}, "it failed where it was to"
+    assert info.live == live and servers[0].label == servers[1].label
+    assert [server.paused for server in servers] == [False, False]
+
+
+async def test_of_two_that_change_fake_servers_weights_at_the_same_moment_one_waits(
+    base: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = [FakeServer(enable_lora=False), FakeServer(enable_lora=False)]
+    both, begin, stand_by = asyncio.Barrier(2), [1, 2], Rescue.stand_by
+
+    async def together(rescue: Rescue) -> None:
+        await stand_by(rescue)
+        if begin:
+            begin.pop()
+            await both.wait()
+
+    monkeypatch.setattr(Rescue, "stand_by", together)
+    async with running(*servers) as url:
+        engines = [client(url, base, whole), client(url, base, whole)]
+        changes = [engine.load(version, served(whole, 1), live=True) for version, engine in enumerate(engines, 1)]
+        await asyncio.gather(*changes)
+        live = (await engines[0].info()).live
+        for engine in engines:
+            await engine.close()
+    change = ["pause_generation", "flush_cache", "end_weight_update", "begin_weight_update"]
+    change += ["update_weights_from_disk", "end_weight_update", "continue_generation"]
+    for server in servers:
+        assert [step for step in server.did if step != "update_weight_version"] == 2 * change
+    assert live in (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from shared.records import Sampling
 from trainer_local.sglang_labels import BROKEN, number, updated_by, updating
-from trainer_local.sglang_wire import params, same
+from trainer_local.sglang_wire import Asked, Refusal, params, same, tokens
 
 
 def test_what_ends_an_answer_reaches_the_engine() -> None:
@@ -28,6 +28,15 @@ def test_what_ends_an_answer_reaches_the_engine() -> None:
 )
 def test_a_weight_version_names_the_version_that_answers(label: str | int, version: int) -> None:
     assert number(label) == version
+
+
+def test_tokens_that_a_schema_leaves_out_are_none_of_the_likeliest() -> None:
+    meta = (
+        b'{"meta_info":{"completion_tokens":1,"output_token_logprobs":[[-0.1,4,null]],'
+        b'"output_top_logprobs":[[[-0.1,4,null],[null,5,null]]]}}'  # orjson writes minus infinity as null
+    )
+    read = tokens([meta], 0, Asked(tops=True, version=1), Refusal("http://one"))
+    assert (read.ids, read.logprobs, list(read.top_logprobs)) == ([4], [-0.1], [[(-0.1, 4)]])
 
 
 def test_whoever_changes_the_weights_is_named() -> None:

@@ -11,15 +11,13 @@ from torch import Tensor
 
 from trainer_local.batching import Row
 from trainer_local.megatron.model import PackedModel
-from trainer_local.prefix_tree import Packed, pack
+from trainer_local.prefix_tree import Packed, apart, pack, passes
 
 CPU_TOKENS = 2048
 """Tokens at a time on a CPU, whatever the setting: more leave its caches and take longer."""
 
 LOGIT_BYTES = 512 << 20
 """Logits in single precision held at once; the answer that exceeds it by itself goes alone."""
-
-NEVER = 1 << 62
 
 Use = Callable[[Sequence[int], Tensor], Tensor | None]
 """Called with row indices and the logits `[N, V]` of their answers, row after row; returns this part's loss, or
@@ -57,7 +55,7 @@ def run_packed(
 
 def plan(rows: Sequence[Row], tokens: int, *, merge: bool) -> list[Packed]:
     """Packed sequences of about `tokens` with all rows that have an answer."""
-    return pack(rows, tokens, shortest_prefix=1 if merge else NEVER)
+    return pack(rows, tokens) if merge else passes(apart(rows), tokens)
 
 
 def budget(rows: Sequence[Row], micro_batch_tokens: int, device: torch.device) -> int:

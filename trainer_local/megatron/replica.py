@@ -22,6 +22,7 @@ from trainer_local.megatron.optimizer import Optimizer
 from trainer_local.megatron.shared_optimizer import SharedOptimizer
 from trainer_local.megatron.weights import Weights
 from trainer_local.megatron.world import World
+from trainer_local.seen import check_images
 from trainer_local.step import train
 from trainer_local.stop import emptied
 
@@ -58,6 +59,7 @@ class Replica:
         weights = self.weights
         before, optimizer = weights.snapshot(), self._optimizer.snapshot()
         try:
+            check_images(samples, None)
             self._optimizer.wake()
             with self._drawing(random_state):
                 learning = RankLearning(
@@ -72,6 +74,9 @@ class Replica:
                 )
                 report = train(learning, samples, recipe, self.made + 1)
                 drawn = self._read_random_state()
+            average = self._average
+            if recipe.teacher == "ema" or average is not None:
+                average = moved(average or before, weights.snapshot(), recipe.ema_decay)
             self._world.exchange(None)  # all have made it
         except BaseException as error:
             weights.assign(before)
@@ -82,9 +87,7 @@ class Replica:
             raise TrainerError(f"Step {self.made + 1}{loss} failed and was undone: {error}") from error
         finally:
             self._optimizer.rest()
-        if recipe.teacher == "ema" or self._average is not None:
-            self._average = moved(self._average or before, weights.snapshot(), recipe.ema_decay)
-        self.random_state = drawn
+        self.random_state, self._average = drawn, average
         self.made += 1
         return report
 

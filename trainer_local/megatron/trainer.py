@@ -28,7 +28,7 @@ from shared.trainer import Checkpoint, Recipe, StepReport
 from trainer_local.megatron import files
 from trainer_local.megatron.leader import Leader, RanksLost, lead, release
 from trainer_local.megatron.shape import INSTEAD
-from trainer_local.weight_transfer import from_folder, hand_over
+from trainer_local.weight_transfer import Batches, batched, from_folder, hand_over
 
 Result = TypeVar("Result")
 
@@ -121,22 +121,25 @@ class MegatronTrainer:
                 self._leader.restart()
                 self._number, self._replica = self._leader.open(self._settings)
                 self._generation = self._leader.generation
-            self._at = None
             if checkpoint is None:
+                self._at = None
                 self._call("restore", None, files.Contents())
             else:
                 state, contents = files.read(Path(checkpoint), self._replica.weights)
+                self._at = None
                 self._call("restore", state, contents, others=(None, contents))
             self._at = checkpoint or ""
 
         await self._run(work)
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """See `Trainer.publish`: full weights are handed over where the engine takes tensors, else it loads the folder.
-
-        They come from the folder: the checkpoint may be older than what is in memory, and the ranks may be gone.
+        """See `Trainer.publish`: full weights are handed over where the engine takes tensors, from memory where those
+        are the checkpoint's, else from its folder; an adapter is loaded by the engine.
         """
-        batches = None if self._settings.lora else partial(from_folder, checkpoint.served)
+        batches: Batches | None = None
+        if not self._settings.lora:
+            held = not self._gone and self._at == checkpoint.path
+            batches = (lambda: batched(self.named_weights())) if held else partial(from_folder, checkpoint.served)
         await hand_over(engine, checkpoint, version, batches, live=live)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
