@@ -74,10 +74,10 @@ def another(path: str, kind: str, base: str) -> str:
     """What shows that a server of the model at `path`, of the type `kind` ("" if it does not say), has another one than
     that in the folder `base`; "" if nothing does, or if the folders are not on this machine.
     """
-    wanted = _config(base, _Size)
-    if kind and wanted.model_type and kind != wanted.model_type:
-        return f"{path} is {kind}, not {wanted.model_type}"
-    served = _config(path, _Size)
+    wanted, served = _config(base, _Size), _config(path, _Size)
+    found = served.model_type or kind  # SGLang calls some types otherwise than their folder does
+    if found and wanted.model_type and found != wanted.model_type:
+        return f"{path} is {found}, not {wanted.model_type}"
     for name in _Text.__struct_fields__:
         mine, theirs = (getattr(one.text_config or one, name) for one in (wanted, served))
         if mine and theirs and mine != theirs:

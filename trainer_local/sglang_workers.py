@@ -11,6 +11,7 @@ whoever changed it, and it is gone exactly when what it speaks of is gone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,9 @@ class Workers:
         return self.all[0] is not self.front
 
     async def find(self) -> dict[str, Any]:
-        """`/model_info` of a server, once it is known which there are."""
+        """`/model_info` of a server, once it is known which there are. Of several those count that answer: one that is
+        starting again gets the live version from who starts it, and the others go on meanwhile.
+        """
         try:
             facts = await self.front.get("/model_info")
             found = [self.front]
@@ -60,7 +63,11 @@ class Workers:
             found = [known.get(url) or EngineHttp(url, self.front.patience) for url in urls]
             if not found:
                 raise EngineError(f"the router at {self.front.url} has no SGLang server yet", status=503) from error
-            facts = await found[0].get("/model_info")
+            told = await asyncio.gather(*(one.get("/model_info") for one in found), return_exceptions=True)
+            answers = {one: said for one, said in zip(found, told, strict=True) if isinstance(said, dict)}
+            if not answers:
+                raise next(said for said in told if isinstance(said, BaseException)) from error
+            found, facts = list(answers), next(iter(answers.values()))
         for old in set(self.all) - {self.front, *found}:
             old.close()
         self.all = found
@@ -102,6 +109,9 @@ class Workers:
                     if error.status not in (None, 503) or time.monotonic() > give_up:
                         raise
                     await asyncio.sleep(0.2)
+                    if self.routed:
+                        with contextlib.suppress(EngineError):
+                            await self.find()
         return self._label
 
     def know(self, label: str) -> None:

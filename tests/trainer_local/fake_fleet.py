@@ -17,7 +17,7 @@ PASSED_ON = {"input_ids", "rid", "sampling_params", "stream", "return_logprob", 
 
 class FakeServer:
     """One server; `did` are the routes that changed something, `asked` the bodies of `/generate`. It answers 500 to the
-    changes that `refuses` counts down to 0.
+    changes that `refuses` counts down to 0, and while it is `gone` nothing but what a router passes on.
     """
 
     def __init__(self, **info: Any) -> None:
@@ -26,7 +26,7 @@ class FakeServer:
         self.label = "default"
         self.adapters: list[str] = []
         self.unreadable: set[str] = set()
-        self.paused = False
+        self.paused = self.gone = False
         self.refuses: dict[str, int] = {}
         self.did: list[str] = []
         self.asked: list[dict[str, Any]] = []
@@ -34,12 +34,14 @@ class FakeServer:
 
     async def get(self, request: web.Request) -> web.Response:
         """What it says of itself."""
+        self._end(request)
         models: list[dict[str, Any]] = [{"id": "policy", "parent": None, "max_model_len": 100}]
         models += [{"id": name, "parent": "policy"} for name in self.adapters]
         return web.json_response({**self.info, "weight_version": self.label, "data": models})
 
     async def post(self, request: web.Request) -> web.Response:
         """A change."""
+        self._end(request)
         body = msgspec.json.decode(await request.read() or b"{}")
         path = request.path.strip("/")
         self.did.append(path)
@@ -61,6 +63,10 @@ class FakeServer:
                 return web.json_response({"success": False, "message": "cannot be read"}, status=400)
             self.label = body.get("weight_version") or self.label
         return web.json_response({"success": True, "message": ""})
+
+    def _end(self, request: web.Request) -> None:
+        if self.gone and request.transport is not None:
+            request.transport.abort()
 
     async def generate(self, request: web.Request) -> web.Response:
         """One token, by the adapter asked for."""

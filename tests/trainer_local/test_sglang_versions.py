@@ -86,6 +86,23 @@ async def test_a_fake_server_that_was_started_anew_is_noticed_and_given_the_vers
     assert info.live == -1 and mended.live == 1 and servers[0].adapters == servers[1].adapters
 
 
+async def test_chat_goes_on_while_one_of_several_fake_servers_is_away(base: Path, checkpoints: Path) -> None:
+    servers = [FakeServer(), FakeServer()]
+    async with running(*servers) as url:
+        engine = client(url, base, checkpoints)
+        await engine.load(1, served(checkpoints, 1), live=True)
+        first = min(servers, key=lambda server: server.url)
+        first.gone = True
+        engine._workers.know("")
+        answer = await collect(engine.generate([1], Sampling()))
+        away = await engine.info()
+        first.gone, first.label, first.adapters = False, "default", []
+        back = await engine.info()
+        await engine.close()
+    assert answer.version_numbers == {1} and away.live == 1
+    assert back.live == -1, "it is back with another version"
+
+
 async def test_what_a_router_drops_is_sent_to_the_fake_servers_themselves(base: Path, checkpoints: Path) -> None:
     servers = [FakeServer(), FakeServer()]
     async with running(*servers) as url:
