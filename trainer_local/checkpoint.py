@@ -17,7 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
+from shared.errors import TrainerError
 from shared.families import FAMILIES, MODEL_TYPES
+from shared.settings import Settings
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -52,6 +54,24 @@ _PLAIN_LORA = frozenset(
 
 class CheckpointError(Exception):
     """A folder that cannot be served; the message says which and why."""
+
+
+def check_scale(checkpoint: Path, settings: Settings) -> None:
+    """Raise `TrainerError` where an adapter was trained at another scale than `settings` say: with this one the same
+    numbers would be another policy than the one that is served.
+    """
+    if not settings.lora:
+        return
+    for file in (checkpoint / "meta.json", checkpoint / "served" / ADAPTER_CONFIG):
+        try:
+            alpha = json.loads(file.read_text(encoding="utf-8")).get("lora_alpha")
+        except (OSError, ValueError):
+            continue
+        if alpha is not None and alpha != settings.lora_alpha:
+            raise TrainerError(
+                f"{checkpoint} was trained with lora_alpha = {alpha:g}, not {settings.lora_alpha:g}: set it as it was, "
+                "or begin with other data (--data)"
+            )
 
 
 def resolve_device(name: str) -> torch.device:

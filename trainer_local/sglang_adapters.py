@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -140,11 +141,14 @@ class Adapters:
     async def _loaded_on(self, worker: EngineHttp, name: str, path: str) -> None:
         if name in await adapters_of(worker):
             return
+        until = time.monotonic() + LOAD_SECONDS
         while True:
             try:
                 await worker.command("/load_lora_adapter", {"lora_name": name, "lora_path": path}, LOAD_SECONDS)
             except EngineError as error:
-                if "incomplete unload" in str(error):  # it is on its way out; then it can come back
+                if (
+                    "incomplete unload" in str(error) and time.monotonic() < until
+                ):  # it is on its way out; then it can come back
                     await asyncio.sleep(_PAUSE)
                     continue
                 if "already" in str(error) or await self._handed_over(worker, name, path):

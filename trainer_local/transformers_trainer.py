@@ -29,6 +29,7 @@ from shared.settings import Settings
 from shared.trainer import Checkpoint, Recipe, StepReport
 from shared.whole_folder import whole_folder
 from trainer_local.batching import Row
+from trainer_local.checkpoint import check_scale
 from trainer_local.ema import moved, wearing
 from trainer_local.forward import output_head
 from trainer_local.optimizer import adamw, copied, follow, move_state
@@ -138,6 +139,9 @@ class TransformersTrainer:
             check_images(samples, self._sight)
             with self._own_random_state():
                 report = train(_Learning(self, recipe, weights), samples, recipe, self._step + 1)
+                average = self._average
+                if recipe.teacher == "ema" or average is not None:
+                    average = moved(average or weights, self._weights.parameters, recipe.ema_decay)
         except BaseException as error:
             self._weights.assign(weights)
             self._optimizer = self._new_optimizer()
@@ -149,8 +153,7 @@ class TransformersTrainer:
         finally:
             self._stop = None
             self._rest()
-        if recipe.teacher == "ema" or self._average is not None:
-            self._average = moved(self._average or weights, self._weights.parameters, recipe.ema_decay)
+        self._average = average
         self._step += 1
         return report
 
@@ -228,6 +231,7 @@ class TransformersTrainer:
                     "step": self._step,
                     "model": self._weights.source,
                     "lora": self._weights.lora,
+                    "lora_alpha": self._settings.lora_alpha if self._weights.lora else None,
                 },
             )
         return Checkpoint(path=str(target), served=str(target / "served"), step=self._step)
@@ -246,6 +250,7 @@ class TransformersTrainer:
             held = state["weights"], state["optimizer"], state["step"], state["random_state"]
         except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
             raise TrainerError(f"{file} is no checkpoint that can be read: {error}") from error
+        check_scale(Path(checkpoint), self._settings)
         self._weights.assign(held[0])
         self._optimizer = self._new_optimizer()
         self._optimizer.load_state_dict(held[1])

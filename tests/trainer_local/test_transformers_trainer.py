@@ -18,7 +18,7 @@ from shared.errors import ConfigError, TrainerError
 from shared.records import Sample
 from shared.trainer import Recipe
 from shared.whole_folder import whole_folder
-from trainer_local import teacher
+from trainer_local import teacher, transformers_trainer
 from trainer_local.transformers_trainer import TransformersTrainer, create
 
 from .tiny import VOCABULARY, anchor, sample, settings, write_policy
@@ -151,3 +151,34 @@ def test_a_disk_that_is_full_while_weights_are_written_is_told_as_one(tmp_path: 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_adapter_of_another_scale_is_not_restored(policy: Path, tmp_path: Path) -> None:
+    """It would be another policy than the one that is served."""
+    trainer = create(settings(policy, lora_alpha=32.0))
+    checkpoint = await trainer.save(str(tmp_path / "1"))
+    other = create(settings(policy, lora_alpha=16.0))
+    for known in ("meta.json", "served/adapter_config.json"):
+        with pytest.raises(TrainerError, match=r"was trained with lora_alpha = 32, not 16: set it as it was"):
+            await other.restore(checkpoint.path)
+        (tmp_path / "1" / known).unlink()
+    await other.restore(checkpoint.path)  # nobody knows
+
+
+async def test_a_step_whose_average_cannot_be_kept_is_undone(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = create(settings(policy))
+    before = (await trainer.save(str(tmp_path / "1"))).path
+
+    def full(*_: Any) -> Any:
+        raise MemoryError("no memory for the average")
+
+    monkeypatch.setattr(transformers_trainer, "moved", full)
+    with pytest.raises(TrainerError, match=r"Step 1 failed and was undone: no memory for the average"):
+        await trainer.step([sample(1)], replace(RECIPE, teacher="ema"))
+    after = (await trainer.save(str(tmp_path / "2"))).path
+    held = [torch.load(Path(one) / "trainer.pt", weights_only=True) for one in (before, after)]
+    assert held[0]["step"] == held[1]["step"] == 0
+    assert all(torch.equal(part, held[1]["weights"][name]) for name, part in held[0]["weights"].items())
+    assert torch.equal(held[0]["random_state"]["cpu"], held[1]["random_state"]["cpu"])

@@ -24,6 +24,7 @@ from transformers import AutoTokenizer
 from shared.errors import TrainerError
 from shared.settings import Settings
 from shared.whole_folder import whole_folder
+from trainer_local.checkpoint import check_scale
 from trainer_local.megatron.lora import DOWN, PREFIX, UP, file_name, parameter_name
 from trainer_local.megatron.shared_optimizer import LAYOUT, SHARDS
 from trainer_local.megatron.source import HEAD
@@ -80,13 +81,14 @@ def write(path: Path, state: State, weights: Weights, settings: Settings) -> Non
                 "step": state.step,
                 "model": settings.model,
                 "lora": weights.lora,
+                "lora_alpha": settings.lora_alpha if weights.lora else None,
                 "tensor_parallel": weights.world.tensor_parallel,
                 "data_parallel": weights.world.data_parallel,
             },
         )
 
 
-def read(path: Path, weights: Weights) -> tuple[State, Contents]:
+def read(path: Path, weights: Weights, settings: Settings) -> tuple[State, Contents]:
     """A checkpoint that fits `weights`. Raises `TrainerError`."""
     file = path / "trainer.pt"
     try:
@@ -94,6 +96,7 @@ def read(path: Path, weights: Weights) -> tuple[State, Contents]:
         state = State(held["weights"], held["optimizer"], int(held["step"]), held["random_state"], held.get("average"))
     except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
         raise TrainerError(f"{file} is no checkpoint that can be read: {error}") from error
+    check_scale(path, settings)
     _check(state.weights, weights)
     _check_optimizer(file, state.optimizer, weights)
     found = state.optimizer.get("state") or state.optimizer.get(SHARDS)

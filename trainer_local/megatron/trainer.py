@@ -125,7 +125,7 @@ class MegatronTrainer:
                 self._at = None
                 self._call("restore", None, files.Contents())
             else:
-                state, contents = files.read(Path(checkpoint), self._replica.weights)
+                state, contents = files.read(Path(checkpoint), self._replica.weights, self._settings)
                 self._at = None
                 self._call("restore", state, contents, others=(None, contents))
             self._at = checkpoint or ""
