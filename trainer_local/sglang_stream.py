@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 
 from shared.errors import EngineError
@@ -12,6 +14,10 @@ from trainer_local.http_client import Reply
 MOST_TRIES = 5
 """Of a request that reached the engine and was cut off before its first token."""
 _DRAIN_SECONDS = 0.2
+_TAKEN = "Duplicate request ID"
+"""SGLang still works on what was cut off, until it looks whether anybody listens: every four seconds (0.5.23)."""
+_TAKEN_SECONDS = 15.0
+_PAUSE = 0.25
 
 
 class Stream:
@@ -31,14 +37,21 @@ class Stream:
         """The next events; empty at the end. Raises `EngineError` when the engine refuses, breaks off or takes too
         long."""
         tries = 0
+        cut_off = 0.0
         while True:
             try:
                 reply = self._reply or await self._open()
                 chunk = await reply.read()
+            except EngineError as error:
+                if not tries or _TAKEN not in str(error) or time.monotonic() - cut_off > _TAKEN_SECONDS:
+                    raise
+                self._reply = None
+                await asyncio.sleep(_PAUSE)
+                continue
             except TimeoutError as error:
                 raise EngineError(f"the engine at {self._refusal.url} did not finish the answer in time") from error
             except OSError as error:
-                tries += 1
+                tries, cut_off = tries + 1, time.monotonic()
                 if self._begun or tries == MOST_TRIES:
                     raise EngineError(
                         f"the engine at {self._refusal.url} broke off in the middle of an answer"
