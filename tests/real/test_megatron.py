@@ -23,6 +23,7 @@ pytestmark = [
 SUITES = {
     "test_megatron_trainer.py": 100,
     "test_megatron_equality.py": 50,
+    "test_megatron_memory.py": 2,
     "test_megatron_options.py": 15,
     "test_megatron_ranks.py": 17,
     "test_megatron_stop.py": 3,

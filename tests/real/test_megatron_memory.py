@@ -74,7 +74,8 @@ def test_activations_are_what_autograd_keeps_in_megatron(tmp_path: Path) -> None
     )
     kept = json.loads(counted.stdout.splitlines()[-1])
     for lora in (True, False):
-        settings = Settings(lora=lora, lora_rank=4, micro_batch_tokens=TOKENS, max_sample_tokens=TOKENS, recompute=False)
+        sizes = {"lora_rank": 4, "micro_batch_tokens": TOKENS, "max_sample_tokens": TOKENS}
+        settings = Settings.model_validate({"lora": lora, "recompute": False, **sizes})
         shapes = [shape_of({**TINY, "num_hidden_layers": layers}) for layers in (2, 3)]
         fewer, more = (gpu_memory.activations(settings, shape, "megatron", 1) for shape in shapes)
         # An adapter's inner numbers are in bfloat16 here and planned in single precision, as transformers has them; and

@@ -172,6 +172,29 @@ async def test_a_scripted_stream_cut_before_its_first_token_is_sent_again() -> N
     assert (await answer(handler)).ids == [5] and calls == 3
 
 
+async def test_a_scripted_answer_that_was_cut_off_waits_until_its_id_is_free_again() -> None:
+    """SGLang goes on with what nobody listens to until it looks, and refuses the same id meanwhile."""
+    calls = 0
+    taken = b'{"error": {"message": "Duplicate request ID detected: gen_1"}}'
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            return await plays(cut=True)(request)
+        return await (plays(taken, status=400) if calls < 4 else plays(event([5], 1, DONE)))(request)
+
+    assert (await answer(handler)).ids == [5] and calls == 4
+
+
+async def test_a_scripted_id_that_somebody_else_uses_is_refused_at_once() -> None:
+    taken = b'{"error": {"message": "Duplicate request ID detected: gen_1"}}'
+    async with Script(plays(taken, status=400), OURS) as script:
+        with pytest.raises(EngineError, match="Duplicate request ID") as caught:
+            await anext(script.engine.generate([1], Sampling(max_tokens=7)))
+    assert caught.value.status == 400
+
+
 @pytest.mark.parametrize(
     ("body", "status", "kind"),
     [
