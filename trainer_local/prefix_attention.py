@@ -171,7 +171,7 @@ class _Masked(torch.autograd.Function):
     """Neighboring calls with masks, whose slices are made again in the backward pass."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, calls: Sequence[_Call], names: Sequence[int], scaling: float | None, query: Tensor, *flat: Tensor
     ) -> Tensor:
         """`flat` are keys and values of the sequences `names`, in turn."""
@@ -183,7 +183,7 @@ class _Masked(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of queries, keys and values, added up over the calls."""
         query, *flat = ctx.saved_tensors
         sources = _paired(ctx.names, flat)
@@ -191,10 +191,10 @@ class _Masked(torch.autograd.Function):
         gradients = _paired(ctx.names, [torch.zeros_like(part) for part in flat])
         first = ctx.calls[0].begin
         for call in ctx.calls:
-            inputs = [query[:, :, call.begin : call.end], *_slices(call, sources)]
-            inputs = [part.detach().requires_grad_() for part in inputs]
+            sliced = (query[:, :, call.begin : call.end], *_slices(call, sources))
+            inputs = [part.detach().requires_grad_() for part in sliced]
             with torch.enable_grad():
-                output = _kernel(call, *inputs, ctx.scaling, 0.0)
+                output = _kernel(call, inputs[0], inputs[1], inputs[2], ctx.scaling, 0.0)
             of_query, of_key, of_value = torch.autograd.grad(
                 output, inputs, gradient[:, :, call.begin - first : call.end - first]
             )

@@ -40,6 +40,7 @@ from trainer_local.model_folder import another
 from trainer_local.sglang_held import Held, Keeping, OurVersions, holding
 from trainer_local.sglang_http import INFO_SECONDS, EngineHttp
 from trainer_local.sglang_images import attach, check_read
+from trainer_local.sglang_labels import number as number_of
 from trainer_local.sglang_memory import busy, lending
 from trainer_local.sglang_stream import Stream
 from trainer_local.sglang_whole import Whole
@@ -357,7 +358,7 @@ class SglangEngine:
             status, raw = await worker.post("/generate", wire.with_ids(request, sent), self._request_timeout)
             try:
                 meta = self._refusal(sent, 0).checked(status, raw)
-                return meta, raw, wire.number(meta.weight_version) if number is None else number
+                return meta, raw, number_of(meta.weight_version) if number is None else number
             except wire.AdapterMissing:
                 if tried == MOST_DOUBTS:
                     raise

@@ -129,11 +129,11 @@ class Adapters:
         done = await asyncio.gather(
             *(self._loaded_on(worker, name, own) for worker in self._workers.all), return_exceptions=True
         )
-        for error in done:
-            if isinstance(error, EngineError):
-                raise EngineError(f"{failed}: {error}", status=error.status) from error
-            if isinstance(error, BaseException):
-                raise error
+        for problem in done:
+            if isinstance(problem, EngineError):
+                raise EngineError(f"{failed}: {problem}", status=problem.status) from problem
+            if isinstance(problem, BaseException):
+                raise problem
         self._names[version] = name
         self._loaded.add(name)
         return name

@@ -37,10 +37,21 @@ class Learning(Protocol):
 
     device: torch.device
     vocab_size: int
-    run_policy: RunModel
-    run_base: RunModel
-    run_teacher: RunModel | None
-    """`None` where the base is the teacher."""
+
+    @property
+    def run_policy(self) -> RunModel:
+        """Puts rows through the policy as it is."""
+        ...
+
+    @property
+    def run_base(self) -> RunModel:
+        """Puts rows through the base."""
+        ...
+
+    @property
+    def run_teacher(self) -> RunModel | None:
+        """Puts rows through the teacher; `None` where that is the base."""
+        ...
 
     def part(self, samples: Sequence[Sample]) -> list[Sample]:
         """Those of a batch that are learned from in this process, in order."""

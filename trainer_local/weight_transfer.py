@@ -300,9 +300,12 @@ def _pickled(tensors: Sequence[tuple[str, Tensor]]) -> str:
 def _group(port: int, world: int, backend: str, name: str) -> Any:
     """Rank 0 of a process group beside the default one, made as SGLang's `init_custom_process_group` makes the rest."""
     limit = timedelta(seconds=SEND_SECONDS)
-    store = dist.TCPStore("127.0.0.1", port, world, True, limit, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", port, world, True, limit, wait_for_workers=False)  # type: ignore[attr-defined]
+    own = c10d.PrefixStore(name, store)
     group, _ = c10d._new_process_group_helper(
-        world, 0, [], c10d.Backend(backend), dist.PrefixStore(name, store), group_name=name, timeout=limit
+        *(world, 0, [], c10d.Backend(backend), own),
+        group_name=name,  # type: ignore[arg-type]
+        timeout=limit,
     )
     c10d._world.pg_group_ranks[group] = {rank: rank for rank in range(world)}
     return group

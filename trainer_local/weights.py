@@ -72,7 +72,7 @@ class Weights:
                     self.plain,
                     LoraConfig(
                         r=settings.lora_rank,
-                        lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]
+                        lora_alpha=settings.lora_alpha,
                         lora_dropout=settings.lora_dropout,
                         target_modules=lora_targets(self.plain, targets),
                         task_type="CAUSAL_LM",

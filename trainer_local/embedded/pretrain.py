@@ -149,7 +149,7 @@ def train(recipe: Recipe, renderer: Renderer) -> tuple[Qwen3ForCausalLM, dict[st
         total = 0.0
         for ids, weights, positions in micro_batches(examples, recipe.micro_batch_tokens, model.config.pad_token_id):
             loss = loss_sum(model, ids, weights, positions) / weight
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:

@@ -151,7 +151,7 @@ def _write_adapter(folder: Path, whole: Mapping[str, Tensor], weights: Weights, 
     modules = [name.removeprefix(PREFIX).rpartition(f".{UP}")[0] for name in whole if f".{UP}." in name]
     config = LoraConfig(
         r=settings.lora_rank,
-        lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]
+        lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
         target_modules=_short(modules, weights.shape.layers),
         task_type="CAUSAL_LM",

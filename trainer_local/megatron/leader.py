@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from shared.errors import ConfigError, TrainerError
 from shared.gpu_roles import read
@@ -181,10 +182,12 @@ class Leader:
         self.generation += 1
         self._replicas.clear()
         if under_torchrun():
-            store, _, _ = next(iter(dist.rendezvous("env://", timeout=timedelta(seconds=START_SECONDS))))
+            store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=START_SECONDS))))
         else:
             patience = timedelta(seconds=START_SECONDS)
-            store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False, timeout=patience)
+            store = dist.TCPStore(  # type: ignore[attr-defined]
+                "127.0.0.1", 0, size, is_master=True, wait_for_workers=False, timeout=patience
+            )
         store.set(LAYOUT, json.dumps([device.type, tensor_parallel, self.generation]))
         if not under_torchrun():
             for rank in range(1, size):

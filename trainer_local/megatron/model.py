@@ -79,6 +79,8 @@ class PackedModel(torch.nn.Module):
     `gpt` is Megatron-core's model; nothing else here has weights.
     """
 
+    frequencies: Tensor
+
     def __init__(self, shape: Shape, config: TransformerConfig) -> None:
         super().__init__()
         self.shape = shape
@@ -89,7 +91,7 @@ class PackedModel(torch.nn.Module):
             vocab_size=shape.padded(config.tensor_model_parallel_size),
             max_sequence_length=shape.context,
             position_embedding_type="rope",
-            rotary_base=shape.rope_theta,  # type: ignore[arg-type]
+            rotary_base=shape.rope_theta,
             share_embeddings_and_output_weights=shape.tied,
             parallel_output=True,
         )

@@ -118,7 +118,7 @@ class Replica:
             self._average = {name: part.to(self.weights.aside) for name, part in average.items()}
         self.made = contents.step
         if state is not None:
-            self.random_state = state.random_state
+            self.random_state = dict(state.random_state)
 
     def free(self) -> None:
         """Give the device's memory back that nothing is in."""

@@ -14,7 +14,7 @@ import threading
 from datetime import timedelta
 
 import torch
-import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from trainer_local.megatron.leader import CHILD, LAYOUT, START_SECONDS, ready
 from trainer_local.megatron.replica import Replica, perform
@@ -32,7 +32,7 @@ def main() -> int:
         threading.Thread(target=_end_with_leader, name="watch-leader", daemon=True).start()
     logging.basicConfig(stream=sys.stderr, format=f"%(asctime)s %(levelname)s rank {rank}: %(message)s")
     torch.set_num_threads(1)
-    store, _, _ = next(iter(dist.rendezvous("env://", timeout=timedelta(seconds=START_SECONDS))))
+    store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=START_SECONDS))))
     store.wait([LAYOUT], FOREVER)
     kind, tensor_parallel, generation = json.loads(store.get(LAYOUT))
     store.set(ready(rank), str(generation))
