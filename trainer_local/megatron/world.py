@@ -207,13 +207,16 @@ class World:
         return bool(flag.item())
 
     def failures(self) -> str:
-        """What ranks have told of their failures, for when they are gone."""
-        found = []
+        """What ranks have told of their failures, for when they are gone; that they lost another one only where none
+        has told more.
+        """
+        found = {}
         for rank in range(self.size):
             key = f"failed/{rank}"
             if self._store.check([key]):
-                found.append(f"rank {rank}: {self._store.get(key).decode()}")
-        return "; ".join(found)
+                found[rank] = self._store.get(key).decode()
+        first = {rank: told for rank, told in found.items() if "onnection" not in told} or found
+        return "; ".join(f"rank {rank}: {told}" for rank, told in first.items())
 
     def close(self) -> None:
         """Leave the others."""
