@@ -177,7 +177,8 @@ def test_defects_in_words(changes: dict[str, Any], reason: str) -> None:
 
 
 def test_no_provider_trains_on_images() -> None:
-    made = turn(1, image_spans=(ImageSpan(0, 1),))
+    shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]}
+    made = turn(1, messages=[shown], image_spans=(ImageSpan(0, 1),))
     how: dict[str, Any] = {"max_tokens": 100, "max_lag": 8, "live": 0}
     judged = Judgement(turn_id=made.turn_id, score=1.0)
     assert "images" in defect(made, judged, **how, cloud=True)

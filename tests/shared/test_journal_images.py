@@ -43,7 +43,8 @@ def shown(text: str, *files: bytes) -> Message:
 def turn_with(*messages: Any, spans: int = 1, **changes: Any) -> Turn:
     canonical = normalize_messages([SYSTEM, *messages], blind="")
     places = [ImageSpan(10 * number, 10 * number + 4) for number in range(spans)]
-    return make_turn(messages=canonical, image_spans=tuple(places), **changes)
+    ids = [900 if any(place.start <= at < place.end for place in places) else at for at in range(10 * spans + 5)]
+    return make_turn(**{"messages": canonical, "image_spans": tuple(places), "prompt_ids": ids} | changes)
 
 
 def files(path: Path) -> list[bytes]:
