@@ -308,7 +308,9 @@ def test_without_merging_every_token_of_every_turn_is_computed() -> None:
     assert planned == {True: turns[1].length - 1, False: turns[0].length + turns[1].length - 2}
 
 
-async def test_an_adapter_of_another_scale_is_not_restored(policy: Path, tmp_path: Path) -> None:
-    checkpoint = await create(settings(policy, lora_alpha=32.0)).save(str(tmp_path / "1"))
+async def test_an_adapter_of_another_scale_is_not_restored(
+    policy: Path, layout: dict[str, Any], tmp_path: Path
+) -> None:
+    checkpoint = await create(settings(policy, lora_alpha=32.0, **layout)).save(str(tmp_path / "1"))
     with pytest.raises(TrainerError, match=r"was trained with lora_alpha = 32, not 16: set it as it was"):
-        await create(settings(policy, lora_alpha=16.0)).restore(checkpoint.path)
+        await create(settings(policy, lora_alpha=16.0, **layout)).restore(checkpoint.path)
