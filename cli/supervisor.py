@@ -215,7 +215,8 @@ class Supervisor:
         is not waited for longer than `TURN_SECONDS`.
         """
         mine = self._gpus.get(role, frozenset())
-        before = [one for one in _TURNS[: _TURNS.index(role)] if self._gpus.get(one, frozenset()) & mine]
+        earlier = [one for one in _TURNS[: _TURNS.index(role)] if one in self.roles]
+        before = [one for one in earlier if self._gpus.get(one, frozenset()) & mine]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TURN_SECONDS), httpx.AsyncClient(timeout=2.0) as client:
                 for other in before:
