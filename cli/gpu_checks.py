@@ -51,6 +51,8 @@ def fitting(settings: Settings, roles: Sequence[str]) -> Placement:
     asked = [role for role in ROLES if role in wanted]
     if "serve" in asked and (none := _nobody_serves(settings)):
         raise ConfigError(none)
+    if "train" in asked and (none := _nobody_trains(settings)):
+        raise ConfigError(none)
     return placement(settings, left(find_gpus()), roles=asked, host_memory=psutil.virtual_memory().total)
 
 
@@ -84,7 +86,7 @@ def _placed(
     if placed.refusal:
         return [*checks, Check("placement", False, placed.refusal)], placed
     checks.append(Check("placement", True, "; ".join(_told(settings, placed))))
-    notes = [*placed.notes, *filter(None, [_nobody_serves(settings)])]
+    notes = [*placed.notes, *filter(None, [_nobody_serves(settings), _nobody_trains(settings)])]
     return [*checks, *(Check("placement", None, note) for note in notes)], placed
 
 
@@ -95,6 +97,16 @@ def _nobody_serves(settings: Settings) -> str:
     return (
         "rollout_gpus = 0 says that no GPU of this machine serves the policy, and no engine is named: say where it "
         "runs with engine_url (OPENCLAW_RL_ENGINE_URL), or leave rollout_gpus out"
+    )
+
+
+def _nobody_trains(settings: Settings) -> str:
+    """What is wrong where training is on and no GPU is to train here; "" if nothing."""
+    if not settings.train or read(settings.actor_gpus, "actor_gpus") != 0:
+        return ""
+    return (
+        "actor_gpus = 0 says that no GPU of this machine trains, and a learner here would train on the CPU: start none "
+        "(serve --only proxy --only engine), say train = off, or leave actor_gpus out"
     )
 
 

@@ -20,6 +20,7 @@ from cli import preflight
 from cli.gpu_checks import fitting, gpu_checks
 from cli.main import app
 from cli.supervisor import ROLES, Supervisor
+from shared import registry
 from shared.errors import ConfigError
 from shared.placement import Placement
 from shared.process import write_json
@@ -185,6 +186,32 @@ def test_serve_wants_an_engine_where_no_faked_gpu_is_to_serve(two: None) -> None
     assert [ok for ok, _ in checks(doctor(*FITS, "--rollout-gpus", "0"), "placement")] == [True, None]
     assert ready(elsewhere, "learner") == []
     assert ready(elsewhere.model_copy(update={"engine_url": "http://127.0.0.1:9"})) == []
+
+
+def test_a_learner_is_not_left_to_the_cpu_where_no_faked_gpu_is_to_train(two: None) -> None:
+    elsewhere = Settings(backend="megatron", model="Qwen/Qwen3-1.7B", actor_gpus="0", context_length=16384)
+    with pytest.raises(ConfigError, match=r"actor_gpus = 0 says that no GPU .*serve --only proxy --only engine"):
+        ready(elsewhere)
+    ((ok, _), (noted, told)) = checks(doctor(*FITS, "--actor-gpus", "0"), "placement")
+    assert ok and noted is None and "would train on the CPU" in told
+    assert ready(elsewhere, "proxy", "engine") == [] == ready(elsewhere.model_copy(update={"train": False}))
+
+
+def test_what_is_local_stays_on_the_cpu_where_that_is_the_device(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    on_cpu = Settings(backend="local", device="cpu")
+    assert registry.chosen(on_cpu) == "embedded" and gpu_checks(on_cpu)[1] is None
+    assert registry.chosen(Settings(backend="local")) == "megatron" and gpu_checks(Settings(backend="local"))[1]
+
+
+def test_a_hint_model_that_shares_a_judges_running_engine_takes_no_faked_gpu(two: None) -> None:
+    """What is placed and never started would be waited for."""
+    judge = f"engine:{EMBEDDED_POLICY}"
+    shared = {"judge": judge, "hint_model": judge, "judge_engine_url": "http://127.0.0.1:9"}
+    chosen = Settings.model_validate({"backend": "megatron", "model": "Qwen/Qwen3-1.7B", "context_length": 16384})
+    assert fitting(chosen.model_copy(update=shared), ROLES).judges == ()
+    own = shared | {"judge_engine_url": ""}
+    assert [one.role for one in fitting(chosen.model_copy(update=own), ROLES).judges] == ["judge"]
 
 
 def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
