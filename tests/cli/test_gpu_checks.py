@@ -13,13 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from cli import preflight
 from cli.gpu_checks import fitting, gpu_checks
 from cli.main import app
-from cli.supervisor import ROLES, Supervisor
+from cli.supervisor import ROLES, Supervisor, all_answer
 from shared import registry
 from shared.errors import ConfigError
 from shared.placement import Placement
@@ -28,6 +29,7 @@ from shared.settings import EMBEDDED_POLICY, Settings
 from tests.cli.test_serve import command, environment, until
 from tests.processes import ROOT
 from tests.shared.faked_gpus import faked_smi, row
+from tests.trainer_local.fake_fleet import FakeServer, running
 
 FITS = ["--backend", "megatron", "--model", "Qwen/Qwen3-1.7B", "--recompute", "--max-sample-tokens", "8192"]
 FITS += ["--context-length", "16384"]
@@ -275,6 +277,17 @@ async def test_parts_on_one_faked_gpu_are_started_one_after_the_other_as_they_ar
     assert judging["began"] > policy["answers"], "the second server measures what the first has left"
     fractions = [float(one["--mem-fraction-static"]) for one in (policy, judging)]
     assert fractions == [placed.servers[0].memory_fraction, placed.judges[0].memory_fraction] and min(fractions) > 0
+
+
+async def test_a_router_whose_fake_servers_are_not_all_there_is_waited_for() -> None:
+    servers = [FakeServer(), FakeServer()]
+    async with running(*servers) as url, httpx.AsyncClient() as client:
+        assert await all_answer(client, url, 2) and not await all_answer(client, url, 3)
+        servers[1].gone = True
+        assert not await all_answer(client, url, 2)
+        assert await all_answer(client, servers[0].url, 1)
+    async with httpx.AsyncClient() as client:
+        assert not await all_answer(client, url, 2)
 
 
 def test_nothing_is_asked_of_a_driver_where_nobody_wants_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
