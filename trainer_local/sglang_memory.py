@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from shared.errors import EngineError
 from trainer_local.sglang_http import EngineHttp
-from trainer_local.sglang_labels import BROKEN, is_wanted, lent, lent_to, me, updated_by
+from trainer_local.sglang_labels import BROKEN, is_wanted, lent, lent_to, me, mine, updated_by
 from trainer_local.sglang_rescue import Rescue
 from trainer_local.sglang_workers import FRESH_SECONDS, Workers, label_of, of_tags, relabel, taken_back, together
 
@@ -102,11 +102,14 @@ async def _asked_back(workers: Workers) -> bool:
 
 
 async def busy(workers: Workers) -> bool:
-    """Whether some server has a request. Raises `EngineError`, also where one of several is away: what it takes when it
-    comes back nobody could lend.
+    """Whether some server has a request; asked while nothing is lent. Raises `EngineError`, also where one of several is
+    away: what it takes when it comes back nobody could lend.
     """
     await workers.find()
-    for worker in workers.all:  # a process that is gone may have left them without their memory
+    for worker in workers.all:
+        # Left without its memory where it did not answer when that was to come back, or where who had it was killed.
+        if mine(lent_to(await label_of(worker))):
+            await taken_back(worker)
         await workers.settled(worker)
     if workers.away:
         raise EngineError(f"{' and '.join(workers.away)}, behind the router at {workers.front.url}, is away")

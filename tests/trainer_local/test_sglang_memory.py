@@ -143,6 +143,15 @@ async def test_what_a_trainer_had_that_is_gone_is_taken_back_before_it_is_lent_a
     assert all(map(serves, servers))
 
 
+async def test_what_a_fake_server_could_not_be_told_to_take_back_it_takes_later(
+    servers: list[FakeServer], engine: SglangEngine
+) -> None:
+    """It fell silent for longer than anybody tried."""
+    servers[1].label, servers[1].paused, servers[1].lent = lent(LIVE, me(), TAGS), True, set(TAGS)
+    assert not await engine.busy()
+    assert all(map(serves, servers)) and servers[1].did.count(TOOK) == 1
+
+
 @pytest.mark.parametrize("label", [updating(8, 7, "elsewhere:1:change_1"), BROKEN])
 async def test_nothing_is_lent_while_weights_are_changed(
     servers: list[FakeServer], engine: SglangEngine, label: str
