@@ -85,7 +85,7 @@ def _placed(
     ]
     if placed.refusal:
         return [*checks, Check("placement", False, placed.refusal)], placed
-    checks.append(Check("placement", True, "; ".join(_told(settings, placed))))
+    checks.append(Check("placement", True, "; ".join(_told(settings, placed)) or "nothing is placed here"))
     notes = [*placed.notes, *filter(None, [_nobody_serves(settings), _nobody_trains(settings)])]
     return [*checks, *(Check("placement", None, note) for note in notes)], placed
 
@@ -114,6 +114,8 @@ def _told(settings: Settings, placed: Placement) -> Iterator[str]:
     if placed.train:
         what = "LoRA" if settings.lora else "all weights"
         who = "Megatron-core" if placed.trainer == "megatron" else "transformers"
+        if not any(part.role == "trainer" for part in placed.parts):  # nobody has read its config.json
+            who = "Megatron-core (transformers, if it is no dense Qwen3)"
         many = f", tensor parallel {placed.tensor_parallel}, data parallel {placed.data_parallel}"
         over = f" over {placed.nodes} machines" if placed.nodes > 1 else ""
         yield f"{who} trains ({what}) on {_gpus(placed.train)}" + (many if len(placed.train) > 1 else "") + over

@@ -102,8 +102,8 @@ async def _asked_back(workers: Workers) -> bool:
 
 
 async def busy(workers: Workers) -> bool:
-    """Whether some server has a request; asked while nothing is lent. Raises `EngineError`, also where one of several is
-    away: what it takes when it comes back nobody could lend.
+    """Whether some server has a request; asked while nothing is lent. Raises `EngineError`, also where one of several
+    is away: what it takes when it comes back nobody could lend.
     """
     await workers.find()
     for worker in workers.all:

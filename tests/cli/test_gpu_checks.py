@@ -120,6 +120,13 @@ def test_without_gpus_doctor_says_what_a_backend_lacks_and_else_nothing(
     assert checks(doctor("--backend", "megatron", "--device", "cpu"), "placement") == []
 
 
+def test_doctor_does_not_guess_who_trains_a_model_that_is_not_here(two: None) -> None:
+    ((_, told), (noted, why)) = checks(doctor("--backend", "megatron", "--model", "nobody/unknown"), "placement")
+    assert told.startswith("Megatron-core (transformers, if it is no dense Qwen3) trains (LoRA) on GPU 0")
+    assert noted is None and "config.json is not here yet" in why
+    assert "if it is no dense" not in checks(doctor(*FITS), "placement")[0][1]
+
+
 def test_doctor_plans_for_gpus_that_somebody_may_buy() -> None:
     found = doctor("--with-gpus", "2x24", *FITS[2:])
     ((ok, told),) = checks(found, "gpus")
@@ -196,6 +203,8 @@ def test_a_learner_is_not_left_to_the_cpu_where_no_faked_gpu_is_to_train(two: No
         ready(elsewhere)
     ((ok, _), (noted, told)) = checks(doctor(*FITS, "--actor-gpus", "0"), "placement")
     assert ok and noted is None and "would train on the CPU" in told
+    nothing = checks(doctor(*FITS, "--actor-gpus", "0", "--rollout-gpus", "0"), "placement")
+    assert nothing[0] == (True, "nothing is placed here") and len(nothing) == 3
     assert ready(elsewhere, "proxy", "engine") == [] == ready(elsewhere.model_copy(update={"train": False}))
 
 
