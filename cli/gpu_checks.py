@@ -51,6 +51,8 @@ def fitting(settings: Settings, roles: Sequence[str]) -> Placement:
     asked = [role for role in ROLES if role in wanted]
     if "serve" in asked and (none := _nobody_serves(settings)):
         raise ConfigError(none)
+    if "train" in asked and (none := _nobody_trains(settings)):
+        raise ConfigError(none)
     return placement(settings, left(find_gpus()), roles=asked, host_memory=psutil.virtual_memory().total)
 
 
@@ -83,8 +85,8 @@ def _placed(
     ]
     if placed.refusal:
         return [*checks, Check("placement", False, placed.refusal)], placed
-    checks.append(Check("placement", True, "; ".join(_told(settings, placed))))
-    notes = [*placed.notes, *filter(None, [_nobody_serves(settings)])]
+    checks.append(Check("placement", True, "; ".join(_told(settings, placed)) or "nothing is placed here"))
+    notes = [*placed.notes, *filter(None, [_nobody_serves(settings), _nobody_trains(settings)])]
     return [*checks, *(Check("placement", None, note) for note in notes)], placed
 
 
@@ -98,10 +100,22 @@ def _nobody_serves(settings: Settings) -> str:
     )
 
 
+def _nobody_trains(settings: Settings) -> str:
+    """What is wrong where training is on and no GPU is to train here; "" if nothing."""
+    if not settings.train or read(settings.actor_gpus, "actor_gpus") != 0:
+        return ""
+    return (
+        "actor_gpus = 0 says that no GPU of this machine trains, and a learner here would train on the CPU: start none "
+        "(serve --only proxy --only engine), say train = off, or leave actor_gpus out"
+    )
+
+
 def _told(settings: Settings, placed: Placement) -> Iterator[str]:
     if placed.train:
         what = "LoRA" if settings.lora else "all weights"
         who = "Megatron-core" if placed.trainer == "megatron" else "transformers"
+        if not any(part.role == "trainer" for part in placed.parts):  # nobody has read its config.json
+            who = "Megatron-core (transformers, if it is no dense Qwen3)"
         many = f", tensor parallel {placed.tensor_parallel}, data parallel {placed.data_parallel}"
         over = f" over {placed.nodes} machines" if placed.nodes > 1 else ""
         yield f"{who} trains ({what}) on {_gpus(placed.train)}" + (many if len(placed.train) > 1 else "") + over

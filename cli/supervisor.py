@@ -215,12 +215,16 @@ class Supervisor:
         is not waited for longer than `TURN_SECONDS`.
         """
         mine = self._gpus.get(role, frozenset())
-        before = [one for one in _TURNS[: _TURNS.index(role)] if self._gpus.get(one, frozenset()) & mine]
+        earlier = [one for one in _TURNS[: _TURNS.index(role)] if one in self.roles]
+        before = [one for one in earlier if self._gpus.get(one, frozenset()) & mine]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TURN_SECONDS), httpx.AsyncClient(timeout=2.0) as client:
                 for other in before:
                     async for _ in _ticks():
-                        if await self._is_up(other, client):
+                        if await self._is_up(other, client) and (
+                            other != "engine"
+                            or await all_answer(client, self.settings.engine_url, len(self.placement.servers))
+                        ):
                             break
 
     @property
@@ -319,6 +323,18 @@ def quiet(settings: Settings) -> dict[str, str]:
     if Path(settings.model_folder).is_dir() and Path(settings.tokenizer_path).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
+
+
+async def all_answer(client: httpx.AsyncClient, url: str, servers: int) -> bool:
+    """Whether all SGLang servers of an engine answer, of which its router is there before them."""
+    if servers < 2:
+        return True
+    try:
+        listed = (await client.get(f"{url}/workers")).json().get("workers") or []
+        found = [(await client.get(f"{one['url'].rstrip('/')}/health")).status_code for one in listed]
+    except (httpx.HTTPError, ValueError):
+        return False
+    return found == [200] * servers
 
 
 async def _ticks(seconds: float = POLL_SECONDS) -> AsyncIterator[None]:

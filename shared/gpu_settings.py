@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
 
@@ -54,3 +55,12 @@ class GpuSettings(BaseSettings):
     weight_transfer: Literal["auto", "ipc", "nccl", "gloo", "disk"] = Field(
         "auto", description="How full weights reach SGLang: ipc where both are on one GPU, nccl across GPUs, gloo, disk"
     )
+
+    @field_validator("sglang_command", "sglang_router_command", "sglang_args", mode="after")
+    @classmethod
+    def _line(cls, value: str) -> str:
+        try:
+            shlex.split(value)
+        except ValueError as error:
+            raise ValueError(f"not a command line that a shell would take ({error})") from error
+        return value

@@ -143,9 +143,11 @@ def read_shape(model: str) -> ModelShape | None:
         return None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file} cannot be read: {error}; name a complete model folder") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{file} is not a JSON object; name a complete model folder")
     try:
         shape = shape_of(config)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return None  # an architecture that is described otherwise
     stored, stored_bytes = _stored(folder)
     return msgspec.structs.replace(shape, stored=stored, stored_bytes=stored_bytes)
@@ -299,7 +301,7 @@ def why_not_megatron(config: Mapping[str, Any]) -> str:
     if config.get("quantization_config"):
         return "is quantized"
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else rope
     if kind != "default":
         return f"stretches its positions ({kind})"
     if set(config.get("layer_types") or ()) - {"full_attention"} or config.get("use_sliding_window"):

@@ -133,7 +133,7 @@ def chosen(settings: Settings) -> str:
     `cloud` without a key, or with two.
     """
     if settings.backend == "local":
-        return "megatron" if gpus.found() else "embedded"
+        return "megatron" if settings.device != "cpu" and gpus.found() else "embedded"
     if settings.backend != "cloud":
         return settings.backend
     keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if getattr(settings, f"{name}_api_key")}

@@ -69,12 +69,12 @@ class AlternatingTrainer:
 
     async def obstacle(self) -> str:
         """See `Trainer.obstacle`: somebody is being answered, so SGLang needs its memory."""
-        if self._fresh:  # what was loaded left more than it holds
-            await self._trainer.free()
-            self._fresh = False
         why = await self._trainer.obstacle()
         if why:
             return why
+        if self._fresh:  # what was loaded left more than it holds
+            await self._trainer.free()
+            self._fresh = False
         try:
             busy = await self._engine.busy()
         except EngineError as error:

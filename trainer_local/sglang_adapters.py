@@ -94,6 +94,8 @@ class Adapters:
         else:
             name = await self._load(version, path)
         if live:
+            self._workers.know("")  # memory may be lent since: what says so must not be written over
+            await self._workers.label()
             await self._workers.every("/update_weight_version", relabel(name))
             self._workers.know(name)
         if version:

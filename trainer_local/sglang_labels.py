@@ -86,6 +86,11 @@ def me() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{new_id('change')}"
 
 
+def mine(by: str) -> bool:
+    """Whether that is this process."""
+    return by.startswith(f"{socket.gethostname()}:{os.getpid()}:")
+
+
 def gone(by: str) -> bool:
     """Whether this was a process of this machine, and is no more."""
     found = _BY.match(by)

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 MOST_SECONDS = 900.0
 _LEAVING_SECONDS = 10.0
-_READY, _DONE, _NOW = b"ready\n", b"done\n", b"now\n"
+_READY, _DONE, _NOW, _OUT = b"ready\n", b"done\n", b"now\n", b"out\n"
 
 
 class Rescue:
@@ -54,6 +54,12 @@ class Rescue:
         process.stdin.write(json.dumps(self._task).encode() + b"\n")
         if await process.stdout.readline() != _READY:
             raise EngineError("weights cannot be changed: what would mend a change that breaks off does not start")
+
+    def lends(self) -> None:
+        """From now on the servers may be without their memory."""
+        assert self._process is not None and self._process.stdin is not None
+        self._task["out"] = True
+        self._process.stdin.write(_OUT)
 
     async def dismiss(self) -> None:
         """All is well."""
@@ -84,23 +90,38 @@ class Rescue:
 
 
 async def mended(
-    urls: Sequence[str], by: str, before: int, path: str, after: str = "", *, ending: bool = False
+    urls: Sequence[str],
+    by: str,
+    before: int,
+    path: str,
+    after: str = "",
+    *,
+    out: bool = False,
+    ending: bool = False,
 ) -> bool:
     """Have the servers at `urls` serve version `before` again, where `by` left them in the middle of a change. Whether
-    all serve something whole. `ending`: that process is ending, and memory that it was lent is free when it has ended.
+    all serve something whole. `out`: their memory is lent to it, and not only promised; `ending`: that process is
+    ending, and memory that it was lent is free when it has ended.
     """
     servers = [EngineHttp(url, 1.0) for url in urls]
     try:
         async with asyncio.timeout(MOST_SECONDS):
             labels = await asyncio.gather(*map(_label_of, servers))
-            if ending and any(lent_to(label) == by for label in labels):
+            if ending and out and any(lent_to(label) == by for label in labels):
                 await _left(by)
             # They go on when all have the new weights: where one has not, those that have are held as well.
             left = {label for label in labels if updated_by(label) == by}
             back = {*left, after} if left else set()
             work = zip(servers, labels, strict=True)
             return all(
-                await asyncio.gather(*(_mended(server, label, by, before, path, after, back) for server, label in work))
+                await asyncio.gather(
+                    *(
+                        _lent_no_more(server, out)
+                        if lent_to(label) == by
+                        else _mended(server, label, before, path, after, back)
+                        for server, label in work
+                    )
+                )
             )
     except TimeoutError:
         return False
@@ -117,12 +138,17 @@ async def _label_of(server: EngineHttp) -> str:
         return ""
 
 
-async def _mended(
-    server: EngineHttp, label: str, by: str, before: int, path: str, after: str, back: Collection[str]
-) -> bool:
-    if lent_to(label) == by:
-        await taken_back(server)
-        return True
+async def _lent_no_more(server: EngineHttp, out: bool) -> bool:
+    try:
+        await taken_back(server, out=out)
+    except EngineError as error:
+        log.error("%s does not take its memory back: %s", server.url, error)
+        await _given_up(server)
+        return False
+    return True
+
+
+async def _mended(server: EngineHttp, label: str, before: int, path: str, after: str, back: Collection[str]) -> bool:
     if not label or label not in {*back, after}:
         return True
     if label not in back:
@@ -138,11 +164,16 @@ async def _mended(
         await server.command("/continue_generation", {})
     except EngineError as error:
         log.error("%s cannot be given version %d back: %s", server.url, before, error)
-        with contextlib.suppress(EngineError):
-            await server.command("/update_weight_version", relabel(BROKEN))
+        await _given_up(server)
         return False
     log.warning("a change of the weights of %s broke off: version %d serves again", server.url, before)
     return True
+
+
+async def _given_up(server: EngineHttp) -> None:
+    """Leave a server to who starts it anew."""
+    with contextlib.suppress(EngineError):
+        await server.command("/update_weight_version", relabel(BROKEN))
 
 
 async def _goes_on(server: EngineHttp) -> bool:
@@ -177,6 +208,8 @@ def main() -> None:
     sys.stdout.buffer.write(_READY)
     sys.stdout.buffer.flush()
     told = sys.stdin.buffer.readline()
+    if told == _OUT:
+        task["out"], told = True, sys.stdin.buffer.readline()
     if told != _DONE:
         sys.exit(0 if asyncio.run(mended(**task, ending=told != _NOW)) else 1)
 

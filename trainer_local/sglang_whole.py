@@ -23,9 +23,9 @@ from trainer_local.sglang_labels import (
     BROKEN,
     UNTOUCHED,
     gone,
+    lent_to,
     me,
     number,
-    plain,
     updated_by,
     updating,
     whole_label,
@@ -171,8 +171,8 @@ class Whole:
     async def _claimed(self, version: int, before: int, by: str) -> bool:
         """Write `by` where all see it; whether nobody else did after. What the first server says decides."""
         workers = self._workers.all
-        label = plain(await label_of(workers[0]))
-        if updated_by(label) or max(0, number(label)) != before:
+        label = await label_of(workers[0])
+        if lent_to(label) or updated_by(label) or max(0, number(label)) != before:
             return False
         mine = updating(version, before, by)
         await self._label(mine)

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shared.errors import EngineError
@@ -37,6 +37,8 @@ class Workers:
     def __init__(self, front: EngineHttp) -> None:
         self.front = front
         self.all: Sequence[EngineHttp] = (front,)
+        self.away: Sequence[str] = ()
+        """Servers that the router knows and that did not answer when they were last asked (`find`)."""
         self._label = ""
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
@@ -51,6 +53,7 @@ class Workers:
         """`/model_info` of a server, once it is known which there are. Of several those count that answer: one that is
         starting again gets the live version from who starts it, and the others go on meanwhile.
         """
+        away: list[str] = []
         try:
             facts = await self.front.get("/model_info")
             found = [self.front]
@@ -67,10 +70,11 @@ class Workers:
             answers = {one: said for one, said in zip(found, told, strict=True) if isinstance(said, dict)}
             if not answers:
                 raise next(said for said in told if isinstance(said, BaseException)) from error
+            away = [one.url for one in found if one not in answers]
             found, facts = list(answers), next(iter(answers.values()))
         for old in set(self.all) - {self.front, *found}:
             old.close()
-        self.all = found
+        self.all, self.away = found, away
         return facts
 
     def target(self, request: Mapping[str, Any]) -> EngineHttp:
@@ -81,12 +85,7 @@ class Workers:
 
     async def every(self, path: str, fields: Mapping[str, Any], seconds: float = INFO_SECONDS) -> None:
         """Have every server do something; raises what the first one that does not says, after all have answered."""
-        done = await asyncio.gather(
-            *(worker.command(path, fields, seconds) for worker in self.all), return_exceptions=True
-        )
-        for error in done:
-            if isinstance(error, BaseException):
-                raise error
+        await together(worker.command(path, fields, seconds) for worker in self.all)
 
     async def labels(self) -> list[str]:
         """The `weight_version` of each server now."""
@@ -104,7 +103,7 @@ class Workers:
         async with self._asking:
             while time.monotonic() - self._asked >= FRESH_SECONDS:
                 try:
-                    self.know(await self._asked_for(self.all[0]))
+                    self.know(await self.settled(self.all[0]))
                 except EngineError as error:
                     if error.status not in (None, 503) or time.monotonic() > give_up:
                         raise
@@ -124,7 +123,7 @@ class Workers:
         for worker in {self.front, *self.all}:
             worker.close()
 
-    async def _asked_for(self, worker: EngineHttp) -> str:
+    async def settled(self, worker: EngineHttp) -> str:
         """What a server says, once nobody has its memory any more."""
         left = float("inf")
         while by := lent_to(label := await label_of(worker)):
@@ -153,10 +152,20 @@ def of_tags(tags: Sequence[str]) -> dict[str, Any]:
     return {"tags": list(tags)} if tags else {}
 
 
-async def taken_back(worker: EngineHttp) -> None:
-    """Have a server use its own memory again. Once only: SGLang ends when it is told so twice."""
+async def together(work: Iterable[Awaitable[None]]) -> None:
+    """Wait for all of it; raises what failed first, when nothing goes on any more."""
+    for error in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(error, BaseException):
+            raise error
+
+
+async def taken_back(worker: EngineHttp, *, out: bool = True) -> None:
+    """Have a server use its own memory again, which is `out` unless it was not given yet. Once only: SGLang ends when
+    it is told to take what it has.
+    """
     label = await label_of(worker)
     if lent_to(label):
-        await worker.command("/resume_memory_occupation", of_tags(lent_tags(label)), _RESUME_SECONDS)
+        if out:
+            await worker.command("/resume_memory_occupation", of_tags(lent_tags(label)), _RESUME_SECONDS)
         await worker.command("/continue_generation", {})
         await worker.command("/update_weight_version", relabel(plain(label)))

@@ -271,6 +271,23 @@ def test_doctor_says_what_is_wrong_with_sglang(flags: tuple[str, ...], ok: bool 
     assert found["ok"] is ok and said in found["told"]
 
 
+@pytest.mark.parametrize("setting", ["sglang-command", "sglang-router-command", "sglang-args"])
+def test_a_command_line_with_an_open_quote_is_refused_by_name(setting: str) -> None:
+    result = CliRunner().invoke(app, ["doctor", *MEGATRON, f"--{setting}", "docker 'run"])
+    assert isinstance(result.exception, ConfigError)
+    assert setting.replace("-", "_") in str(result.exception) and "No closing quotation" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "config", ["{", "[]", "null", '{"model_type": "qwen3", "rope_parameters": "x", "quantization_config": "gptq"}']
+)
+def test_doctor_goes_on_where_a_models_config_is_broken(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    for flags in ((), MEGATRON, ("--with-gpus", "2x24"), ("--judge", f"engine:{tmp_path}")):
+        found = told("--model", str(tmp_path), *flags)
+        assert any(check["ok"] is False for check in found["checks"])
+
+
 def test_doctor_says_that_an_environment_has_no_sglang(tmp_path: Path) -> None:
     found = check_of("sglang", *MEGATRON, "--sglang-python", environment(tmp_path, ""))
     assert found["ok"] is False and "-m pip install sglang==0.5.23" in found["told"]

@@ -13,13 +13,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from cli import preflight
 from cli.gpu_checks import fitting, gpu_checks
 from cli.main import app
-from cli.supervisor import ROLES, Supervisor
+from cli.supervisor import ROLES, Supervisor, all_answer
+from shared import registry
 from shared.errors import ConfigError
 from shared.placement import Placement
 from shared.process import write_json
@@ -27,6 +29,7 @@ from shared.settings import EMBEDDED_POLICY, Settings
 from tests.cli.test_serve import command, environment, until
 from tests.processes import ROOT
 from tests.shared.faked_gpus import faked_smi, row
+from tests.trainer_local.fake_fleet import FakeServer, running
 
 FITS = ["--backend", "megatron", "--model", "Qwen/Qwen3-1.7B", "--recompute", "--max-sample-tokens", "8192"]
 FITS += ["--context-length", "16384"]
@@ -117,6 +120,13 @@ def test_without_gpus_doctor_says_what_a_backend_lacks_and_else_nothing(
     assert checks(doctor("--backend", "megatron", "--device", "cpu"), "placement") == []
 
 
+def test_doctor_does_not_guess_who_trains_a_model_that_is_not_here(two: None) -> None:
+    ((_, told), (noted, why)) = checks(doctor("--backend", "megatron", "--model", "nobody/unknown"), "placement")
+    assert told.startswith("Megatron-core (transformers, if it is no dense Qwen3) trains (LoRA) on GPU 0")
+    assert noted is None and "config.json is not here yet" in why
+    assert "if it is no dense" not in checks(doctor(*FITS), "placement")[0][1]
+
+
 def test_doctor_plans_for_gpus_that_somebody_may_buy() -> None:
     found = doctor("--with-gpus", "2x24", *FITS[2:])
     ((ok, told),) = checks(found, "gpus")
@@ -187,6 +197,34 @@ def test_serve_wants_an_engine_where_no_faked_gpu_is_to_serve(two: None) -> None
     assert ready(elsewhere.model_copy(update={"engine_url": "http://127.0.0.1:9"})) == []
 
 
+def test_a_learner_is_not_left_to_the_cpu_where_no_faked_gpu_is_to_train(two: None) -> None:
+    elsewhere = Settings(backend="megatron", model="Qwen/Qwen3-1.7B", actor_gpus="0", context_length=16384)
+    with pytest.raises(ConfigError, match=r"actor_gpus = 0 says that no GPU .*serve --only proxy --only engine"):
+        ready(elsewhere)
+    ((ok, _), (noted, told)) = checks(doctor(*FITS, "--actor-gpus", "0"), "placement")
+    assert ok and noted is None and "would train on the CPU" in told
+    nothing = checks(doctor(*FITS, "--actor-gpus", "0", "--rollout-gpus", "0"), "placement")
+    assert nothing[0] == (True, "nothing is placed here") and len(nothing) == 3
+    assert ready(elsewhere, "proxy", "engine") == [] == ready(elsewhere.model_copy(update={"train": False}))
+
+
+def test_what_is_local_stays_on_the_cpu_where_that_is_the_device(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    on_cpu = Settings(backend="local", device="cpu")
+    assert registry.chosen(on_cpu) == "embedded" and gpu_checks(on_cpu)[1] is None
+    assert registry.chosen(Settings(backend="local")) == "megatron" and gpu_checks(Settings(backend="local"))[1]
+
+
+def test_a_hint_model_that_shares_a_judges_running_engine_takes_no_faked_gpu(two: None) -> None:
+    """What is placed and never started would be waited for."""
+    judge = f"engine:{EMBEDDED_POLICY}"
+    shared = {"judge": judge, "hint_model": judge, "judge_engine_url": "http://127.0.0.1:9"}
+    chosen = Settings.model_validate({"backend": "megatron", "model": "Qwen/Qwen3-1.7B", "context_length": 16384})
+    assert fitting(chosen.model_copy(update=shared), ROLES).judges == ()
+    own = shared | {"judge_engine_url": ""}
+    assert [one.role for one in fitting(chosen.model_copy(update=own), ROLES).judges] == ["judge"]
+
+
 def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
     def told(cards: str, *flags: str) -> str:
         return checks(doctor("--with-gpus", cards, *FITS[2:], *flags), "placement")[0][1]
@@ -248,6 +286,17 @@ async def test_parts_on_one_faked_gpu_are_started_one_after_the_other_as_they_ar
     assert judging["began"] > policy["answers"], "the second server measures what the first has left"
     fractions = [float(one["--mem-fraction-static"]) for one in (policy, judging)]
     assert fractions == [placed.servers[0].memory_fraction, placed.judges[0].memory_fraction] and min(fractions) > 0
+
+
+async def test_a_router_whose_fake_servers_are_not_all_there_is_waited_for() -> None:
+    servers = [FakeServer(), FakeServer()]
+    async with running(*servers) as url, httpx.AsyncClient() as client:
+        assert await all_answer(client, url, 2) and not await all_answer(client, url, 3)
+        servers[1].gone = True
+        assert not await all_answer(client, url, 2)
+        assert await all_answer(client, servers[0].url, 1)
+    async with httpx.AsyncClient() as client:
+        assert not await all_answer(client, url, 2)
 
 
 def test_nothing_is_asked_of_a_driver_where_nobody_wants_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

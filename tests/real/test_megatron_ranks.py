@@ -281,6 +281,8 @@ def test_as_many_train_as_the_placement_has_gpus_for_it_with_gpus_that_are_faked
     cuda, chosen = torch.device("cuda"), Settings(actor_gpus="3")
     assert ranks_for(chosen, cuda) == 3 and ranks_for(Settings(actor_gpus="5,"), cuda) == 1
     assert ranks_for(Settings(), cuda) == 4
+    cpu = torch.device("cpu")
+    assert [ranks_for(Settings(actor_gpus=said), cpu) for said in ("", "3", "7,", "4,7")] == [1, 3, 1, 2]
     cards = tuple(Gpu(number=one, handle=str(one), name="", memory=GIB, free=GIB) for one in range(2))
     for name, value in Placement(train=cards).variables.items():
         monkeypatch.setenv(name, value)

@@ -175,6 +175,11 @@ def test_what_is_not_known_is_none_and_what_is_broken_is_said(tmp_path: Path) ->
     (tmp_path / "else" / "config.json").write_text("{")
     with pytest.raises(ConfigError, match=r"config.json cannot be read.*name a complete model folder"):
         read_shape(str(tmp_path / "else"))
+    (tmp_path / "else" / "config.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"config.json is not a JSON object; name a complete model folder"):
+        read_shape(str(tmp_path / "else"))
+    for part in ("text_config", "quantization_config"):
+        assert read_shape(folder(tmp_path / part, {**CONFIGS["qwen3"], part: "nonsense"})) is None
 
 
 @pytest.mark.parametrize(
@@ -184,6 +189,7 @@ def test_what_is_not_known_is_none_and_what_is_broken_is_said(tmp_path: Path) ->
         ({"model_type": "qwen3_5"}, "is qwen3_5"),
         ({"quantization_config": {"quant_method": "awq"}}, "is quantized"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "stretches its positions (yarn)"),
+        ({"rope_parameters": "nonsense"}, "stretches its positions (nonsense)"),
         ({"use_sliding_window": True}, "sliding window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
         ({"attention_bias": True}, "biases"),

@@ -4,7 +4,8 @@ quantized weights, weights that cannot be read. They keep books of versions as S
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +18,9 @@ PASSED_ON = {"input_ids", "rid", "sampling_params", "stream", "return_logprob", 
 
 class FakeServer:
     """One server; `did` are the routes that changed something, `asked` the bodies of `/generate`. It answers 500 to the
-    changes that `refuses` counts down to 0, and while it is `gone` nothing but what a router passes on.
+    changes that `refuses` counts down to 0, and while it is `gone` nothing but what a router passes on. It goes, as
+    SGLang does, when it is told to take memory that it has, and takes `slow` seconds for it. `meanwhile` is called with
+    each change before it is made.
     """
 
     def __init__(self, **info: Any) -> None:
@@ -28,6 +31,9 @@ class FakeServer:
         self.unreadable: set[str] = set()
         self.paused = self.gone = False
         self.refuses: dict[str, int] = {}
+        self.lent: set[str] = set()
+        self.slow = 0.0
+        self.meanwhile: Callable[[str], None] = lambda path: None
         self.did: list[str] = []
         self.asked: list[dict[str, Any]] = []
         self.url = ""
@@ -45,6 +51,7 @@ class FakeServer:
         body = msgspec.json.decode(await request.read() or b"{}")
         path = request.path.strip("/")
         self.did.append(path)
+        self.meanwhile(path)
         if path in self.refuses:
             self.refuses[path] -= 1
             if self.refuses[path] == 0:
@@ -56,6 +63,13 @@ class FakeServer:
             self.adapters.append(body["lora_name"])
         elif path == "unload_lora_adapter":
             self.adapters.remove(body["lora_name"])
+        elif path == "release_memory_occupation":
+            self.lent |= set(body["tags"])
+        elif path == "resume_memory_occupation":
+            await asyncio.sleep(self.slow)
+            self.gone = not self.lent >= set(body["tags"])
+            self._end(request)
+            self.lent -= set(body["tags"])
         elif path == "update_weight_version":
             self.label = body["new_version"]
         elif path == "update_weights_from_disk":

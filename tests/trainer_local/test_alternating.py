@@ -152,6 +152,26 @@ async def test_where_a_fake_engine_is_never_quiet_the_batch_waits(
     await trainer.close()
 
 
+async def test_a_trainer_whose_ranks_are_gone_is_asked_for_its_obstacle_before_anything_else(policy: Path) -> None:
+    """Megatron-core's starts them again then."""
+
+    class Mends(TransformersTrainer):
+        gone = True
+
+        async def obstacle(self) -> str:
+            self.gone = False
+            return await super().obstacle()
+
+        async def free(self) -> None:
+            if self.gone:
+                raise TrainerError("a rank is gone")
+            await super().free()
+
+    trainer = Mends(settings(policy))
+    assert await AlternatingTrainer(trainer, FakeLender(), ()).obstacle() == ""
+    await trainer.close()
+
+
 async def test_the_trainer_of_a_placement_that_alternates_borrows_what_it_says(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
