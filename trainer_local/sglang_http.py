@@ -12,7 +12,7 @@ import msgspec
 
 from shared.errors import EngineError
 from trainer_local import sglang_wire as wire
-from trainer_local.http_client import HttpClient, Reply
+from trainer_local.http_client import Broken, HttpClient, Reply
 from trainer_local.sglang_stream import MOST_TRIES
 
 INFO_SECONDS = 10.0
@@ -86,21 +86,27 @@ class EngineHttp:
 
     async def get(self, path: str, seconds: float = INFO_SECONDS) -> dict[str, Any]:
         """A JSON object. Does not wait for an engine that is down."""
-        reply = None
         try:
-            reply = await self._http.send("GET", path)
-            reply.expire(seconds)
-            status, raw = await reply.head(), await reply.body()
+            try:
+                status, raw = await self._got(path, seconds)
+            except Broken:  # the server may have closed a connection that was kept, just when it was used again
+                status, raw = await self._got(path, seconds)
         except OSError as error:
             reason = str(error) or type(error).__name__
             raise EngineError(f"the engine at {self.url} cannot be reached: {reason}") from error
-        finally:
-            if reply is not None:
-                reply.close()
         facts = wire.decoded(raw, dict[str, Any])
         if status != 200 or facts is None:
             raise EngineError(f"the engine at {self.url} answered {path} with status {status}", status=status)
         return dict(facts)
+
+    async def _got(self, path: str, seconds: float) -> tuple[int, bytes]:
+        """Status and body. Raises `OSError`."""
+        reply = await self._http.send("GET", path)
+        try:
+            reply.expire(seconds)
+            return await reply.head(), await reply.body()
+        finally:
+            reply.close()
 
     def close(self) -> None:
         """Release connections; requests on their way end."""
