@@ -7,7 +7,7 @@ Qwen3.5 with their images among them. SGLang serves either.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -106,9 +106,14 @@ def serves_whole(settings: Settings) -> str:
     wanted = _targets(settings, kind)
     if unknown := sorted(wanted - known):
         return f"lora_targets names {', '.join(unknown)}, where SGLang takes no adapters"
-    if missing := sorted(set().union(*(_NEEDS.get(name, set()) for name in wanted)) - wanted):
+    if missing := lacking(wanted):
         return f"lora_targets lacks {', '.join(missing)}, which SGLang computes in one with what it names"
     return ""
+
+
+def lacking(targets: Collection[str]) -> list[str]:
+    """What an adapter of these layers has to have too, since SGLang computes it in one with them."""
+    return sorted(set().union(*(_NEEDS.get(name, set()) for name in targets)) - set(targets))
 
 
 def sglang_targets(settings: Settings) -> list[str]:

@@ -19,13 +19,11 @@ from shared.gpus import ORDER, VISIBLE
 from shared.placed import Server
 from shared.placement import placed
 from shared.settings import Settings
-from trainer_local.choice import adapter_folder, serves_whole, sglang_targets, sglang_variables
+from trainer_local.choice import adapter_folder, lacking, serves_whole, sglang_targets, sglang_variables
 from trainer_local.model_folder import quantization
 from trainer_local.sglang_labels import adapter_name, whole_label
 
 VERSION = "0.5.23"
-_NEEDS = {"q_proj": ("v_proj",), "k_proj": ("q_proj", "v_proj"), "v_proj": ("q_proj",), "up_proj": ("gate_proj",)}
-"""Projections that SGLang computes in one: what an adapter of the first has to have too (`LoRAAdapter`)."""
 _ARGUMENTS, _GPUS = "{args}", "{gpus}"
 
 
@@ -193,8 +191,7 @@ def _python(settings: Settings) -> str:
 def _targets(settings: Settings) -> list[str]:
     """`lora_targets` as SGLang wants them. Raises `ConfigError` for what it cannot hold."""
     named = [name.strip() for name in settings.lora_targets.split(",") if name.strip()]
-    missing = sorted({other for name in named for other in _NEEDS.get(name, ())} - {*named})
-    if missing:
+    if missing := lacking(named):
         raise ConfigError(
             f"lora_targets = {settings.lora_targets!r}: SGLang computes q_proj, k_proj and v_proj in one, and so "
             f"gate_proj and up_proj; it cannot serve such an adapter. Add {', '.join(missing)}, or take all-linear"
