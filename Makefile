@@ -8,8 +8,8 @@ DIGEST := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(DIGEST)
 TORCH := $(shell grep '^torch==' constraints.txt)
 USED := import cli.demo, cli.main, cli.serve, learner.main, matplotlib.pyplot, peft, proxy.dialects.adapter, proxy.main, pytest, \
-  shared.litellm_policy, trainer_local.embedded.server, trainer_local.transformers_trainer; \
-  import transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; shared.litellm_policy.load()
+  shared.litellm.provider, trainer_local.embedded.server, trainer_local.transformers_trainer; \
+  import transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; shared.litellm.provider.register()
 # Where the tests leave which lines they ran.
 COVERAGE := $(CURDIR)/.cache/coverage
 # What test-real drives beside the SGLang below has its environments in .cache/rigs too (tests/rigs/environments.py).

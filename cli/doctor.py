@@ -30,6 +30,7 @@ from learner.judge.prompt import JudgePrompt
 from learner.main import check_code, check_start
 from shared import aliases, registry
 from shared.errors import ConfigError
+from shared.extras import install_command
 from shared.placement import Placement
 from shared.process import alive, claim_port, is_loopback, read_json
 from shared.setting_sources import load
@@ -151,12 +152,8 @@ def _packages(settings: Settings, *, cloud: bool) -> Iterator[Check]:
         if not missing:
             yield Check(what, True, have)
             continue
-        wanted = f"openclaw-rl[{extra}]" if extra else "openclaw-rl"
-        how = (
-            f"pip install '{wanted}'"
-            if extra in ("gpu", "wandb")
-            else f"make setup installs them, or: pip install '{wanted}'"
-        )
+        command = install_command(extra)
+        how = command if extra in ("gpu", "wandb") else f"make setup installs them, or: {command}"
         told = f"missing: {', '.join(missing)}. {how}"
         if extra in reported:  # learning goes on without
             told += "; until then no figures go there" if reported[extra] else " (not needed now)"

@@ -12,6 +12,7 @@ from cli.gpu_checks import fitting
 from cli.supervisor import ROLES, stored_key
 from shared import registry
 from shared.errors import ConfigError
+from shared.extras import install_command
 from shared.model_shape import read_shape
 from shared.outgoing import Outgoing
 from shared.setting_sources import load
@@ -31,7 +32,7 @@ def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], sa
     if "learner" in roles and needs_megatron(settings) and importlib.util.find_spec("megatron") is None:
         raise ConfigError(
             f"model = {settings.model} is trained by Megatron-core, which is not installed in {sys.prefix}: "
-            f"{sys.executable} -m pip install 'openclaw-rl[gpu]'"
+            f"{install_command('gpu')}"
         )
     why = _obstacle(settings, roles)
     if not why:
@@ -92,7 +93,7 @@ def _obstacle(settings: Settings, roles: Sequence[str]) -> str:
 
     settings = settings.model_copy(update={"backend": backend})
     if importlib.util.find_spec(LIBRARIES[backend]) is None:
-        return f"backend = {backend} needs its library: pip install 'openclaw-rl[cloud]'"
+        return f"backend = {backend} needs its library: {install_command('cloud')}"
     if settings.train and "learner" in roles and (told := impossible(settings)):
         raise ConfigError(told)
     Outgoing.to_backend(settings)  # raises where it cannot keep what it should from the provider

@@ -15,7 +15,8 @@ from typing import Protocol, TypeVar
 
 from evaluation.personas import NAMES, Persona, Reaction
 from shared.errors import ConfigError, OpenClawRLError
-from shared.litellm_library import litellm
+from shared.extras import install_command
+from shared.litellm.library import litellm
 
 Said = TypeVar("Said")
 PROMPTS = Path(__file__).with_name("prompts")
@@ -68,7 +69,7 @@ class ModelUser:
         self, model: str, persona: str, *, api_base: str = "", api_key: str = "", concurrency: int = 4
     ) -> None:
         if importlib.util.find_spec("litellm") is None:
-            raise ConfigError(f"{model!r} as the user needs LiteLLM: pip install 'openclaw-rl[judge]'")
+            raise ConfigError(f"{model!r} as the user needs LiteLLM: {install_command('judge')}")
         if persona not in NAMES:
             raise ConfigError(f"there is no persona {persona!r}; choose from {', '.join(NAMES)}")
         self.model = model

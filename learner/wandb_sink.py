@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from learner.report import SinkError
+from shared.extras import install_command
 from shared.settings import Settings
 
-INSTALL = "the package wandb is missing; install it with: pip install 'openclaw-rl[wandb]'"
+INSTALL = f"the package wandb is missing; install it with: {install_command('wandb')}"
 INIT_SECONDS = 60.0
 
 

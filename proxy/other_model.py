@@ -23,6 +23,7 @@ from proxy.metrics import Metrics
 from proxy.parameters import Parameters
 from proxy.response_format import ANY_OBJECT, FIELD
 from shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError, OpenClawRLError, RequestError
+from shared.extras import install_command
 from shared.images import sent_part
 from shared.normalize import ANY_TOOL
 from shared.outgoing import Outgoing
@@ -228,7 +229,7 @@ def check_installed(settings: Settings) -> None:
     if (settings.side_model or settings.fallback_model) and missing:
         raise ConfigError(
             f"side_model and fallback_model need {' and '.join(missing)}, which is not installed: "
-            "pip install 'openclaw-rl[dialects]'"
+            f"{install_command('dialects')}"
         )
 
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shared.errors import ConfigError
+from shared.extras import install_command
 from shared.normalize import ChatInput
 from shared.process import is_loopback
 from shared.records import Message
@@ -69,7 +70,7 @@ class Outgoing:
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"cloud_redact = {settings.cloud_redact} takes secrets out of what goes to other providers, and needs "
-                f"{error.name}, which is not installed: pip install 'openclaw-rl[{EXTRA}]'. To send everything as it "
+                f"{error.name}, which is not installed: {install_command(EXTRA)}. To send everything as it "
                 "is, set cloud_redact = off"
             ) from error
 

@@ -20,6 +20,7 @@ import msgspec
 
 from shared import gpus
 from shared.errors import ConfigError
+from shared.extras import install_command
 
 CLOUDS = ("tinker", "fireworks")
 """Backends whose weights live with a provider."""
@@ -95,7 +96,7 @@ def resolve(path: str, *, extra: str = "", default: str = "") -> Callable[..., A
     try:
         module = _file_module(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = f"; install it with: pip install 'openclaw-rl[{extra}]'" if extra else ""
+        hint = f"; install it with: {install_command(extra)}" if extra else ""
         raise ConfigError(f"{path} needs the module {error.name!r}, which is not installed{hint}") from error
     except ConfigError:
         raise

@@ -13,6 +13,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from shared.extras import install_command
 from trainer_cloud import library_calls
 from trainer_cloud.provider import CloudError
 from trainer_cloud.tinker_errors import told
@@ -30,7 +31,7 @@ def once(holder: Any, seconds: float) -> None:
     ):
         raise CloudError(
             "this version of the Tinker library sends lost requests again, and a gradient must not count twice: "
-            "install one that is known (pip install 'openclaw-rl[cloud]')",
+            f"install one that is known ({install_command('cloud')})",
             "refused",
             undone=True,
         )

@@ -12,7 +12,8 @@ from typing import Any
 
 from learner.judge.votes import Said
 from shared.errors import ConfigError, JudgeAway, JudgeError
-from shared.litellm_library import litellm
+from shared.extras import install_command
+from shared.litellm.library import litellm
 from shared.outgoing import Outgoing
 from shared.settings import Settings
 
@@ -27,9 +28,7 @@ class LiteLLMAsker:
 
     def __init__(self, name: str, settings: Settings, *, api_base: str, api_key: str) -> None:
         if importlib.util.find_spec("litellm") is None:
-            raise ConfigError(
-                f"{name!r} as a judge needs LiteLLM: pip install 'openclaw-rl[judge]', or use judge = rules"
-            )
+            raise ConfigError(f"{name!r} as a judge needs LiteLLM: {install_command('judge')}, or use judge = rules")
         self.name = name
         self._settings = settings
         self._api_base = api_base

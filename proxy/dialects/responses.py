@@ -11,7 +11,7 @@ from proxy.dialects.dialect import MODEL, Ask, copied, listed, plain, refuse, st
 from proxy.dialects.errors import responses_event
 from proxy.dialects.identity import TURN_HEADER, turn_digits
 from shared.errors import BadRequest, RequestError
-from shared.litellm_call import Call
+from shared.litellm.call import Call
 
 _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
@@ -125,7 +125,7 @@ class ResponsesWriter:
         """LiteLLM's response with what the client sent, and what the proxy told."""
         body = self._body
         return {
-            "id": "resp_" + turn_digits(self._call.told.get(TURN_HEADER, "")),
+            "id": "resp_" + turn_digits(self._call.response_headers.get(TURN_HEADER, "")),
             "object": "response",
             "created_at": int(made.get("created_at") or 0),
             "status": made.get("status") or "completed",
