@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DIGEST := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(DIGEST)
 TORCH := $(shell grep '^torch==' constraints.txt)
-USED := import cli.demo, cli.main, cli.serve, learner.main, matplotlib.pyplot, peft, proxy.dialects.adapter, proxy.main, pytest, \
+USED := import openclaw_rl.cli.commands.demo, cli.main, cli.commands.serve, learner.main, matplotlib.pyplot, peft, proxy.dialects.adapter, proxy.main, pytest, \
   shared.litellm.provider, trainer_local.embedded.server, trainer_local.transformers_trainer; \
   import transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; shared.litellm.provider.register()
 # Where the tests leave which lines they ran.
@@ -94,8 +94,8 @@ format: setup extension
 	$(call in_extension,format)
 
 docs: setup
-	$(BIN)/python -m cli.reference
-	$(BIN)/python -m cli.gpu_page
+	$(BIN)/python -m openclaw_rl.cli.docs.settings_page
+	$(BIN)/python -m openclaw_rl.cli.docs.gpu_page
 	$(BIN)/python -m bench.learning.page
 
 bench: setup

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.litellm.callback import deployment, session_fields
+from openclaw_rl.shared.litellm.callback import deployment, session_fields
 
 
 def call(headers: dict[str, str] | None = None, **body: Any) -> dict[str, Any]:

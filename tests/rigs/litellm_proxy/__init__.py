@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shared.process import claim_port
+from openclaw_rl.shared.process import claim_port
 from tests.processes import Proxy
 from tests.rigs.environments import clean_environment, environment
 from tests.rigs.programs import running
