@@ -130,7 +130,8 @@ def test_settings_of_megatron_alone_are_refused_with_the_reason(tmp_path: Path) 
 def test_choosing_needs_no_torch(tmp_path: Path) -> None:
     folder = model(tmp_path, model_type="qwen3_5")
     code = (
-        "import sys; from openclaw_rl.shared.settings.settings import Settings; from openclaw_rl.trainer_local.backend import told; "
+        "import sys; from openclaw_rl.shared.settings.settings import Settings; "
+        "from openclaw_rl.trainer_local.backend import told; "
         f"told(Settings(backend='megatron', model={folder!r})); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
