@@ -11,10 +11,10 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
-from trainer_local.megatron.attention import PackedAttention, Runs
-from trainer_local.megatron.collectives import gathered
-from trainer_local.megatron.shape import Shape
-from trainer_local.prefix_tree import Packed
+from openclaw_rl.trainer_local.megatron.attention import PackedAttention, Runs
+from openclaw_rl.trainer_local.megatron.collectives import gathered
+from openclaw_rl.trainer_local.megatron.shape import Shape
+from openclaw_rl.trainer_local.prefix.tree import Packed
 
 
 def configuration(
