@@ -18,8 +18,8 @@ INSTALL = f"the package tensorboard is missing; install it with: {install_comman
 
 
 class TensorBoard:
-    """See `learner.reporting.report.Sink`. A version is one record of its file, so that it is there as a whole or not at all; the
-    files themselves say which is the last.
+    """See `learner.reporting.report.Sink`. A version is one record of its file, so that it is there as a whole or not
+    at all; the files themselves say which is the last.
     """
 
     name = "tensorboard"
