@@ -1,6 +1,6 @@
 """Judges that are wrong on purpose, for the arms that an experiment is compared with: `judge =
-"openclaw_rl.evaluation.judges:Placebo"`. They implement the contract of a custom judge (docs/judging.md) on top of the judge by
-rules, which they know by its name alone.
+"openclaw_rl.evaluation.judges:Placebo"`. They implement the contract of a custom judge (docs/judging.md) on top of
+the judge by rules, which they know by its name alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.shared.backends import resolve
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Judgement, NextState, Turn
 from openclaw_rl.shared.settings.settings import Settings
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.objective.metrics import REPORTED, BatchMetrics
-from openclaw_rl.shared.objective.terms import signal, terms_of
+from openclaw_rl.shared.objective.terms import signal
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 
@@ -31,11 +31,10 @@ PolicyLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class BatchLoss:
-    """The loss of the batch `samples`, of which any part is worked out at a time."""
+    """The loss of the batch `samples`, of which any part is worked out at a time; `terms` are those of each sample."""
 
-    def __init__(self, samples: Sequence[Sample], recipe: Recipe) -> None:
+    def __init__(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]], recipe: Recipe) -> None:
         self._recipe = recipe
-        self._terms = {sample.sample_id: terms_of(sample, recipe) for sample in samples}
         self._factors = {
             "distill": recipe.distill,
             "binary": recipe.binary,
@@ -45,11 +44,7 @@ class BatchLoss:
             "entropy": -recipe.entropy,
             "custom": 1.0,
         }
-        self.metrics = BatchMetrics(samples, [self.terms(sample) for sample in samples], recipe)
-
-    def terms(self, sample: Sample) -> frozenset[str]:
-        """The terms that `sample` counts in."""
-        return self._terms[sample.sample_id]
+        self.metrics = BatchMetrics(samples, terms, recipe)
 
     def share(self, term: str, values: Tensor, samples: Sequence[Sample]) -> Tensor:
         """The share of `values` `[N]`, of the answers of `samples`, in the batch's loss: a scalar, counted in the
@@ -81,7 +76,7 @@ class BatchLoss:
         behavior = behavior_logprobs(samples, logprobs.device)
         advantages = per_token([signal(sample, recipe) for sample in samples], samples, logprobs.device)
         if term == "policy":
-            parts = zip(teacher, behavior.split([len(sample.response_ids) for sample in samples]), strict=True)
+            parts = zip(teacher, torch.split(behavior, [len(sample.response_ids) for sample in samples]), strict=True)
             taught = torch.cat([own if known is None else known for known, own in parts])
             differences = losses.distillation_advantages(taught, behavior)
             alone = recipe.binary * advantages, recipe.distill * differences

@@ -59,13 +59,11 @@ class CloudObjective:
         self._recipe = recipe
         self._loss = loss
         comparable = [_at_temperature_1(sample) for sample in samples]
-        self._batch = BatchLoss(comparable, recipe)
-        self._left_out = sum(
-            self._batch.terms(own) != terms_of(sample, recipe)
-            for own, sample in zip(comparable, samples, strict=True)
-        )
-        self._samples = [sample for sample in comparable if self._batch.terms(sample)]
-        self._terms = [self._batch.terms(sample) for sample in self._samples]
+        terms = [terms_of(sample, recipe) for sample in comparable]
+        self._batch = BatchLoss(comparable, terms, recipe)
+        self._left_out = sum(found != terms_of(sample, recipe) for found, sample in zip(terms, samples, strict=True))
+        self._samples = [sample for sample, found in zip(comparable, terms, strict=True) if found]
+        self._terms = [found for found in terms if found]
         self._texts = [shifted(sample) for sample in self._samples]
         self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []

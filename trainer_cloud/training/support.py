@@ -43,7 +43,9 @@ def unsupported(recipe: Recipe, tops: int | None = None) -> str:
     if tops is None or tops > 0 or not wanted_top_logprobs(recipe):
         return ""
     if recipe.distillation in _TOPS:
-        return f"method {recipe.method} ({recipe.distillation}) {no_top_logprobs()}: take method = binary, opd or combined"
+        return (
+            f"method {recipe.method} ({recipe.distillation}) {no_top_logprobs()}: take method = binary, opd or combined"
+        )
     if _sharpened(recipe):
         return f"teacher_temperature = {recipe.teacher_temperature:g} {no_top_logprobs()}: take 1"
     names = [name for name in ("kl_base", "entropy") if getattr(recipe, name)]

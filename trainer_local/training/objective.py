@@ -15,7 +15,7 @@ from openclaw_rl.shared.objective.custom_loss import Loss, LossTokens, load_loss
 from openclaw_rl.shared.objective.early_stop import is_taught
 from openclaw_rl.shared.objective.importance_ratio import GREEDY_BELOW
 from openclaw_rl.shared.objective.metrics import BatchMetrics
-from openclaw_rl.shared.objective.terms import TERMS
+from openclaw_rl.shared.objective.terms import TERMS, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.targets import LocalTarget
@@ -28,11 +28,12 @@ class LocalObjective:
         self._recipe = recipe
         self._device = device
         self._custom = _custom_loss(recipe.custom_loss) if recipe.custom_loss else None
-        self._batch = BatchLoss(samples, recipe)
+        self._terms = {sample.sample_id: terms_of(sample, recipe) for sample in samples}
+        self._batch = BatchLoss(samples, [self.terms(sample) for sample in samples], recipe)
 
     def terms(self, sample: Sample) -> frozenset[str]:
         """The terms `sample` counts in."""
-        return self._batch.terms(sample)
+        return self._terms[sample.sample_id]
 
     def start_pass(self) -> None:
         """Forget the sums of the pass before."""

@@ -152,11 +152,15 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
 
 
-def _targets(learning: Learning, samples: list[Sample], recipe: Recipe, old: Mapping[str, Old]) -> list[LocalTarget | None]:
+def _targets(
+    learning: Learning, samples: list[Sample], recipe: Recipe, old: Mapping[str, Old]
+) -> list[LocalTarget | None]:
     return targets_of(samples, recipe, old, learning.run_base, learning.run_teacher)
 
 
-def _backward(learning: Learning, objective: LocalObjective, samples: list[Sample], targets: list[LocalTarget | None]) -> None:
+def _backward(
+    learning: Learning, objective: LocalObjective, samples: list[Sample], targets: list[LocalTarget | None]
+) -> None:
     rows = [row_of(sample) for sample in samples]
     wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
 

@@ -69,4 +69,3 @@ class StepMetrics:
 
         run(self._rows, use)
         return found
-

@@ -242,7 +242,7 @@ async def test_passes_of_a_batch_teach_until_it_sits(world: World) -> None:
     for _ in range(60):
         passes = objective.passes(known)
         seen.append(objective.metrics()["loss/distill"])
-        if objective.settled:
+        if objective.is_taught:
             break
         await training.update(passes, Adam(5e-3, 0.9, 0.98, 1e-8, 0.0, 1.0))
         known = await training.forward(objective.asked())
@@ -255,9 +255,9 @@ async def test_a_batch_without_hints_never_waits_for_a_teacher(world: World) -> 
     for samples, settled in (([anchor(1)], True), ([sample(1, hints=0, reward=1.0, explicit=True)], False)):
         objective = await world.learned(samples, recipe)
         objective.passes(await TorchTraining(world.policy).forward(objective.asked()))
-        assert objective.settled is settled
+        assert objective.is_taught is settled
     always = await world.learned([anchor(1)], replace(recipe, early_stop=0.0))
-    assert not always.settled
+    assert not always.is_taught
 
 
 async def test_the_pull_on_a_tail_that_the_policy_has_left_is_bounded(world: World) -> None:

@@ -21,7 +21,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import CloudError, Scored
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
-from openclaw_rl.trainer_cloud.training.targets import AT_ONCE, TargetQueries, CloudTarget
+from openclaw_rl.trainer_cloud.training.targets import AT_ONCE, CloudTarget, TargetQueries
 from tests.trainer_cloud.both import World, make_world
 from tests.trainer_cloud.torch_training import TorchSampler
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample
@@ -52,7 +52,9 @@ class Asked:
 
 
 async def target(world: World, one: Sample, recipe: Recipe, *, tops: int) -> CloudTarget:
-    asking = TargetQueries(recipe, teacher=None, base=TorchSampler(world.base), live=TorchSampler(world.before), tops=tops)
+    asking = TargetQueries(
+        recipe, teacher=None, base=TorchSampler(world.base), live=TorchSampler(world.before), tops=tops
+    )
     return (await asking.targets([one], [terms_of(one, recipe)]))[0]
 
 

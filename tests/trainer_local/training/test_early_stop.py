@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.shared.objective import early_stop
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.shared.objective import early_stop
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer
 from tests.trainer_local import plain
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
