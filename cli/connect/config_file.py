@@ -7,13 +7,11 @@ overwritten it is copied to `NAME.before-openclaw-rl` or, where that is taken, t
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import itertools
 import json
 import os
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +20,7 @@ import json5
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.files import replace_file
 
 Place = tuple[str, ...]
 MISSING: Any = msgspec.UNSET
@@ -228,19 +227,7 @@ def _delete(path: Path) -> None:
 
 def _replace(path: Path, content: bytes, like: Path) -> None:
     """Write a file, all or nothing, as private as `like` is (without one: for its owner alone)."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        known = like.stat() if os.path.lexists(like) else None
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            if known is not None:
-                os.fchmod(file.fileno(), known.st_mode & 0o777)
-            if known is not None and os.geteuid() == 0:
-                os.fchown(file.fileno(), known.st_uid, known.st_gid)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        replace_file(path, content, mode=0o600, like=like.stat() if os.path.lexists(like) else None)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
         raise ConfigError(f"{path} cannot be written: {error.strerror}; nothing was changed") from error
