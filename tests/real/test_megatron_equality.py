@@ -124,7 +124,7 @@ async def with_loss(trainer: Trainer, folder: Path, start: str = "", **changes: 
     folder.mkdir()
     hook = folder / "loss.py"
     hook.write_text(LOSS.replace("FOLDER", repr(str(folder))))
-    recipe = replace(RECIPE, custom_loss=f"{hook}:loss", **changes)
+    recipe = RECIPE.replace(custom_loss=f"{hook}:loss", **changes)
     return await learn(trainer, conversation(), recipe, folder, start)
 
 

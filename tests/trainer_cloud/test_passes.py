@@ -256,7 +256,7 @@ async def test_a_batch_without_hints_never_waits_for_a_teacher(world: World) -> 
         objective = await world.learned(samples, recipe)
         objective.passes(await TorchTraining(world.policy).forward(objective.asked()))
         assert objective.settled is settled
-    always = await world.learned([anchor(1)], replace(recipe, early_stop=0.0))
+    always = await world.learned([anchor(1)], recipe.replace(early_stop=0.0))
     assert not always.settled
 
 
