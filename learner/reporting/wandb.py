@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_rl.learner.reporting.report import SinkError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 
-INSTALL = "the package wandb is missing; install it with: pip install 'openclaw-rl[wandb]'"
+INSTALL = f"the package wandb is missing; install it with: {install_command('wandb')}"
 INIT_SECONDS = 60.0
 
 
