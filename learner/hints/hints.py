@@ -9,36 +9,10 @@ SAME = 0.75
 """Share of words in common (Jaccard) from which two hints are one."""
 
 _POLITE = frozenset(
-    [
-        "a",
-        "all",
-        "an",
-        "and",
-        "any",
-        "at",
-        "for",
-        "i",
-        "in",
-        "is",
-        "it",
-        "me",
-        "of",
-        "oh",
-        "ok",
-        "okay",
-        "on",
-        "or",
-        "please",
-        "pls",
-        "just",
-        "that",
-        "the",
-        "this",
-        "to",
-        "with",
-        "you",
-        "your",
-    ]
+    re.findall(
+        r"[\w']+",
+        "a all an and any at for i in is it me of oh ok okay on or please pls just that the this to with you your",
+    )
 )
 
 
