@@ -195,7 +195,9 @@ class OtherModels:
             return AnswerPlan()
         first, last = self._for_side(request), self._for_outage()
         order = (*first, None, *last) if self._watch.ready else (*first, *last, None)
-        return AnswerPlan(order, "" if self._watch.ready or order[0] is None else f"the engine is away: {self._watch.error}")
+        return AnswerPlan(
+            order, "" if self._watch.ready or order[0] is None else f"the engine is away: {self._watch.error}"
+        )
 
     def plan_without_policy(self, request: ChatRequest, error: OpenClawRLError) -> AnswerPlan | None:
         """The plan for a request that the policy cannot answer, `None` if no other model may.

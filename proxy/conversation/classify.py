@@ -246,9 +246,7 @@ RULES: tuple[Rule, ...] = (
         "summary",
         "side",
         "asks for a summary of a conversation, without tools",
-        _without_tools(
-            lambda one: prompts.asks_summary(one.system, one.last_text, alone=len(one.speeches) == 1)
-        ),
+        _without_tools(lambda one: prompts.asks_summary(one.system, one.last_text, alone=len(one.speeches) == 1)),
     ),
     Rule(
         "chat-utility",
