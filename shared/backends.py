@@ -38,32 +38,29 @@ class Backend(msgspec.Struct, frozen=True):
     extra: str
 
 
-BACKENDS: dict[str, Backend] = (
-    {
-        "embedded": Backend(
-            engine="openclaw_rl.trainer_local.sglang.client:connect",
-            trainer="openclaw_rl.trainer_local.transformers_trainer:create",
-            server="openclaw_rl.trainer_local.embedded.launch:command",
-            extra="local",
-        ),
-        "megatron": Backend(
-            engine="openclaw_rl.trainer_local.sglang.client:connect",
-            trainer="openclaw_rl.trainer_local.backend:create",
-            server="openclaw_rl.trainer_local.sglang.launch:command",
-            extra="gpu",
-        ),
-    }
-    | {
-        name: Backend(
-            # it speaks the same wire from a process on this machine
-            engine="openclaw_rl.trainer_local.sglang.client:connect",
-            trainer="openclaw_rl.trainer_cloud.training.trainer:create",
-            server="openclaw_rl.trainer_cloud.launch:command",
-            extra="cloud",
-        )
-        for name in CLOUDS
-    }
-)
+BACKENDS: dict[str, Backend] = {
+    "embedded": Backend(
+        engine="openclaw_rl.trainer_local.sglang.client:connect",
+        trainer="openclaw_rl.trainer_local.transformers_trainer:create",
+        server="openclaw_rl.trainer_local.embedded.launch:command",
+        extra="local",
+    ),
+    "megatron": Backend(
+        engine="openclaw_rl.trainer_local.sglang.client:connect",
+        trainer="openclaw_rl.trainer_local.backend:create",
+        server="openclaw_rl.trainer_local.sglang.launch:command",
+        extra="gpu",
+    ),
+} | {
+    name: Backend(
+        # it speaks the same wire from a process on this machine
+        engine="openclaw_rl.trainer_local.sglang.client:connect",
+        trainer="openclaw_rl.trainer_cloud.training.trainer:create",
+        server="openclaw_rl.trainer_cloud.launch:command",
+        extra="cloud",
+    )
+    for name in CLOUDS
+}
 
 ENGINES = {
     "sglang": "backend = megatron starts SGLang; one that runs is the engine with engine_url (--engine-url "

@@ -24,7 +24,8 @@ from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.shared.errors import BadRequest, ContextLengthExceeded, EngineError, OpenClawRLError
 from openclaw_rl.shared.messages.normalize import ChatInput, clean_text, normalize_chat
 from openclaw_rl.shared.records import new_id, now
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.turn_rules import parse_rules
 

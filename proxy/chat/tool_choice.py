@@ -21,7 +21,8 @@ from openclaw_rl.proxy.chat.parameters import Parameters
 from openclaw_rl.proxy.chat.request import Incoming, Reader
 from openclaw_rl.shared.engine.protocol import Engine, Priority, PromptImage, Tokens
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 
 _AT_ONCE = 16
 _SPARE_TOKENS = 4  # a name may be sampled in more tokens than it is written in
