@@ -80,7 +80,7 @@ def chosen(settings: Settings) -> str:
         return "megatron" if settings.device != "cpu" and gpus.found() else "embedded"
     if settings.backend != "cloud":
         return settings.backend
-    keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if getattr(settings, f"{name}_api_key")}
+    keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if settings.value(f"{name}_api_key")}
     if len(keys) == 1:
         return next(iter(keys))
     if keys:

@@ -256,7 +256,7 @@ def _lists(messages: Sequence[Message]) -> list[list[dict[str, Any]]]:
 def _processor_config(folder: Path) -> Mapping[str, Any]:
     """The image processor's own settings; empty where there are none."""
     for name, inside in (("preprocessor_config.json", ""), ("processor_config.json", "image_processor")):
-        config = read_config(folder / name)
+        config: Any = read_config(folder / name)
         config = config.get(inside) if inside else config
         if isinstance(config, dict) and config:
             return config
