@@ -13,7 +13,8 @@ from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.shared.errors import BadRequest, ContextLengthExceeded, EngineError
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 
 
 class PromptRenderer:
