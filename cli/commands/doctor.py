@@ -31,7 +31,8 @@ from openclaw_rl.learner.main import check_code, check_start
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
-from openclaw_rl.shared.process import alive, claim_port, is_loopback, read_json
+from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.process import alive, claim_port, is_loopback
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings import judge_spec as names
 from openclaw_rl.shared.settings.settings import Settings, shown

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from openclaw_rl.shared.process import alive, read_json
+from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.settings.settings import Settings
 
 _TOLD = (
