@@ -79,13 +79,13 @@ def account(settings: Settings) -> ProviderAccount:
 
 def base_url(settings: Settings) -> str:
     """The address of the provider's API."""
-    return str(getattr(settings, account(settings).url_setting))
+    return str(settings.value(account(settings).url_setting))
 
 
 def key_problem(settings: Settings) -> CloudError | None:
     """What is wrong with the key by its form alone."""
     provider = account(settings)
-    key = str(getattr(settings, provider.setting))
+    key = str(settings.value(provider.setting))
     if not key:
         message = f"backend = {settings.backend} needs a key: set {provider.key}; keys are made at {provider.keys_at}"
         return CloudError(message, "key", undone=True)
@@ -144,7 +144,7 @@ class _Inquiry:
         self._settings = settings
         self._account = account(settings)
         self._url = base_url(settings)
-        self._key = str(getattr(settings, self._account.setting))
+        self._key = str(settings.value(self._account.setting))
 
     def offer(self) -> Offer:
         with httpx.Client(timeout=SECONDS, headers={"user-agent": "openclaw-rl"}) as http:

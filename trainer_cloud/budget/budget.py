@@ -33,7 +33,7 @@ class DailyLimit(msgspec.Struct, frozen=True):
 
     def amount(self, settings: Settings) -> int:
         """The amount that a day may take; 0 is no limit."""
-        return int(getattr(settings, self.setting, 0))
+        return int(settings.value(self.setting))
 
     def counts(self, amounts: Mapping[UsageEntry, int]) -> int:
         """The share of the amounts, of any provider and model, that counts against it."""
