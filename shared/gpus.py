@@ -52,9 +52,9 @@ class Gpu(msgspec.Struct, frozen=True):
         return held if held > DRIVERS * self.memory else 0
 
     @property
-    def told(self) -> str:
-        """Its number, name and size, for a person."""
-        size = f"{self.memory / GIB:.1f} GiB" if self.memory else "its memory is not told"
+    def description(self) -> str:
+        """Number, name and size."""
+        size = f"{self.memory / GIB:.1f} GiB" if self.memory else "unknown memory"
         return f"{self.number}: {self.name}, {size}"
 
 
@@ -113,8 +113,8 @@ def seen(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
     return named
 
 
-def left(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """The same GPUs with no more memory than nobody holds just now."""
+def with_free_memory(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The same GPUs, their memory limited to what other programs leave free."""
     return [msgspec.structs.replace(gpu, memory=min(gpu.memory, gpu.free)) if gpu.taken else gpu for gpu in gpus]
 
 

@@ -38,7 +38,7 @@ from openclaw_rl.shared.settings import judge_spec as names
 from openclaw_rl.shared.settings.settings import Settings, shown
 from openclaw_rl.shared.settings.sources import load
 from openclaw_rl.trainer_local import backend as choice
-from openclaw_rl.trainer_local.placement.place import Placement
+from openclaw_rl.shared.placement import Placement
 
 PACKAGES = {
     "": ("cachetools", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),

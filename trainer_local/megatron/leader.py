@@ -27,12 +27,12 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.placement import inherited_placement
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.megatron.process_group import FOREVER, World, left
 from openclaw_rl.trainer_local.megatron.rank import Replica, perform
 from openclaw_rl.trainer_local.models.weights import choose_device
-from openclaw_rl.trainer_local.placement.assignments import read
-from openclaw_rl.trainer_local.placement.place import given
+from openclaw_rl.trainer_local.placement.assignments import parse_gpus
 
 log = logging.getLogger("megatron")
 
@@ -90,10 +90,10 @@ def _named(settings: Settings) -> int:
     """How many GPUs train by the placement that this process was started under, else by `actor_gpus`; 0 if neither
     says it.
     """
-    placement = given()
+    placement = inherited_placement()
     if placement is not None:
         return len(placement.train)
-    spec = read(settings.actor_gpus, "actor_gpus")
+    spec = parse_gpus(settings.actor_gpus, "actor_gpus")
     return len(spec) if isinstance(spec, tuple) else spec or 0
 
 
