@@ -98,7 +98,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def colocated(self) -> bool:
-        """Whether training and serving share GPUs."""
+        """True if training and serving share GPUs."""
         return self.sharing != "apart"
 
     @property

@@ -57,7 +57,7 @@ def _cell(model: str, cards: str, *, lora: bool) -> str:
 def _settings(model: str, length: int, *, lora: bool) -> Settings:
     changes: dict[str, Any] = {"model": model, "lora": lora, "offload_optimizer": not lora, "context_length": length}
     changes |= {"max_sample_tokens": length, "micro_batch_tokens": min(8192, length)}
-    return _defaults().model_copy(update=changes)
+    return _defaults().replace(**changes)
 
 
 @cache

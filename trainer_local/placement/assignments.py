@@ -20,7 +20,7 @@ SHARED_BY = (("serve", "judge"), ("train", "serve"), ROLES)
 
 Assignment = Mapping[str, tuple[Gpu, ...]]
 CanUse = Callable[[str, int], bool]
-"""Whether a role can use so many GPUs."""
+"""Tells if a role can use so many GPUs."""
 
 
 class Torchrun(NamedTuple):
@@ -68,13 +68,13 @@ def assignments(
 
 
 def apart(assignment: Assignment) -> bool:
-    """Whether training and serving have no GPU in common."""
+    """True if training and serving have no GPU in common."""
     return not set(assignment.get("train", ())) & set(assignment.get("serve", ()))
 
 
 def requested(settings: Settings, role: str, torchrun: Torchrun | None) -> int | tuple[str, ...] | None:
     """The number or list of GPUs that the settings request for a role. Raises `ConfigError`."""
-    spec = parse_gpus(getattr(settings, SETTINGS[role]), SETTINGS[role])
+    spec = parse_gpus(settings.value(SETTINGS[role]), SETTINGS[role])
     if role != "train" or torchrun is None:
         return spec
     if spec is not None and torchrun.here != (spec if isinstance(spec, int) else len(spec)):

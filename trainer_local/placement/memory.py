@@ -139,7 +139,7 @@ def training(settings: Settings, shape: ModelShape, trainer: str, tensor_paralle
     """Parts of the trainer on each of its GPUs, `ranks` in all."""
     tokens = longest(settings, shape, trainer)
     shorter = "max_sample_tokens" if tokens > settings.micro_batch_tokens else "micro_batch_tokens"
-    hint = f"a smaller {shorter} (now {getattr(settings, shorter)})"
+    hint = f"a smaller {shorter} (now {settings.value(shorter)})"
     recompute = hint if settings.recomputes(on_gpu=True) else "recompute = true"
     with_base = bool(settings.custom_loss) or settings.kl_base > 0
     teacher = settings.method != "binary" or with_base

@@ -115,7 +115,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_shape(model: str) -> ModelShape | None:
-    """The shape of a folder, or of a hub name that is known or was downloaded; `None` if it cannot be told. Raises
+    """The shape of a folder, or of a hub name that is known or was downloaded; `None` if it is unknown. Raises
     `ConfigError` for a config.json that cannot be read.
     """
     folder: Path | None = Path(model).expanduser()

@@ -18,7 +18,7 @@ from openclaw_rl.trainer_local.placement.planner import Planner
 
 
 def wants_gpus(settings: Settings, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the backend is placed on GPUs; `local` is, where there are any."""
+    """True if the backend is placed on GPUs; `local` is, where there are any."""
     if settings.device == "cpu":
         return False
     return settings.backend == "megatron" or (settings.backend == "local" and bool(found(environ)))

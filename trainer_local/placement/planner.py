@@ -63,9 +63,9 @@ class Planner:
         absent = {role: self._why_absent(role) for role in ROLES if role in roles}
         self._roles = [role for role, why in absent.items() if not why]
         self._unused = [
-            f"{SETTINGS[role]} = {getattr(settings, SETTINGS[role])} is not used: {why}"
+            f"{SETTINGS[role]} = {settings.value(SETTINGS[role])} is not used: {why}"
             for role, why in absent.items()
-            if why and getattr(settings, SETTINGS[role]).strip() not in ("", "0", "auto")
+            if why and settings.value(SETTINGS[role]).strip() not in ("", "0", "auto")
         ]
 
     def place(self, gpus: Sequence[Gpu]) -> Placement:
@@ -158,7 +158,7 @@ class Planner:
             if shape is None
         ]
         if unknown := [gpu for gpu in used if not gpu.memory]:
-            notes.append(f"{_names(unknown)}: how much memory it has is not told, so whether all fits is open")
+            notes.append(f"{_names(unknown)}: its memory is unknown, so whether everything fits is open")
         if idle := [gpu for gpu in gpus if gpu not in used]:
             notes.append(f"{_names(idle)}: nothing to do with these settings")
         return notes

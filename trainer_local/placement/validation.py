@@ -86,7 +86,7 @@ def why_unusable(settings: Settings, shapes: Shapes, role: str, size: int) -> st
 
 
 def _shareable(shape: ModelShape, size: int) -> bool:
-    """Whether SGLang can share a model: query heads evenly, and key-value heads evenly or each on several GPUs."""
+    """True if SGLang can share a model: query heads evenly, and key-value heads evenly or each on several GPUs."""
     return shape.heads % size == 0 and (shape.groups % size == 0 or size % shape.groups == 0)
 
 

@@ -93,9 +93,9 @@ def test_judges_are_started_where_the_placement_has_them_and_not_as_the_policy_i
     changes |= {"recompute": True, "sglang_args": "--mem-fraction-static 0.7", "tensor_parallel": 2}
     wide = place(Settings(**changes), imagined("8x80"), {})
     _, lines = settled(wide, **changes)
-    assert set(lines) == {"judge", "hint"} and len(wide.judge) == 2
+    assert set(lines) == {"judge", "hint"} and len(wide.judges[0].gpus) == 2
     for server, line in zip(wide.judges, (lines["judge"], lines["hint"]), strict=True):
-        assert json.loads(given(line, "--gpus")) == [list(wide.judge)] and "--router" not in line
+        assert json.loads(given(line, "--gpus")) == [[gpu.handle for gpu in server.gpus]] and "--router" not in line
         assert json.loads(given(line, "--memory")) == [[server.memory_fraction, server.static_bytes]]
         arguments = json.loads(given(line, "--arguments"))
         assert given(arguments, "--model-path") == server.model and given(line, "--host") == "127.0.0.1"

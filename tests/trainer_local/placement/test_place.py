@@ -186,7 +186,7 @@ def test_a_gpu_whose_memory_is_not_told_is_used_and_said_so() -> None:
     (gpu,) = imagined("24")
     found = place(settings(), [msgspec.structs.replace(gpu, memory=0)], {})
     assert numbers(found.train) == "0" and found.servers[0].memory_fraction == 0.0
-    assert any("not told" in note for note in found.notes)
+    assert any("memory is unknown" in note for note in found.notes)
 
 
 def test_gpus_for_what_nobody_does_are_said() -> None:
