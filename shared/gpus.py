@@ -1,8 +1,8 @@
 """The NVIDIA GPUs that this process may use, as reported by `nvidia-smi`, which comes with every driver. Nothing here
 loads torch.
 
-`CUDA_VISIBLE_DEVICES` is read as CUDA does (CUDA C++ Programming Guide, "CUDA Environment Variables"): numbers or UUIDs,
-also abbreviated ones, in their order, up to the first that does not exist.
+`CUDA_VISIBLE_DEVICES` is read as CUDA does (CUDA C++ Programming Guide, "CUDA Environment Variables"): numbers or
+UUIDs, also abbreviated ones, in their order, up to the first that does not exist.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DRIVERS = 0.02
 
 class Gpu(msgspec.Struct, frozen=True):
     """One GPU. `number` is the driver's, as in `nvidia-smi` and in settings; `handle` is its name in
-    `CUDA_VISIBLE_DEVICES` (with `CUDA_DEVICE_ORDER=PCI_BUS_ID`): the same number, or the UUID that the user wrote there.
+    `CUDA_VISIBLE_DEVICES` (with `CUDA_DEVICE_ORDER=PCI_BUS_ID`): the same number, or the UUID that is written there.
     `memory` and `free` are in bytes, 0 where the driver does not report them.
     """
 
