@@ -90,7 +90,7 @@ def test_a_faked_driver_that_fails_is_told_with_a_way_out(tmp_path: Path) -> Non
     failing = faked_smi(
         tmp_path, (), says="NVIDIA-SMI has failed because it couldn't communicate with the driver", code=9
     )
-    with pytest.raises(ConfigError, match=r"couldn't communicate with the driver; repair the driver, or keep to the CPU"):
+    with pytest.raises(ConfigError, match=r"couldn't communicate with the driver; repair the driver, or stay on"):
         find_gpus(failing)
     assert find_gpus(faked_smi(tmp_path, (), says="No devices were found", code=6)) == []
 
