@@ -37,7 +37,7 @@ from openclaw_rl.proxy.http.sse import PING
 from openclaw_rl.proxy.http.stream import PING_SECONDS, EventStream
 from openclaw_rl.shared.errors import BadRequest, ConfigError, NotFound, RequestError
 from openclaw_rl.shared.extras import install_command
-from openclaw_rl.shared.litellm.call import CALL, Call
+from openclaw_rl.shared.litellm.call import CALL, LiteLLMCall
 from openclaw_rl.shared.litellm.provider import register, tls
 from openclaw_rl.shared.process import die_with_parent
 
@@ -97,7 +97,7 @@ class _DialectExchange:
             if isinstance(self._dialect, Responses):
                 body = await self._with_history(body)
             arguments = self._dialect.read(body)
-            call = Call(self._url, self._forwarded, arguments.extra, counting=self._counting)
+            call = LiteLLMCall(self._url, self._forwarded, arguments.extra, counting=self._counting)
             await (self._count(arguments, call) if self._counting else self._answer(arguments, call, body))
         except RequestError as error:
             await self._fail(error)
@@ -120,13 +120,13 @@ class _DialectExchange:
             raise NotFound(f"The previous response cannot be read: {response.text[:300]}", status=response.status_code)
         return continued(body, response.json()["turn"])
 
-    async def _count(self, arguments: AdapterArguments, call: Call) -> None:
+    async def _count(self, arguments: AdapterArguments, call: LiteLLMCall) -> None:
         async with self._in_library(call):
             await self._dialect.ask(self._library, arguments.unstreamed())
         body = {"object": "response.input_tokens", "input_tokens": call.input_tokens}
         await send_response(json_response(body), self._send)
 
-    async def _answer(self, arguments: AdapterArguments, call: Call, body: Mapping[str, Any]) -> None:
+    async def _answer(self, arguments: AdapterArguments, call: LiteLLMCall, body: Mapping[str, Any]) -> None:
         writer = self._writer = self._dialect.writer(body, call)
         async with self._in_library(call):
             result = await self._dialect.ask(self._library, arguments)
@@ -136,7 +136,7 @@ class _DialectExchange:
         await send_response(json_response(writer.whole(result), headers=call.response_headers), self._send)
 
     @contextlib.asynccontextmanager
-    async def _in_library(self, call: Call) -> AsyncIterator[None]:
+    async def _in_library(self, call: LiteLLMCall) -> AsyncIterator[None]:
         """Around all work of LiteLLM: translates its errors, and ends the proxy's work at the end."""
         token = CALL.set(call)
         try:
@@ -152,7 +152,7 @@ class _DialectExchange:
             self._response_headers = call.response_headers
             await call.close()
 
-    def _translate(self, error: Exception, call: Call) -> RequestError:
+    def _translate(self, error: Exception, call: LiteLLMCall) -> RequestError:
         refusal = call.refusal
         if refusal is None and not call.begun:
             what = str(error).partition("Traceback (most recent call last)")[0].strip()[:300]
@@ -172,7 +172,7 @@ class _DialectExchange:
         translated.type = str(refusal.error.get("type") or translated.type)
         return translated
 
-    async def _send_stream(self, events: AsyncIterator[Any], call: Call, writer: DialectWriter) -> None:
+    async def _send_stream(self, events: AsyncIterator[Any], call: LiteLLMCall, writer: DialectWriter) -> None:
         """Pass events on. Nothing leaves before the proxy has begun to answer: until then this can become an error."""
         held: list[Any] = []
         following = asyncio.ensure_future(anext(events))
@@ -204,7 +204,7 @@ class _DialectExchange:
             raise EOFError("the stream ended without its last event")
         await self._begun_stream(call).end(last)
 
-    def _begun_stream(self, call: Call) -> EventStream:
+    def _begun_stream(self, call: LiteLLMCall) -> EventStream:
         if self._stream is None:
             headers = [(name.encode(), value.encode("latin-1")) for name, value in call.response_headers.items()]
             self._stream = EventStream(self._send, headers)
