@@ -71,14 +71,19 @@ def usable(memory: int) -> int:
     return int(memory * (1 - KEPT_FREE))
 
 
-def at_step(parts: Iterable[Part], lends: Collection[str] = ()) -> int:
-    """Bytes on a GPU during a step, when the policy's server has released what it `lends`."""
-    return sum(part.bytes for part in parts if not part.host and not (part.role == "policy" and part.tag in lends))
+def total(parts: Iterable[Part]) -> int:
+    """Bytes of all parts."""
+    return sum(part.bytes for part in parts)
 
 
-def at_rest(parts: Iterable[Part]) -> int:
-    """Bytes on a GPU between steps, when the trainer has emptied torch's cache."""
-    return sum(part.bytes for part in parts if not part.host and not part.step)
+def during_step(parts: Iterable[Part], lends: Collection[str] = ()) -> list[Part]:
+    """Parts on a GPU during a step, when the policy's server has released what it `lends`."""
+    return [part for part in parts if not part.host and not (part.role == "policy" and part.tag in lends)]
+
+
+def between_steps(parts: Iterable[Part]) -> list[Part]:
+    """Parts on a GPU between steps, when the trainer has emptied torch's cache."""
+    return [part for part in parts if not part.host and not part.step]
 
 
 def fraction_at(free: int, planned: float, static_bytes: int) -> float:
@@ -130,9 +135,15 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
     return [part for part in parts if part.bytes]
 
 
-def loading(settings: Settings, shape: ModelShape, tensor_parallel: int) -> int:
-    """Bytes that the policy's server needs on each GPU before it has quantized the weights; 0 where it does not."""
-    return CONTEXT + weights(shape, tensor_parallel) if settings.quantization in QUANTIZES_ITSELF else 0
+def loading(settings: Settings, shape: ModelShape, tensor_parallel: int) -> list[Part]:
+    """Parts on each GPU of the policy's server while it quantizes the weights; none if it does not."""
+    if settings.quantization not in QUANTIZES_ITSELF:
+        return []
+    what = "weights, bfloat16 until they are quantized"
+    return [
+        Part(role="policy", what="CUDA context", bytes=CONTEXT),
+        Part(role="policy", what=what, bytes=weights(shape, tensor_parallel)),
+    ]
 
 
 def training(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1) -> list[Part]:

@@ -125,7 +125,7 @@ def test_the_cache_holds_the_longest_conversation() -> None:
     judge = memory.serving(settings(context_length=8192), shape, "judge", 1, 80 * GIB)
     assert any("32768 tokens" in part.what for part in judge)
     lent = ("kv_cache", "weights")
-    assert memory.at_step(judge, lent) == memory.at_step(judge), "a judge gives nothing back"
+    assert memory.during_step(judge, lent) == judge, "a judge gives nothing back"
 
 
 def test_full_training_in_megatron_is_counted_number_by_number() -> None:
@@ -206,11 +206,12 @@ def test_all_of_a_server_and_a_trainer_is_counted_once() -> None:
         *memory.training(mine, shape, "megatron", 1),
         *memory.serving(mine, shape, "policy", 1, 24 * GIB),
     ]
-    at_once = memory.at_step(everything)
+    at_once = memory.total(memory.during_step(everything))
     assert at_once == sum(part.bytes for part in everything if not part.host)
-    lent = memory.at_step(everything, ("kv_cache", "weights"))
+    lent = memory.total(memory.during_step(everything, ("kv_cache", "weights")))
     assert at_once - lent == sum(part.bytes for part in everything if part.tag in ("kv_cache", "weights"))
-    assert memory.at_rest(everything) == at_once - sum(part.bytes for part in everything if part.step)
+    rest = memory.total(memory.between_steps(everything))
+    assert rest == at_once - sum(part.bytes for part in everything if part.step)
 
 
 def test_constants_are_those_of_the_trainers_code() -> None:
