@@ -8,7 +8,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import GIB, Gpu
-from openclaw_rl.shared.placement import Part, Placement, Server, ServerRole
+from openclaw_rl.shared.placement import MemoryPart, Placement, Server, ServerRole
 from openclaw_rl.shared.settings.judge_models import judge_models
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement import memory
@@ -33,7 +33,7 @@ ALTERNATING = (
     "requests. A request during a step waits for some seconds, and the step is made again later (docs/gpu.md)"
 )
 
-Held = Mapping[Gpu, Sequence[Part]]
+Held = Mapping[Gpu, Sequence[MemoryPart]]
 """The parts on each GPU that is used."""
 
 
@@ -131,7 +131,7 @@ class Planner:
             refusal=refusal,
         )
 
-    def _estimate(self, role: str, gpus: Sequence[Gpu]) -> list[Part]:
+    def _estimate(self, role: str, gpus: Sequence[Gpu]) -> list[MemoryPart]:
         """The parts of a role on each of its GPUs; empty where its model is unknown."""
         settings, shape, smallest = self._settings, self._shapes["policy"], min(gpu.memory for gpu in gpus)
         if role != "train":
@@ -176,7 +176,7 @@ class Planner:
             )
         return worst
 
-    def _refusal(self, gpu: Gpu, parts: Sequence[Part], lends: Sequence[str]) -> str:
+    def _refusal(self, gpu: Gpu, parts: Sequence[MemoryPart], lends: Sequence[str]) -> str:
         """Why these parts do not fit on a GPU, and which settings make the largest of them smaller."""
         kind = "LoRA" if self._settings.lora else "all weights"
         does = {"trainer": f"trains ({kind})", "policy": "serves", "judge": "judges", "hint": "proposes hints"}

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.objective import losses
-from openclaw_rl.shared.placement import Part
+from openclaw_rl.shared.placement import MemoryPart
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import parse_flags
 from openclaw_rl.trainer_local.placement import memory
@@ -39,7 +39,7 @@ def settings(**changes: Any) -> Settings:
 
 def parts(
     trainer: str = "megatron", model: str = "Qwen/Qwen3-4B", parallel: int = 1, **changes: Any
-) -> dict[str, Part]:
+) -> dict[str, MemoryPart]:
     found = memory.training(settings(**changes), known(model), trainer, parallel)
     return {part.what.split(",")[0]: part for part in found}
 
