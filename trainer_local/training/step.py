@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
 import torch
@@ -150,6 +150,19 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     if broken:
         raise TrainerError(f"Step {number}: {', '.join(broken)} not finite after the step; it was undone")
     return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
+
+
+@contextmanager
+def undone_on_failure(undo: Callable[[], None], number: int, recipe: Recipe) -> Iterator[None]:
+    """Call `undo` if the block, which makes step `number`, fails, and raise its error as a `TrainerError`."""
+    try:
+        yield
+    except BaseException as error:
+        undo()
+        if isinstance(error, TrainerError) or not isinstance(error, Exception):
+            raise
+        loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
+        raise TrainerError(f"Step {number}{loss} failed and was undone: {error}") from error
 
 
 def _targets(
