@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Any
 
 from bench.service import log, parser, report, run, service
-from openclaw_rl.evaluation.client import ChatClient, CutOff, Message, ServiceError
+from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.problems import stream
 from openclaw_rl.evaluation.statistics import percentile
@@ -63,7 +63,7 @@ async def ask(client: ChatClient, messages: list[Message], phase: Phase) -> str 
     except CutOff as error:
         phase.cut.append(str(error))
         return None
-    except ServiceError as error:
+    except ChatError as error:
         phase.refused.append(str(error))
         return None
     phase.turns.append(turn)

@@ -14,7 +14,7 @@ _MARKUP = re.compile(r"[*_`$\\{}]|boxed|^\s*\(?\d{1,2}[.)]\s+(?=\S)|\bstep\s+\d+
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Correctness:
     """`number`: the final number is right. `mentions`: everything asked about is named. `strangers`: people or things
     that are not in it.
     """
@@ -46,7 +46,7 @@ def final_number(problem: Problem, reply: str) -> float | None:
     return None
 
 
-def grade(problem: Problem, reply: str) -> Verdict:
+def grade(problem: Problem, reply: str) -> Correctness:
     """What is right and wrong about a reply to a problem; of one from a data set only the number counts."""
     number = final_number(problem, reply)
     mentions = all(
@@ -57,4 +57,4 @@ def grade(problem: Problem, reply: str) -> Verdict:
     strangers = frozenset(
         word for word in known if re.search(rf"\b{word}\b", reply) and not _has_word(problem.text, word)
     )
-    return Verdict(number=number == problem.answer, mentions=mentions, strangers=strangers)
+    return Correctness(number=number == problem.answer, mentions=mentions, strangers=strangers)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw_rl.evaluation.client import ChatClient, ServiceError
+from openclaw_rl.evaluation.client import ChatClient, ChatError
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS, Interaction, converse
 from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import Probe, probe
@@ -181,7 +181,7 @@ async def missing(client: ChatClient, turns: Sequence[str]) -> list[str]:
     for turn in turns:
         try:
             await client.get(f"/rl/turns/{turn}")
-        except ServiceError as error:
+        except ChatError as error:
             if error.status != 404:
                 raise
             lost.append(turn)

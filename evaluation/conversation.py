@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw_rl.evaluation.client import ChatClient, Message, Reply
+from openclaw_rl.evaluation.client import ChatClient, ChatReply, Message
 from openclaw_rl.evaluation.personas import Persona, Reaction
 from openclaw_rl.evaluation.user import BuiltInUser, User
 
@@ -19,7 +19,7 @@ class Interaction:
     """One reaction and what it was about: a reply to a task, the first or a later try."""
 
     task: Any
-    reply: Reply
+    reply: ChatReply
     attempt: int
     reaction: Reaction
 
@@ -30,7 +30,7 @@ class Conversation:
 
     question: str = ""
     interactions: list[Interaction] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[ChatReply] = field(default_factory=list)
 
 
 async def converse(

@@ -10,7 +10,7 @@ from typing import Any
 
 from openclaw_rl.evaluation import suites
 from openclaw_rl.evaluation.arm import settled
-from openclaw_rl.evaluation.client import ChatClient, ServiceError
+from openclaw_rl.evaluation.client import ChatClient, ChatError
 from openclaw_rl.evaluation.personas import BASE, WANTED, Persona, create, take
 from openclaw_rl.evaluation.probe import Probe, probe
 from openclaw_rl.evaluation.problems import Problem
@@ -71,7 +71,7 @@ async def evaluate(target: Target, work: Work, say: Callable[[str], None] = lamb
     """The result of a target as JSON: `conversation` by persona, then the other suites; `score` and `accuracy` are
     [mean, half-width of the 95 % interval or null].
 
-    Raises `ServiceError` and `UserError`.
+    Raises `ChatError` and `UserError`.
     """
     result: dict[str, Any] = {"name": target.name, "model": target.model}
     async with ChatClient(target.url, target.key, model=target.model) as client:
@@ -168,7 +168,7 @@ async def _suite(
 
 async def _quiet(client: ChatClient) -> None:
     """Wait (bounded) until a service of ours that has a learner has learned from what it was told."""
-    with contextlib.suppress(ServiceError):
+    with contextlib.suppress(ChatError):
         status = await client.get("/rl/status")
         if status.get("processes", {}).get("learner", {}).get("alive"):
             await settled(client, batch=0, patience=PATIENCE)

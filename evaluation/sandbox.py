@@ -35,7 +35,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TestVerdict:
     """`passed` of `tests` tests; `failure` is the first reason for another, empty when all passed. `open`: what the
     machine did not let the sandbox close, in words.
     """
@@ -51,7 +51,7 @@ class Verdict:
         return self.passed == self.tests and not self.failure
 
 
-async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> Verdict:
+async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> TestVerdict:
     """The verdict on `code`; `tests` are Python statements (`assert f(2) == 4`) that see its names.
 
     Nothing that the code does raises here: an endless loop, a crash or an exit is a failure with its reason.
@@ -96,8 +96,8 @@ async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> 
             os.close(writing)
         shutil.rmtree(folder, ignore_errors=True)
     if told and told.get("word") == word:
-        return Verdict(int(told["passed"]), len(tests), str(told["failure"]), tuple(told["open"]))
-    return Verdict(0, len(tests), _ended(process.returncode, late=late, limits=limits))
+        return TestVerdict(int(told["passed"]), len(tests), str(told["failure"]), tuple(told["open"]))
+    return TestVerdict(0, len(tests), _ended(process.returncode, late=late, limits=limits))
 
 
 def _read(descriptor: int) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openclaw_rl.evaluation import sandbox
-from openclaw_rl.evaluation.client import ChatClient, Reply
+from openclaw_rl.evaluation.client import ChatClient, ChatReply
 from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
 from openclaw_rl.evaluation.tasks import CodingTask, SuiteTask, ToolTask
 from openclaw_rl.evaluation.together import together
@@ -60,7 +60,7 @@ def code_in(reply: str) -> str:
     return "\n".join(python or [code for _, code in blocks]) or reply
 
 
-def judge_call(task: ToolTask, reply: Reply) -> TaskScore:
+def judge_call(task: ToolTask, reply: ChatReply) -> TaskScore:
     """1 for exactly one of the right calls, or none where none is right; else 0 with the reason."""
     calls = reply.tool_calls
     if task.expect is None:

@@ -31,7 +31,7 @@ SECRETS = ("--key", "--user-api-key")
 
 
 @dataclass(frozen=True)
-class Options:
+class EvalOptions:
     """The command line, lists still as text. `service` is `None` where no running service is evaluated; `model_name` is
     what to ask it for (empty: the first model that it lists).
     """
@@ -61,7 +61,7 @@ class Options:
     as_json: bool = False
 
 
-def run(options: Options) -> None:
+def run(options: EvalOptions) -> None:
     """Evaluate, print a table (with `as_json` one JSON line instead), and write `eval.json` and pictures into `out`.
 
     Raises `ConfigError` for options that make no sense before anything runs, `ServiceError`, `ServiceFailed` and
@@ -89,7 +89,7 @@ def run(options: Options) -> None:
         out.print(f"written: {path}")
 
 
-def work_of(options: Options) -> Work:
+def work_of(options: EvalOptions) -> Work:
     """What the options ask for, checked. Raises `ConfigError`."""
     if min(options.seeds, options.problems, options.max_tokens) < 1 or min(options.sessions, options.comment_words) < 0:
         raise ConfigError("--seeds, --problems and --max-tokens are at least 1, --sessions and --comment-words 0")
@@ -121,7 +121,7 @@ def work_of(options: Options) -> Work:
     return work
 
 
-def experiment_of(options: Options) -> Experiment | None:
+def experiment_of(options: EvalOptions) -> Experiment | None:
     """The learning arms, if any were asked for. Raises `ConfigError`."""
     if not options.arms:
         return None
@@ -152,7 +152,7 @@ def experiment_of(options: Options) -> Experiment | None:
 
 
 async def _run(
-    options: Options, work: Work, trial: Experiment | None, served: Sequence[Target], say: Callable[[str], None]
+    options: EvalOptions, work: Work, trial: Experiment | None, served: Sequence[Target], say: Callable[[str], None]
 ) -> dict[str, Any]:
     result: dict[str, Any] = {"seeds": options.seeds, "problems": options.problems, "user": options.user or "built-in"}
     result["targets"] = []
@@ -170,7 +170,7 @@ async def _run(
     return result
 
 
-def _served(service: Service, options: Options) -> list[Target]:
+def _served(service: Service, options: EvalOptions) -> list[Target]:
     """The running service's targets: its model, or the versions of it that were asked for, each of which is there."""
     model = options.model_name
     if not model:

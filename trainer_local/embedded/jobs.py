@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from openclaw_rl.shared.engine.wire import EngineJob
-from openclaw_rl.trainer_local.embedded.kv_pool import Row
-from openclaw_rl.trainer_local.embedded.sampling import Sampler, likeliest
+from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow
+from openclaw_rl.trainer_local.embedded.sampling import TokenSampler, likeliest
 from openclaw_rl.trainer_local.embedded.versions import Version
 
 LEAST_URGENT = 3
@@ -22,11 +22,11 @@ _COMMON = 32  # prompts that share more uncached ids are computed in turn: the s
 
 
 @dataclass(eq=False)
-class Job(EngineJob):
+class SamplingJob(EngineJob):
     """A request in progress. `receive` gets its events, in the event loop's thread."""
 
     version: Version
-    row: Row | None = None
+    row: CachedRow | None = None
     prefilled: bool = False
     ended: bool = False
     _matched: tuple[int, int] = (-1, 0)
@@ -35,7 +35,7 @@ class Job(EngineJob):
         super().__post_init__()
         self.ids = np.asarray(self.request.input_ids, dtype=np.int64)
         self.params = self.request.sampling_params
-        self.sampler = Sampler(self.params)
+        self.sampler = TokenSampler(self.params)
         self.stops = self.params.stops
         self.stop_ids = frozenset(self.params.stop_token_ids or ())
 
@@ -85,8 +85,8 @@ class Queue:
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.waiting: list[Job] = []
-        self.running: list[Job] = []
+        self.waiting: list[SamplingJob] = []
+        self.running: list[SamplingJob] = []
         self.clock = 0.0
         self._turn = 0
 
@@ -99,11 +99,11 @@ class Queue:
         """Count the time for which its jobs used the model."""
         self.clock += seconds / _SHARES[self.priority]
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: SamplingJob) -> None:
         """Forget a job that ended."""
         (self.waiting if job in self.waiting else self.running).remove(job)
 
-    def prompts(self, most_running: int) -> list[Job]:
+    def prompts(self, most_running: int) -> list[SamplingJob]:
         """Prompts to compute next, in order, all of one version. First comes, by turns, the one nearest its end and the
         oldest. A prompt that has not begun is left out if one ahead of it will fill the cache for it.
         """
@@ -130,11 +130,11 @@ class Queues:
     def __init__(self) -> None:
         self._queues = {priority: Queue(priority) for priority in _SHARES}
 
-    def queue_of(self, job: Job) -> Queue:
+    def queue_of(self, job: SamplingJob) -> Queue:
         """The queue of a job's priority."""
         return self._queues[job.priority]
 
-    def add(self, job: Job) -> None:
+    def add(self, job: SamplingJob) -> None:
         """Queue a job that arrived."""
         queue = self.queue_of(job)
         clocks = [other.clock for other in self._queues.values() if other.active]
@@ -154,7 +154,7 @@ class Queues:
         """True if a more urgent queue than `queue` has jobs."""
         return any(other.active for other in self._queues.values() if other.priority < queue.priority)
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[SamplingJob]:
         """Every job that has not ended."""
         for queue in self._queues.values():
             yield from [*queue.waiting, *queue.running]
@@ -167,7 +167,7 @@ class Queues:
         }
 
 
-def _profits(job: Job, other: Job) -> bool:
+def _profits(job: SamplingJob, other: SamplingJob) -> bool:
     """True if computing `other` first saves `job` much."""
     shared = min(len(job.ids), len(other.ids))
     different = (job.ids[:shared] != other.ids[:shared]).nonzero()[0]
