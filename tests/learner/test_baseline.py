@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.baseline import subtract_baseline, mean_reward
+from openclaw_rl.learner.baseline import mean_reward, subtract_baseline
 from openclaw_rl.learner.methods import method
 from openclaw_rl.shared.records import PolicyVersion
 from tests.learner.test_methods_and_guard import sample
@@ -51,5 +51,11 @@ def test_a_baseline_is_taken_off_rewards_that_train_and_off_no_others() -> None:
     ]
     running = subtract_baseline(samples, "running", 0.5, trains)
     assert [one.advantage for one in running] == [0.5, -1.5, 0.5, None, None]
-    assert [one.advantage for one in subtract_baseline(samples, "running", None, trains)] == [1.0, -1.0, 1.0, None, None]
+    assert [one.advantage for one in subtract_baseline(samples, "running", None, trains)] == [
+        1.0,
+        -1.0,
+        1.0,
+        None,
+        None,
+    ]
     assert [one.reward for one in running] == [1.0, -1.0, 1.0, 1.0, None]

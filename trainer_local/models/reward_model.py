@@ -38,7 +38,7 @@ class Rated(NamedTuple):
     """A score in [−1, +1], and how it came about, in words."""
 
     score: float
-    told: str
+    reason: str
 
 
 def create(settings: Settings, folder: str) -> RewardModel:
