@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError, TrainerError
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.trainer_local.models.forward import Use, run_rows
@@ -53,7 +53,9 @@ class Sight:
 
     pixels: Pixels
     frozen: bool
-    _kept: OrderedDict[tuple[int, bytes], Features] = field(default_factory=OrderedDict)
+    _kept: SharedCache[tuple[int, bytes], Features] = field(
+        default_factory=lambda: SharedCache(FEATURE_BYTES, lambda features: features.size)
+    )
 
     @classmethod
     def of(cls, model: Any, source: str) -> Sight | None:
@@ -71,9 +73,9 @@ class Sight:
     def features(self, model: Any, url: str, device: torch.device) -> Features:
         """Of the image at `url`, as `model` makes them; with gradients where its encoder is trained."""
         key = (id(model), hashlib.blake2b(url.encode(), digest_size=16).digest())
-        if self.frozen and key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        kept = self._kept.get(key) if self.frozen else None
+        if kept is not None:
+            return kept
         patches = self.pixels.patches(url)
         grid = patches.grid.to(device)
         with torch.no_grad() if self.frozen else nullcontext():
@@ -81,9 +83,7 @@ class Sight:
         deep = getattr(found, "deepstack_features", None) or ()
         made = Features(torch.cat(tuple(found.pooler_output)), tuple(torch.cat(tuple(part)) for part in deep), grid)
         if self.frozen:
-            self._kept[key] = made
-            while len(self._kept) > 1 and sum(one.size for one in self._kept.values()) > FEATURE_BYTES:
-                self._kept.popitem(last=False)
+            self._kept.put(key, made)
         return made
 
     def forget(self) -> None:
