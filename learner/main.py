@@ -28,7 +28,7 @@ from openclaw_rl.learner.reporting.sinks import sinks_of
 from openclaw_rl.learner.rollouts import hooks
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, anchor_prompts
 from openclaw_rl.learner.versions import Versions, check_resume
-from openclaw_rl.shared.backends import create_engine, create_trainer
+from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
@@ -171,7 +171,6 @@ async def _started(versions: Versions, progress: Progress) -> None:
 def main() -> int:
     """Entry of the process; the exit code."""
     die_with_parent()
-    os.nice(NICENESS)
     try:
         settings, _ = load({})
     except OpenClawRLError as error:
@@ -183,6 +182,10 @@ def main() -> int:
     for noisy in ("httpx", "LiteLLM", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
+        code = launch_trainer(settings) if settings.train else None
+        if code is not None:
+            return code
+        os.nice(NICENESS)
         asyncio.run(_until_stopped(settings))
     except OpenClawRLError as error:
         log.error("%s", error)

@@ -1,9 +1,9 @@
 """Rows with images through a vision-language model (Qwen3-VL, Qwen3.5).
 
-An image goes through the vision encoder by itself, so that what comes out depends on nothing beside it, and once a
-step where the encoder is frozen: the same features stand in every row that shows it, under every hint. Where it is
-trained they are made anew for each chunk, with gradients. Rows are padded on the right and share no prefix. Positions
-in time, height and width are the model's own work, from the ids and the images' grids.
+Each image goes through the vision encoder alone, so that its features do not depend on others, and once a step where
+the encoder is frozen: the same features serve every row with that image, under every hint. Where it is trained they
+are computed again for each chunk, with gradients. Rows are padded on the right and share no prefix. The model computes
+positions in time, height and width from the ids and the images' grids.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FEATURE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Features:
-    """What the vision encoder makes of an image of T tokens: `tokens` `[T, d]`, and `deep`, as many for each of the
+    """The vision encoder's output for an image of T tokens: `tokens` `[T, d]`, and `deep`, as many for each of the
     first layers that take some (DeepStack; none in Qwen3.5). `grid` is that of `Patches`.
     """
 
