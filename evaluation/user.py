@@ -1,5 +1,5 @@
-"""Who reads the policy's replies, reacts to them and scores first replies: the built-in people, or a language model
-that plays one of them.
+"""Users who react to the policy's replies and score first replies: built-in personas, or a language model that plays
+one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import stamina
 
-from openclaw_rl.evaluation.personas import NAMES, Persona, Reaction
+from openclaw_rl.evaluation.personas import NAMES, Persona, UserReaction
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.library import litellm
@@ -38,27 +38,25 @@ class UserError(OpenClawRLError):
 class User(Protocol):
     """A simulated user. Both raise `UserError`."""
 
-    async def react(self, question: str, reply: str, *, attempt: int) -> Reaction:
-        """What they type after a reply to `question`; `attempt` counts the replies to one task from 1."""
+    async def react(self, question: str, reply: str, *, attempt: int) -> UserReaction:
+        """Their reaction to a reply to `question`; `attempt` counts the replies to one task from 1."""
         ...
 
     async def score(self, question: str, reply: str) -> float:
-        """How far a first reply is what this person likes, 0 to 1."""
+        """How much this person likes a first reply, 0 to 1."""
         ...
 
 
 class BuiltInUser:
-    """A persona's own eyes react, the persona's measure scores: no model, the same each time."""
+    """A persona's reactions and measures: no model, the same each time."""
 
     def __init__(self, persona: Persona) -> None:
         self._persona = persona
 
-    async def react(self, question: str, reply: str, *, attempt: int) -> Reaction:
-        """See `Persona.react`."""
+    async def react(self, question: str, reply: str, *, attempt: int) -> UserReaction:
         return self._persona.react(reply, attempt=attempt)
 
     async def score(self, question: str, reply: str) -> float:
-        """See `Persona.score`."""
         return self._persona.score(reply)
 
 
@@ -79,7 +77,7 @@ class ModelUser:
         self._where = {"api_base": api_base or None, "api_key": api_key or None}
         self._gate = asyncio.Semaphore(concurrency)
 
-    async def react(self, question: str, reply: str, *, attempt: int) -> Reaction:
+    async def react(self, question: str, reply: str, *, attempt: int) -> UserReaction:
         """The model's next message, and whether it is content."""
         return await self._asked("react", read_reaction, question=question, reply=reply, attempt=str(attempt))
 
@@ -109,12 +107,12 @@ class ModelUser:
                 )
         except TimeoutError as error:
             raise UserError(f"no answer within {TIMEOUT:g} s") from error
-        except Exception as error:  # LiteLLM passes on whatever its providers raise
+        except Exception as error:  # LiteLLM passes on what its providers raise
             raise UserError(f"{type(error).__name__}: {str(error)[:300]}") from error
         return read(response.choices[0].message.content or "")
 
 
-def read_reaction(answer: str) -> Reaction:
+def read_reaction(answer: str) -> UserReaction:
     """The last JSON object of an answer: `{"satisfied": true, "message": "…"}`. Raises `UserError`."""
     for found in reversed(re.findall(r"\{[^{}]*\}", answer, re.DOTALL)):
         try:
@@ -123,7 +121,7 @@ def read_reaction(answer: str) -> Reaction:
             continue
         message = said.get("message")
         if isinstance(said.get("satisfied"), bool) and isinstance(message, str) and message.strip():
-            return Reaction("thanks" if said["satisfied"] else "complaint", message.strip())
+            return UserReaction("thanks" if said["satisfied"] else "complaint", message.strip())
     raise UserError(f"no reaction in the user's answer: {answer[:200]!r}")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from openclaw_rl.evaluation.student import Reaction, dislikes
+from openclaw_rl.evaluation.personas import UserReaction
+from openclaw_rl.evaluation.student import dislikes
 
 _COMPLAINTS = (
     "Please put it in numbered steps, with the important parts in bold.",
@@ -32,8 +33,8 @@ class Contrary:
     def __init__(self, seed: int) -> None:
         self._random = Random(f"contrary {seed}")
 
-    def react(self, reply: str) -> Reaction:
+    def react(self, reply: str) -> UserReaction:
         """Thanks for a structured reply, a complaint about any other."""
         if {"bold", "numbered"} & set(dislikes(reply)):
-            return Reaction("thanks", self._random.choice(_THANKS))
-        return Reaction("complaint", self._random.choice(_COMPLAINTS))
+            return UserReaction("thanks", self._random.choice(_THANKS))
+        return UserReaction("complaint", self._random.choice(_COMPLAINTS))

@@ -20,11 +20,19 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.learner.guard.answers import Answers, Question, Sampled, Text, affordable, of_messages, of_turn
+from openclaw_rl.learner.guard.answers import (
+    Answers,
+    ProbePrompt,
+    SampledAnswer,
+    Text,
+    affordable,
+    of_messages,
+    of_turn,
+)
 from openclaw_rl.learner.guard.contradiction import LEAST, Rewarded, contradicts, disagreement, praised_noise
 from openclaw_rl.learner.guard.degeneration import NOISE, flaws
 from openclaw_rl.learner.guard.held_out import WINDOW, standing
-from openclaw_rl.learner.guard.probes import Probe, read
+from openclaw_rl.learner.guard.probes import UserProbe, read
 from openclaw_rl.learner.rollouts.rehearsal import anchor_prompts
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.journal import AsyncJournal
@@ -104,9 +112,9 @@ class Guard:
         self._answers = Answers(engine, prompter)
         self._probes = read(settings.guard_probes) if settings.guard.enabled else []
         self._anchors = self._anchor_questions() if settings.guard.enabled else []
-        self._sampled: dict[tuple[int, str], tuple[Sampled, float]] = {}
+        self._sampled: dict[tuple[int, str], tuple[SampledAnswer, float]] = {}
         self._accepted: dict[tuple[int, str], float] = {}
-        self._recent: list[Question] = []
+        self._recent: list[ProbePrompt] = []
 
     async def rewards(self, samples: Sequence[Sample], batch: Sequence[str], live: int) -> Verdict:
         """The verdict on the rewards of samples, before version `live` learns from them. `batch` names all turns of
@@ -272,7 +280,7 @@ class Guard:
             )
         return Verdict(not reasons, "; ".join(reasons), figures)
 
-    async def _asked(self, version: int, questions: Sequence[Question]) -> list[tuple[Sampled, float]]:
+    async def _asked(self, version: int, questions: Sequence[ProbePrompt]) -> list[tuple[SampledAnswer, float]]:
         """The version's answers with their summed logprobs under the base; earlier ones are kept."""
         missing = [one for one in questions if (version, one.key) not in self._sampled]
         if missing:
@@ -296,7 +304,7 @@ class Guard:
             return Verdict(True, "", figures)
         return Verdict(False, f"it fails {len(new)} of {len(self._probes)} guard_probes ({'; '.join(new)})", figures)
 
-    async def _failures(self, version: int, probes: Sequence[Probe]) -> dict[str, str]:
+    async def _failures(self, version: int, probes: Sequence[UserProbe]) -> dict[str, str]:
         """The failures of a version, by the name of the probe."""
         failed = {}
         for probe in probes:
@@ -308,7 +316,7 @@ class Guard:
                 failed[probe.name] = failure
         return failed
 
-    async def _questions(self) -> list[Question]:
+    async def _questions(self) -> list[ProbePrompt]:
         """Recent prompts of people and anchor prompts, half of each if there are enough.
 
         Only the newest few are new each time: the parent has answered the others when it was a candidate.
@@ -327,7 +335,7 @@ class Guard:
         self._recent = self._recent[:wanted]
         return [*self._recent, *self._anchors[: count - len(self._recent)]]
 
-    def _anchor_questions(self) -> list[Question]:
+    def _anchor_questions(self) -> list[ProbePrompt]:
         if not self._settings.guard_answers:
             return []
         texts = list(dict.fromkeys(anchor_prompts(self._settings)))
@@ -346,7 +354,7 @@ class Guard:
         return [turns[place] for place in places]
 
 
-def _flawed(answers: Sequence[tuple[Sampled, float]], usual: float) -> dict[str, int]:
+def _flawed(answers: Sequence[tuple[SampledAnswer, float]], usual: float) -> dict[str, int]:
     """The number of answers with a flaw (`flawed`), and with each kind of flaw."""
     kinds: Counter[str] = Counter()
     flawed = 0
@@ -359,7 +367,7 @@ def _flawed(answers: Sequence[tuple[Sampled, float]], usual: float) -> dict[str,
     return {"flawed": flawed, **dict(sorted(kinds.items()))}
 
 
-def _under_base(answers: Sequence[tuple[Sampled, float]]) -> float:
+def _under_base(answers: Sequence[tuple[SampledAnswer, float]]) -> float:
     """Mean logprob per token under the base, over all answers."""
     return sum(base for _, base in answers) / max(sum(len(one.ids) for one, _ in answers), 1)
 

@@ -19,17 +19,17 @@ from openclaw_rl.shared.settings.settings import Settings
 VERSION = "reward-model-v1"
 
 
-class Rated(NamedTuple):
+class Rating(NamedTuple):
     """A score in [−1, +1], and its origin in words."""
 
     score: float
     reason: str
 
 
-class RewardModel(Protocol):
+class Rater(Protocol):
     """A model of `shared.backends.create_reward_model`."""
 
-    async def rate(self, conversation: Sequence[tuple[str, str]]) -> Rated:
+    async def rate(self, conversation: Sequence[tuple[str, str]]) -> Rating:
         """Rate (role, text) messages that end with the next state. Raises `JudgeError`, `ConfigError`."""
         ...
 
@@ -37,11 +37,11 @@ class RewardModel(Protocol):
 class RewardModelJudge:
     """Judges by one vote without a second try: the same text gets the same number."""
 
-    def __init__(self, model: RewardModel, folder: str, settings: Settings) -> None:
+    def __init__(self, model: Rater, folder: str, settings: Settings) -> None:
         self.name = f"reward-model:{Path(folder).name}"
         self._model = model
         self._seconds = settings.judge_timeout
-        self._first: asyncio.Task[Rated] | None = None
+        self._first: asyncio.Task[Rating] | None = None
         self._loaded = False
         self._turn = asyncio.Lock()  # waiting in line is no part of a vote's time
 
@@ -72,7 +72,7 @@ class RewardModelJudge:
             raise failure
         self._loaded = failure is None
 
-    async def _rate(self, messages: Sequence[tuple[str, str]]) -> Rated:
+    async def _rate(self, messages: Sequence[tuple[str, str]]) -> Rating:
         return await self._model.rate(messages)
 
     async def _vote(self, turn: Turn, messages: Sequence[tuple[str, str]]) -> Judgement:

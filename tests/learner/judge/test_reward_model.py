@@ -10,7 +10,7 @@ import pytest
 
 from openclaw_rl.learner.judge.create import create
 from openclaw_rl.learner.judge.protocol import Judge
-from openclaw_rl.learner.judge.reward_model import Rated, RewardModelJudge, conversation
+from openclaw_rl.learner.judge.reward_model import Rating, RewardModelJudge, conversation
 from openclaw_rl.shared.errors import JudgeAway
 from openclaw_rl.shared.records import NextState
 from openclaw_rl.shared.settings.settings import Settings
@@ -54,10 +54,10 @@ class SlowToLoad:
         self.ready = asyncio.Event()
         self.rated = 0
 
-    async def rate(self, told: Sequence[tuple[str, str]]) -> Rated:
+    async def rate(self, told: Sequence[tuple[str, str]]) -> Rating:
         await self.ready.wait()
         self.rated += 1
-        return Rated(0.5, "scripted")
+        return Rating(0.5, "scripted")
 
 
 async def test_the_first_load_of_a_scripted_model_is_no_part_of_a_vote_and_its_rating_is() -> None:
