@@ -12,7 +12,7 @@ _MARKUP = re.compile(r"[*_`$\\{}]|boxed|^\s*\(?\d{1,2}[.)]\s+(?=\S)|\bstep\s+\d+
 
 
 @dataclass(frozen=True)
-class ProblemGrade:
+class Correctness:
     """`number`: the final number is right. `mentions`: everything asked about is named. `strangers`: people or things
     that are not in the problem.
     """
@@ -44,7 +44,7 @@ def final_number(problem: Problem, reply: str) -> float | None:
     return None
 
 
-def grade(problem: Problem, reply: str) -> ProblemGrade:
+def grade(problem: Problem, reply: str) -> Correctness:
     """The grade of a reply; for a problem of a data set only the number counts."""
     number = final_number(problem, reply)
     mentions = all(
@@ -55,4 +55,4 @@ def grade(problem: Problem, reply: str) -> ProblemGrade:
     strangers = frozenset(
         word for word in known if re.search(rf"\b{word}\b", reply) and not _has_word(problem.text, word)
     )
-    return ProblemGrade(number=number == problem.answer, mentions=mentions, strangers=strangers)
+    return Correctness(number=number == problem.answer, mentions=mentions, strangers=strangers)

@@ -54,7 +54,7 @@ class ChatReply:
 
 
 @dataclass(frozen=True)
-class ChatDelta:
+class StreamDelta:
     """A piece of a streamed answer and when it arrived (`time.perf_counter`); the first one carries the headers, the
     last the reason.
     """
@@ -119,7 +119,7 @@ class ChatClient:
 
     async def stream(
         self, messages: Sequence[Message], *, headers: Mapping[str, str] | None = None, **options: Any
-    ) -> AsyncIterator[ChatDelta]:
+    ) -> AsyncIterator[StreamDelta]:
         """One streamed answer, piece by piece, tried once. Raises `ChatError` before the first piece, `CutOff` after
         it.
         """
@@ -190,7 +190,7 @@ class ChatClient:
         return _reply("".join(text), finish_reason, answered)
 
 
-async def _deltas(response: httpx.Response) -> AsyncIterator[ChatDelta]:
+async def _deltas(response: httpx.Response) -> AsyncIterator[StreamDelta]:
     """The content of a server-sent event stream that has to end with a finish reason and `[DONE]`."""
     finish_reason = None
     async for line in response.aiter_lines():
@@ -207,7 +207,7 @@ async def _deltas(response: httpx.Response) -> AsyncIterator[ChatDelta]:
         for choice in event.get("choices", ()):
             finish_reason = choice.get("finish_reason") or finish_reason
             text = choice.get("delta", {}).get("content") or ""
-            yield ChatDelta(text, time.perf_counter(), response.headers, choice.get("finish_reason"))
+            yield StreamDelta(text, time.perf_counter(), response.headers, choice.get("finish_reason"))
     raise CutOff("the stream ended without [DONE]")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openclaw_rl.evaluation.client import ChatClient, ChatReply, Message
-from openclaw_rl.evaluation.personas import Persona, UserReaction
+from openclaw_rl.evaluation.personas import Persona, Reaction
 from openclaw_rl.evaluation.user import BuiltInUser, User
 
 ANSWER_TOKENS = 256
@@ -21,7 +21,7 @@ class Interaction:
     task: Any
     reply: ChatReply
     attempt: int
-    reaction: UserReaction
+    reaction: Reaction
 
 
 @dataclass

@@ -29,7 +29,7 @@ _CLASSES = {
 
 
 @dataclass(frozen=True)
-class UserReaction:
+class Reaction:
     """A persona's message after an answer."""
 
     mood: Mood
@@ -49,7 +49,7 @@ class Persona(Protocol):
         """The task as this person types it."""
         ...
 
-    def react(self, reply: str, *, attempt: int = 1) -> UserReaction:
+    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
         """Their reaction to a reply; `attempt` counts the replies to one task from 1."""
         ...
 
@@ -94,12 +94,12 @@ class Habits:
         """The flaws that they see in a reply, most striking first."""
         raise NotImplementedError
 
-    def react(self, reply: str, *, attempt: int = 1) -> UserReaction:
+    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
         """Their reaction to a reply; `attempt` counts the replies to one task from 1."""
         flaws = self.flaws(reply)
         if not flaws:
-            return UserReaction("thanks", self._pick(self.thanks))
-        return UserReaction("complaint", self._pick(self.again if attempt > 1 else self.complaints[self._topic(flaws)]))
+            return Reaction("thanks", self._pick(self.thanks))
+        return Reaction("complaint", self._pick(self.again if attempt > 1 else self.complaints[self._topic(flaws)]))
 
     def _topic(self, flaws: Sequence[str]) -> str:
         return self._random.choice(flaws)

@@ -35,7 +35,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class SandboxResult:
+class TestVerdict:
     """`passed` of `tests` tests; `failure` is the first failure, empty if all passed. `open`: restrictions that this
     machine did not allow, in words.
     """
@@ -51,7 +51,7 @@ class SandboxResult:
         return self.passed == self.tests and not self.failure
 
 
-async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> SandboxResult:
+async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> TestVerdict:
     """The result of `code`; `tests` are Python statements (`assert f(2) == 4`) that see its names.
 
     Nothing in the code raises here: an endless loop, a crash or an exit is a failure with its reason.
@@ -96,8 +96,8 @@ async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> 
             os.close(writing)
         shutil.rmtree(folder, ignore_errors=True)
     if content and content.get("word") == word:
-        return SandboxResult(int(content["passed"]), len(tests), str(content["failure"]), tuple(content["open"]))
-    return SandboxResult(0, len(tests), _ended(process.returncode, late=late, limits=limits))
+        return TestVerdict(int(content["passed"]), len(tests), str(content["failure"]), tuple(content["open"]))
+    return TestVerdict(0, len(tests), _ended(process.returncode, late=late, limits=limits))
 
 
 def _read(descriptor: int) -> dict[str, Any] | None:

@@ -38,7 +38,7 @@ class ServiceFailed(OpenClawRLError):
 
 
 @dataclass(frozen=True)
-class OwnService:
+class RunningService:
     """A running service: base URL (without `/v1`), key, data folder and supervisor's process id (both `None` if it is
     not ours).
     """
@@ -55,7 +55,7 @@ async def own_service(
     *,
     keep: Path | None = None,
     only: Sequence[str] = (),
-) -> AsyncIterator[OwnService]:
+) -> AsyncIterator[RunningService]:
     """Start a service and end it with the block, whatever happens in it.
 
     `settings` by their flat names. The data folder is temporary, or `keep`, which stays. `only`: the parts to run
@@ -98,7 +98,7 @@ def on_gpus(settings: Mapping[str, object]) -> bool:
     return backend == "megatron" or (backend == "local" and bool(gpus.found()))
 
 
-async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path, seconds: float) -> OwnService:
+async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path, seconds: float) -> RunningService:
     """Wait until the supervisor has left its card in the data folder and the proxy is ready to answer."""
     deadline = time.monotonic() + seconds
     card = data / "run" / "proxy.json"
@@ -109,7 +109,7 @@ async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path, sec
                     f"the service ended with status {process.returncode} before it was ready:\n{_tail(log)}"
                 )
             if content := read_json(card):
-                service = OwnService(content["url"], content["key"], data, process.pid)
+                service = RunningService(content["url"], content["key"], data, process.pid)
                 with contextlib.suppress(httpx.HTTPError):  # not listening yet; the deadline decides
                     if (await http.get(f"{service.url}/readyz")).status_code == 200:
                         return service

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import stamina
 
-from openclaw_rl.evaluation.personas import NAMES, Persona, UserReaction
+from openclaw_rl.evaluation.personas import NAMES, Persona, Reaction
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.library import litellm
@@ -38,7 +38,7 @@ class UserError(OpenClawRLError):
 class User(Protocol):
     """A simulated user. Both raise `UserError`."""
 
-    async def react(self, question: str, reply: str, *, attempt: int) -> UserReaction:
+    async def react(self, question: str, reply: str, *, attempt: int) -> Reaction:
         """Their reaction to a reply to `question`; `attempt` counts the replies to one task from 1."""
         ...
 
@@ -53,7 +53,7 @@ class BuiltInUser:
     def __init__(self, persona: Persona) -> None:
         self._persona = persona
 
-    async def react(self, question: str, reply: str, *, attempt: int) -> UserReaction:
+    async def react(self, question: str, reply: str, *, attempt: int) -> Reaction:
         return self._persona.react(reply, attempt=attempt)
 
     async def score(self, question: str, reply: str) -> float:
@@ -77,7 +77,7 @@ class ModelUser:
         self._where = {"api_base": api_base or None, "api_key": api_key or None}
         self._gate = asyncio.Semaphore(concurrency)
 
-    async def react(self, question: str, reply: str, *, attempt: int) -> UserReaction:
+    async def react(self, question: str, reply: str, *, attempt: int) -> Reaction:
         """The model's next message, and whether it is content."""
         return await self._asked("react", read_reaction, question=question, reply=reply, attempt=str(attempt))
 
@@ -112,7 +112,7 @@ class ModelUser:
         return read(response.choices[0].message.content or "")
 
 
-def read_reaction(answer: str) -> UserReaction:
+def read_reaction(answer: str) -> Reaction:
     """The last JSON object of an answer: `{"satisfied": true, "message": "…"}`. Raises `UserError`."""
     for found in reversed(re.findall(r"\{[^{}]*\}", answer, re.DOTALL)):
         try:
@@ -121,7 +121,7 @@ def read_reaction(answer: str) -> UserReaction:
             continue
         message = said.get("message")
         if isinstance(said.get("satisfied"), bool) and isinstance(message, str) and message.strip():
-            return UserReaction("thanks" if said["satisfied"] else "complaint", message.strip())
+            return Reaction("thanks" if said["satisfied"] else "complaint", message.strip())
     raise UserError(f"no reaction in the user's answer: {answer[:200]!r}")
 
 

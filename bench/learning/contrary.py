@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from openclaw_rl.evaluation.personas import UserReaction
+from openclaw_rl.evaluation.personas import Reaction
 from openclaw_rl.evaluation.student import dislikes
 
 _COMPLAINTS = (
@@ -33,8 +33,8 @@ class Contrary:
     def __init__(self, seed: int) -> None:
         self._random = Random(f"contrary {seed}")
 
-    def react(self, reply: str) -> UserReaction:
+    def react(self, reply: str) -> Reaction:
         """Thanks for a structured reply, a complaint about any other."""
         if {"bold", "numbered"} & set(dislikes(reply)):
-            return UserReaction("thanks", self._random.choice(_THANKS))
-        return UserReaction("complaint", self._random.choice(_COMPLAINTS))
+            return Reaction("thanks", self._random.choice(_THANKS))
+        return Reaction("complaint", self._random.choice(_COMPLAINTS))

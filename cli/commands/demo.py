@@ -34,7 +34,7 @@ from openclaw_rl.evaluation.charts import draw_curves
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.provenance import save, typed
-from openclaw_rl.evaluation.service import OwnService, own_service
+from openclaw_rl.evaluation.service import RunningService, own_service
 from openclaw_rl.evaluation.statistics import Interval, interval
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
@@ -277,7 +277,7 @@ async def _run(options: DemoOptions, board: Board, chosen: Settings, seed: int, 
     )
     board.changed(seed, name, Arm(plan, doing="starting a service"))
     if name == "trained" and options.url:
-        return await _talk(OwnService(options.url.rstrip("/").removesuffix("/v1"), options.key), plan, board, name)
+        return await _talk(RunningService(options.url.rstrip("/").removesuffix("/v1"), options.key), plan, board, name)
     settings: dict[str, Any] = {"train": plan.trained, "seed": seed, "batch_size": options.batch_size}
     settings |= service_settings(options)
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-demo-") as folder:
@@ -285,7 +285,7 @@ async def _run(options: DemoOptions, board: Board, chosen: Settings, seed: int, 
             return await _talk(service, plan, board, name)
 
 
-async def _talk(service: OwnService, plan: Plan, board: Board, name: str) -> Arm:
+async def _talk(service: RunningService, plan: Plan, board: Board, name: str) -> Arm:
     async with ChatClient(service.url, service.key) as client:
         return await arms.run(client, plan, changed=lambda arm: board.changed(plan.seed, name, arm))
 

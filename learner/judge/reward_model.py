@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 from openclaw_rl.learner.judge.prompt import spoken
 from openclaw_rl.learner.judge.selection import NONE
+from openclaw_rl.shared.backends import Rating, RewardModel
 from openclaw_rl.shared.errors import ConfigError, JudgeAway, JudgeError
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.settings import Settings
@@ -19,25 +19,10 @@ from openclaw_rl.shared.settings.settings import Settings
 VERSION = "reward-model-v1"
 
 
-class Rating(NamedTuple):
-    """A score in [−1, +1], and its origin in words."""
-
-    score: float
-    reason: str
-
-
-class Rater(Protocol):
-    """A model of `shared.backends.create_reward_model`."""
-
-    async def rate(self, conversation: Sequence[tuple[str, str]]) -> Rating:
-        """Rate (role, text) messages that end with the next state. Raises `JudgeError`, `ConfigError`."""
-        ...
-
-
 class RewardModelJudge:
     """Judges by one vote without a second try: the same text gets the same number."""
 
-    def __init__(self, model: Rater, folder: str, settings: Settings) -> None:
+    def __init__(self, model: RewardModel, folder: str, settings: Settings) -> None:
         self.name = f"reward-model:{Path(folder).name}"
         self._model = model
         self._seconds = settings.judge_timeout
@@ -79,7 +64,7 @@ class RewardModelJudge:
         try:
             async with asyncio.timeout(self._seconds):
                 rated = await self._rate(messages)
-            vote = Vote(text=rated.reason, score=rated.score)
+            vote = Vote(text=rated.explanation, score=rated.score)
         except TimeoutError:
             vote = Vote(failure=f"no score within {self._seconds:g} s")
         except (JudgeError, ConfigError) as error:

@@ -37,7 +37,7 @@ from openclaw_rl.proxy.http.sse import PING
 from openclaw_rl.proxy.http.stream import PING_SECONDS, EventStream
 from openclaw_rl.shared.errors import BadRequest, ConfigError, NotFound, RequestError
 from openclaw_rl.shared.extras import install_command
-from openclaw_rl.shared.litellm.call import CALL, ProviderCall
+from openclaw_rl.shared.litellm.call import CALL, LiteLLMCall
 from openclaw_rl.shared.litellm.provider import register, tls
 from openclaw_rl.shared.process import die_with_parent
 
@@ -84,7 +84,7 @@ class AdapterApp:
             if isinstance(dialect, Responses):
                 body = await _with_history(body, url, forwarded)
             ask = dialect.read(body)
-            call = ProviderCall(url, forwarded, ask.extra, counting=counting)
+            call = LiteLLMCall(url, forwarded, ask.extra, counting=counting)
             await (exchange.counted(ask, call) if counting else exchange.answered(ask, call, body))
         except RequestError as error:
             await exchange.tell(error)
@@ -107,14 +107,14 @@ class _Exchange:
         self._writer: DialectWriter | None = None
         self._told: dict[str, str] = {}
 
-    async def counted(self, ask: Ask, call: ProviderCall) -> None:
+    async def counted(self, ask: Ask, call: LiteLLMCall) -> None:
         """Answer with the length of the prompt."""
         counted = Ask(arguments=ask.arguments, extra=ask.extra, stream=False)
         async with self._asking(call):
             await self._dialect.ask(self._library, counted)
         await self._respond(json_response({"object": "response.input_tokens", "input_tokens": call.input_tokens}))
 
-    async def answered(self, ask: Ask, call: ProviderCall, body: Mapping[str, Any]) -> None:
+    async def answered(self, ask: Ask, call: LiteLLMCall, body: Mapping[str, Any]) -> None:
         """Answer, in one piece or as a stream."""
         writer = self._writer = self._dialect.writer(body, call)
         async with self._asking(call):
@@ -133,7 +133,7 @@ class _Exchange:
                 await self._respond(dialect_response(self._path, error, self._told))
 
     @contextlib.asynccontextmanager
-    async def _asking(self, call: ProviderCall) -> AsyncIterator[None]:
+    async def _asking(self, call: LiteLLMCall) -> AsyncIterator[None]:
         """Around everything that LiteLLM does: our own errors come out of it, and the proxy's work ends with it."""
         token = CALL.set(call)
         try:
@@ -149,7 +149,7 @@ class _Exchange:
             self._told = call.response_headers
             await call.close()
 
-    def _failure(self, error: Exception, call: ProviderCall) -> RequestError:
+    def _failure(self, error: Exception, call: LiteLLMCall) -> RequestError:
         refusal = call.refusal
         if refusal is None and not call.begun:
             what = str(error).partition("Traceback (most recent call last)")[0].strip()[:300]  # LiteLLM tells all
@@ -169,7 +169,7 @@ class _Exchange:
         told.type = str(refusal.error.get("type") or told.type)
         return told
 
-    async def _streamed(self, events: AsyncIterator[Any], call: ProviderCall, writer: DialectWriter) -> None:
+    async def _streamed(self, events: AsyncIterator[Any], call: LiteLLMCall, writer: DialectWriter) -> None:
         """Pass events on. Nothing leaves before the proxy has begun to answer: until then this can become an error."""
         held: list[Any] = []
         following = asyncio.ensure_future(anext(events))
@@ -201,7 +201,7 @@ class _Exchange:
             raise EOFError("the stream ended without its last event")
         await self._begun(call).end(last)
 
-    def _begun(self, call: ProviderCall) -> EventStream:
+    def _begun(self, call: LiteLLMCall) -> EventStream:
         if self._stream is None:
             self._stream = EventStream(
                 self._send, [(n.encode(), v.encode("latin-1")) for n, v in call.response_headers.items()]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from openclaw_rl.shared.errors import BadRequest, RequestError
-from openclaw_rl.shared.litellm.call import CHAT_MODEL, ProviderCall
+from openclaw_rl.shared.litellm.call import CHAT_MODEL, LiteLLMCall
 from openclaw_rl.shared.litellm.callback import PROVIDER
 
 MODEL = f"{PROVIDER}/{CHAT_MODEL}"
@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """Have LiteLLM's adapter translate the request, call our provider and translate the answer."""
         ...
 
-    def writer(self, body: Mapping[str, Any], call: ProviderCall) -> DialectWriter:
+    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> DialectWriter:
         """A writer of the answer to this request."""
         ...
 

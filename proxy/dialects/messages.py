@@ -11,7 +11,7 @@ from openclaw_rl.proxy.dialects.dialect import MODEL, Ask, copied, listed, refus
 from openclaw_rl.proxy.dialects.errors import anthropic_event
 from openclaw_rl.proxy.dialects.headers import PROMPT_HEADER, TURN_HEADER, turn_digits
 from openclaw_rl.shared.errors import RequestError
-from openclaw_rl.shared.litellm.call import ProviderCall
+from openclaw_rl.shared.litellm.call import LiteLLMCall
 
 _BLOCKS = {
     "user": ("text", "image", "tool_result"),
@@ -71,7 +71,7 @@ class Messages:
         """See `Dialect.ask`."""
         return await library.anthropic_messages(stream=ask.stream, **ask.arguments)
 
-    def writer(self, body: Mapping[str, Any], call: ProviderCall) -> MessagesWriter:
+    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> MessagesWriter:
         """See `Dialect.writer`."""
         return MessagesWriter(call)
 
@@ -79,7 +79,7 @@ class Messages:
 class MessagesWriter:
     """Writes the events, or the one message, of an answer."""
 
-    def __init__(self, call: ProviderCall) -> None:
+    def __init__(self, call: LiteLLMCall) -> None:
         self._call = call
         self.ended = False
 

@@ -11,7 +11,7 @@ from openclaw_rl.proxy.dialects.dialect import MODEL, Ask, copied, listed, plain
 from openclaw_rl.proxy.dialects.errors import responses_event
 from openclaw_rl.proxy.dialects.headers import TURN_HEADER, turn_digits
 from openclaw_rl.shared.errors import BadRequest, RequestError
-from openclaw_rl.shared.litellm.call import ProviderCall
+from openclaw_rl.shared.litellm.call import LiteLLMCall
 
 _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
@@ -67,7 +67,7 @@ class Responses:
         """See `Dialect.ask`."""
         return await library.aresponses(stream=ask.stream, **ask.arguments)
 
-    def writer(self, body: Mapping[str, Any], call: ProviderCall) -> ResponsesWriter:
+    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> ResponsesWriter:
         """See `Dialect.writer`."""
         return ResponsesWriter(body, call)
 
@@ -75,7 +75,7 @@ class Responses:
 class ResponsesWriter:
     """Writes the events, or the one object, of an answer; every event is numbered."""
 
-    def __init__(self, body: Mapping[str, Any], call: ProviderCall) -> None:
+    def __init__(self, body: Mapping[str, Any], call: LiteLLMCall) -> None:
         self._body = body
         self._call = call
         self._number = 0
