@@ -16,8 +16,8 @@ _NORMS = ("grad_norm", "gradient_norm", "global_grad_norm")
 
 
 class ClientTraining:
-    """What both providers' `Training` have in common: `client` is the library's, `types` its module of types. Each
-    says how its futures are awaited.
+    """The common part of both providers' `Training`: `client` is the library's, `types` its module of types. Subclasses
+    say how its futures are awaited.
     """
 
     def __init__(self, client: Any, types: Any, *, who: str) -> None:

@@ -38,14 +38,14 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the request itself was wrong, by the status or by the category of a result."""
+    """True if the request itself was wrong, by the status or by the category of a result."""
     status = status_of(error)
     by_status = status is not None and 400 <= status < 500 and status not in _UNCLEAR
     return by_status or "user" in str(getattr(error, "category", "")).lower()
 
 
 def was_not_sent(error: BaseException) -> bool:
-    """Whether a request certainly never left: there was no connection."""
+    """True if a request certainly never left: there was no connection."""
     return any(isinstance(cause, _UNSENT) for cause in causes(error))
 
 

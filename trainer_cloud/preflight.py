@@ -1,4 +1,4 @@
-"""Whether a provider can be used with these settings, asked at once: seconds, no retries, none of its libraries.
+"""A quick check that a provider can be used with these settings: seconds, no retries, none of its libraries.
 
 Tinker, and every server that speaks its API, lists its models at `/api/v1/get_server_capabilities`
 (`tinker.resources.service`). Fireworks' own API names the key's account and whether it is suspended at `/v1/accounts`,
@@ -83,7 +83,7 @@ def base_url(settings: Settings) -> str:
 
 
 def key_problem(settings: Settings) -> CloudError | None:
-    """What is wrong with the key by its form alone."""
+    """The fault of the key by its form alone, `None` where it has none."""
     provider = account(settings)
     key = str(settings.value(provider.setting))
     if not key:
@@ -105,7 +105,7 @@ def check_key(settings: Settings) -> None:
 
 
 def diagnose(settings: Settings) -> CloudError | None:
-    """What is wrong with provider, key, account or model; `None` when nothing is."""
+    """The fault of provider, key, account or model; `None` where all is well."""
     try:
         check(settings)
     except CloudError as error:

@@ -19,11 +19,10 @@ from pathlib import Path
 import msgspec
 
 from openclaw_rl.shared.errors import EngineError
-from openclaw_rl.shared.files import read_json, write_json
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import pointer
 from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
-from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
+from openclaw_rl.trainer_cloud.pointer import SERVED, BadPointer, Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Training
 
 log = logging.getLogger(__name__)
@@ -32,8 +31,6 @@ SWEEP_SECONDS = 5.0
 _AT_ONCE = 8
 _KINDS = ("state", "sampler")
 _SAVING = "saving"
-_SERVED = "served"
-_META = "meta.json"
 
 
 class ArtifactCleanup:
@@ -78,7 +75,7 @@ class ArtifactCleanup:
         await asyncio.to_thread(self._registry.check)
 
     async def foreign(self, folder: Path) -> bool:
-        """Whether a checkpoint of this data folder depends on what another service saved, and may remove. Never raises:
+        """True if a checkpoint of this data folder depends on what another service saved, and may remove. Never raises:
         one that cannot be read counts as its own.
         """
         try:
@@ -101,7 +98,7 @@ class ArtifactCleanup:
             finally:
                 await training.close()
             ours = msgspec.structs.replace(found, state=state, sampler=sampler)
-            await asyncio.to_thread(_write_paths, folder, ours)
+            await asyncio.to_thread(ours.rewrite_checkpoint, folder)
         except CloudError as error:
             if error.trouble == "refused":
                 log.warning("%s depends on what another service saved, which cannot be copied: %s", folder, error)
@@ -153,7 +150,7 @@ class ArtifactCleanup:
         return Artifact(self._provider.name, kind, name, purpose="checkpoint", folder=folder)
 
     def _pointer(self, folder: Path) -> Pointer:
-        return pointer.read(folder / _SERVED, provider=self._provider.name, model=self._model)
+        return pointer.read(folder / SERVED, provider=self._provider.name, model=self._model)
 
     def _saved(self) -> list[Artifact]:
         return [artifact for kind in _KINDS for artifact in self._registry.of(self._provider.name, kind)]
@@ -167,7 +164,7 @@ class ArtifactCleanup:
 
     def _unneeded(self, current: Pointer | None) -> list[Artifact]:
         kept = set() if current is None else {current.state, current.sampler}
-        for file in self._checkpoints.glob(f"*/{_SERVED}/{pointer.FILE}"):
+        for file in self._checkpoints.glob(f"*/{SERVED}/{pointer.FILE}"):
             try:  # also where the data folder was moved since it was written down
                 found = self._pointer(file.parent.parent)
             except BadPointer:
@@ -178,7 +175,7 @@ class ArtifactCleanup:
         return sorted([*saved, *cut_off], key=lambda artifact: artifact.name in self._last)
 
     def _named(self, artifact: Artifact) -> bool:
-        """Whether the folder that it was made for is there and names it. One that cannot be read keeps it."""
+        """True if the folder that it was made for is there and names it. One that cannot be read keeps it."""
         if not artifact.folder or not Path(artifact.folder).is_dir():
             return False
         try:
@@ -186,9 +183,3 @@ class ArtifactCleanup:
         except BadPointer:
             return True
         return artifact.name in (found.state, found.sampler)
-
-
-def _write_paths(folder: Path, found: Pointer) -> None:
-    """Write other paths into a checkpoint; the file that counts comes last."""
-    write_json(folder / _META, {**(read_json(folder / _META) or {}), **msgspec.structs.asdict(found)})
-    write_json(folder / _SERVED / pointer.FILE, msgspec.structs.asdict(found))

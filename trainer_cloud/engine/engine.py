@@ -240,7 +240,7 @@ class CloudEngine:
                 job.input_logprobs, job.input_tops = [], []
 
     async def _was_replaced(self, job: CloudRequest, error: CloudError) -> bool:
-        """Whether a request failed because another version is live by now, which may answer it."""
+        """True if a request failed because another version is live by now, which may answer it."""
         if self._provider.beside or not error.undone or error.retry_after != 0:
             return False
         async with self._loading:

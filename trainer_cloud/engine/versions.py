@@ -54,7 +54,7 @@ class CloudVersions:
         """A version, `None` being the live one. Raises `UnknownVersion`, `BadPointer`."""
         wanted = self.live if number is None else number
         if wanted not in self._known:
-            folder = self._checkpoints / str(wanted) / "served"
+            folder = self._checkpoints / str(wanted) / pointer.SERVED
             if not folder.is_dir():
                 raise UnknownVersion(f"there is no version {wanted} in {self._checkpoints}")
             self._keep(CloudVersion(wanted, self._path(folder)))
@@ -120,7 +120,7 @@ class CloudVersions:
             raise
 
     def _lately_lost(self, path: str) -> bool:
-        """Whether weights were gone a moment ago."""
+        """True if weights were gone a moment ago."""
         return path in self._lost and time.monotonic() - self._lost[path][0] < LOST_SECONDS
 
     def _path(self, folder: Path) -> str:

@@ -44,7 +44,7 @@ class Route(Protocol):
         ...
 
     async def lost(self, model: str) -> bool:
-        """Whether there is another way, now that `model` is gone."""
+        """True if there is another way, now that `model` is gone."""
         ...
 
 
@@ -70,7 +70,7 @@ class Stops:
 
 
 class RolloutSampler:
-    """What Fireworks serves, as a `Sampler`. `url` is the endpoint of completions."""
+    """Served weights as a `Sampler`. `url` is the endpoint of completions."""
 
     def __init__(self, settings: Settings, url: str, route: Route, stops: Stops) -> None:
         self._settings = settings

@@ -81,7 +81,7 @@ async def blocking(settings: Settings, work: Callable[[], Any], seconds: float, 
 
 
 class Leash:
-    """What a training client sends through, in place of the holder of its service.
+    """A holder that a training client sends through, in place of that of its service.
 
     A request goes out a second time only where the first was certainly not taken: the server said so (429), or there
     was no connection. `cut` ends everything that the client still polls for; else the SDK would for ever. A server that

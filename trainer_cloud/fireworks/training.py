@@ -39,11 +39,11 @@ class FireworksTraining(ClientTraining):
 
     @property
     def usable(self) -> bool:
-        """Whether it still takes requests."""
+        """True if it still takes requests."""
         return not self._leash.cut and getattr(self.client, "_sequence_error", None) is None
 
     def holds(self, path: str) -> bool:
-        """Whether its weights are those that were saved at `path`."""
+        """True if its weights are those that were saved at `path`."""
         return any(path.rsplit("/", 1)[-1].startswith(name) for name in self._names)
 
     async def load(self, path: str) -> None:

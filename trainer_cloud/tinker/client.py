@@ -51,7 +51,7 @@ async def done(given: Any, seconds: float, doing: str, **asked: Any) -> Any:
 
 
 async def made(make: Callable[[], Any], seconds: float, **asked: Any) -> Any:
-    """What a call of the library makes that blocks, or gives a future of it, by version."""
+    """The result of a call of the library that blocks, or gives a future of it, by version."""
 
     def result() -> Any:
         given = make()

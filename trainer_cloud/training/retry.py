@@ -25,7 +25,7 @@ class ProviderRetry:
 
     @property
     def standing(self) -> bool:
-        """Whether something went wrong since the last time that all went well."""
+        """True if something went wrong since the last time that all went well."""
         return self._pause > SHORTEST or bool(self._impossible)
 
     def after(self, error: CloudError, doing: str, *, batch: str = "") -> TrainerError:
@@ -56,7 +56,7 @@ class ProviderRetry:
             self.over()
 
     async def obstacle(self) -> str:
-        """What is in the way of a step; "" once the provider answers again."""
+        """The obstacle to a step; "" once the provider answers again."""
         if self._impossible:
             return f"{self._impossible}. What was rated waits; change the settings and start the service again"
         if self._error is None:

@@ -25,22 +25,20 @@ from numpy.typing import NDArray
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.objective.metrics import step_report
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
 from openclaw_rl.trainer_cloud import launch, pointer
 from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
 from openclaw_rl.trainer_cloud.budget.budget import Budget
-from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
+from openclaw_rl.trainer_cloud.pointer import META, SERVED, BadPointer, Pointer
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.retry import ProviderRetry
 from openclaw_rl.trainer_cloud.training.support import unsupported
 
 log = logging.getLogger(__name__)
-
-SERVED = "served"
-META = "meta.json"
 
 
 def create(settings: Settings) -> CloudTrainer:
@@ -101,18 +99,13 @@ class CloudTrainer:
         except (TrainerError, asyncio.CancelledError):
             await self._drop()
             raise
-        metrics |= {
-            "learning_rate": recipe.rate(self._step),
-            "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
-            "seconds": time.perf_counter() - started,
-        }
-        broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
-        if broken:
+        try:
+            report = step_report(number, samples, metrics, rate=recipe.rate(self._step), started=started)
+        except TrainerError:
             await self._drop()
-            raise TrainerError(f"Step {number}: {', '.join(broken)} not finite after the step; it was undone")
-        self._step = number
-        self._unsaved = True
-        return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
+            raise
+        self._step, self._unsaved = number, True
+        return report
 
     async def save(self, path: str) -> Checkpoint:
         """State and weights stay at the provider; `meta.json` and `served/cloud.json` say where."""
@@ -124,7 +117,7 @@ class CloudTrainer:
             await self._drop()
             raise self._retry.after(error, f"saving {target.name}") from error
         try:
-            await asyncio.to_thread(_write, target, found)
+            await asyncio.to_thread(found.write_checkpoint, target)
         except TrainerError as error:  # a full disk: each try would pay for the step again
             raise self._retry.after(CloudError(str(error), "away"), f"saving {target.name}") from error
         self._retry.over()
@@ -188,7 +181,6 @@ class CloudTrainer:
                 self._origin = await self._save(training, weights=False)
             asked = time.perf_counter()
             await self._learn_targets(objective, recipe)
-            self._sent_data = True
             teaching = time.perf_counter() - asked
             adam = self._adam(recipe)
             norms: list[float] = []
@@ -220,18 +212,15 @@ class CloudTrainer:
             self._base = await self._provider.sampler("")
         base = live = self._base
         if objective.needs_live and self._origin is not None:
-            live = await self._provider.sampler(self._origin.sampler or (await self._served_now()).sampler)
+            live = await self._provider.sampler(
+                self._origin.sampler or (await self._save(await self._ready(), weights=True)).sampler
+            )
         teacher: Sampler = base if recipe.teacher == "base" else live
         self._sent_data = True
         try:
             await objective.learn_targets(teacher, base, live, tops=tops)
         except TrainerError as error:
             raise self._retry.never(str(error)) from error
-
-    async def _served_now(self) -> Pointer:
-        """The weights as they are, kept to be sampled from."""
-        self._origin = await self._save(await self._ready(), weights=True)
-        return self._origin
 
     async def _forward(self, training: Training, objective: CloudObjective) -> list[NDArray[np.float32]]:
         found = await training.forward(objective.asked())
@@ -288,21 +277,10 @@ class CloudTrainer:
             await training.close()
 
 
-def _write(target: Path, found: Pointer) -> None:
-    """A checkpoint's folder. Raises `TrainerError`."""
-    with whole_folder(target) as folder:
-        (folder / SERVED).mkdir()
-        found.write(folder / SERVED)
-        meta = {**msgspec.structs.asdict(found), "trainer": found.provider, "lora": True}
-        (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
-
-
 def _check_samples(samples: Sequence[Sample], number: int) -> None:
     """Raise `TrainerError` for figures that would make every weight useless."""
     for sample in samples:
         values: list[Any] = [*sample.logprobs, sample.weight, sample.reward or 0.0, sample.advantage or 0.0]
         if not all(math.isfinite(value) for value in values):
-            raise TrainerError(
-                f"Step {number}: sample {sample.sample_id} has a logprob, reward or weight that is not finite; nothing "
-                "was sent"
-            )
+            message = f"Step {number}: sample {sample.sample_id} has a logprob, reward or weight that is not finite"
+            raise TrainerError(f"{message}; nothing was sent")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from openclaw_rl.shared.engine.wire import Event, GenerateRequest
-from openclaw_rl.trainer_local.embedded.kv_pool import Row
-from openclaw_rl.trainer_local.embedded.sampling import Sampler, likeliest
+from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow
+from openclaw_rl.trainer_local.embedded.sampling import TokenSampler, likeliest
 from openclaw_rl.trainer_local.embedded.versions import Version
 
 LEAST_URGENT = 3
@@ -24,7 +24,7 @@ _COMMON = 32  # prompts that share more uncached ids are computed in turn: the s
 
 
 @dataclass(eq=False)
-class Job:
+class SamplingJob:
     """A request in progress. `receive` gets its events, in the event loop's thread."""
 
     request: GenerateRequest
@@ -32,7 +32,7 @@ class Job:
     receive: Callable[[Event], None]
     rid: str = field(default_factory=lambda: uuid.uuid4().hex)
     arrived: float = field(default_factory=time.monotonic)
-    row: Row | None = None
+    row: CachedRow | None = None
     cached: int = 0
     prefilled: bool = False
     ended: bool = False
@@ -44,7 +44,7 @@ class Job:
     def __post_init__(self) -> None:
         self.ids = np.asarray(self.request.input_ids, dtype=np.int64)
         self.params = self.request.sampling_params
-        self.sampler = Sampler(self.params)
+        self.sampler = TokenSampler(self.params)
         self.stops = self.params.stops
         self.stop_ids = frozenset(self.params.stop_token_ids or ())
         start = self.request.logprob_start_len
@@ -104,8 +104,8 @@ class Queue:
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.waiting: list[Job] = []
-        self.running: list[Job] = []
+        self.waiting: list[SamplingJob] = []
+        self.running: list[SamplingJob] = []
         self.clock = 0.0
         self._turn = 0
 
@@ -118,11 +118,11 @@ class Queue:
         """Count the time for which its jobs used the model."""
         self.clock += seconds / _SHARES[self.priority]
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: SamplingJob) -> None:
         """Forget a job that ended."""
         (self.waiting if job in self.waiting else self.running).remove(job)
 
-    def prompts(self, most_running: int) -> list[Job]:
+    def prompts(self, most_running: int) -> list[SamplingJob]:
         """Prompts to compute next, in order, all of one version. First comes, by turns, the one nearest its end and the
         oldest. A prompt that has not begun is left out if one ahead of it will fill the cache for it.
         """
@@ -149,11 +149,11 @@ class Queues:
     def __init__(self) -> None:
         self._queues = {priority: Queue(priority) for priority in _SHARES}
 
-    def queue_of(self, job: Job) -> Queue:
+    def queue_of(self, job: SamplingJob) -> Queue:
         """The queue of a job's priority."""
         return self._queues[job.priority]
 
-    def add(self, job: Job) -> None:
+    def add(self, job: SamplingJob) -> None:
         """Queue a job that arrived."""
         queue = self.queue_of(job)
         clocks = [other.clock for other in self._queues.values() if other.active]
@@ -173,7 +173,7 @@ class Queues:
         """True if a more urgent queue than `queue` has jobs."""
         return any(other.active for other in self._queues.values() if other.priority < queue.priority)
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[SamplingJob]:
         """Every job that has not ended."""
         for queue in self._queues.values():
             yield from [*queue.waiting, *queue.running]
@@ -186,7 +186,7 @@ class Queues:
         }
 
 
-def _profits(job: Job, other: Job) -> bool:
+def _profits(job: SamplingJob, other: SamplingJob) -> bool:
     """True if computing `other` first saves `job` much."""
     shared = min(len(job.ids), len(other.ids))
     different = (job.ids[:shared] != other.ids[:shared]).nonzero()[0]
