@@ -1,6 +1,4 @@
-"""A service of one's own: `openclaw-rl serve` on a free port with a temporary data folder, gone without a trace when
-the work is done.
-"""
+"""Start `openclaw-rl serve` for the time of a block, on a free port with a temporary data folder."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ OWN_SETTINGS = (
     *("HOST", "PORT", "DATA", "JOURNAL", "API_KEY", "CAPTURE", "TRAIN", "PARENT_PID"),
     *("ENGINE_URL", "ENGINE_HOST", "ENGINE_PORT", "CHECKPOINTS", "RESUME", "BACKEND_FALLBACK"),
 )
-"""Settings that a service of one's own never takes over from the environment."""
+"""Settings that such a service never takes from the environment."""
 
 
 class ServiceFailed(OpenClawRLError):
@@ -41,8 +39,8 @@ class ServiceFailed(OpenClawRLError):
 
 @dataclass(frozen=True)
 class RunningService:
-    """A running service: base URL (without `/v1`), key, data folder and supervisor's process id (both `None` if
-    somebody else runs it).
+    """A running service: base URL (without `/v1`), key, data folder and supervisor's process id (both `None` if it is
+    not ours).
     """
 
     url: str
@@ -60,10 +58,9 @@ async def own_service(
 ) -> AsyncIterator[RunningService]:
     """Start a service and end it with the block, whatever happens in it.
 
-    `settings` by field name of `shared.settings.settings.Settings`. The data folder is a temporary one, or `keep`,
-    which is left
-    behind. `only`: the parts to run (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready
-    within three minutes, or twenty on GPUs of one's own.
+    `settings` by their flat names. The data folder is temporary, or `keep`, which stays. `only`: the parts to run
+    (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready within three minutes, or twenty on
+    GPUs.
     """
     data = keep or Path(tempfile.mkdtemp(prefix="openclaw-rl-"))
     data.mkdir(parents=True, exist_ok=True)
@@ -96,7 +93,7 @@ def _environment() -> dict[str, str]:
 
 
 def on_gpus(settings: Mapping[str, object]) -> bool:
-    """Whether a service with these settings takes GPUs of this machine for itself: one at a time then."""
+    """True if a service with these settings takes this machine's GPUs, so that only one can run at a time."""
     backend = settings.get("backend") or os.environ.get("OPENCLAW_RL_BACKEND")
     return backend == "megatron" or (backend == "local" and bool(gpus.found()))
 

@@ -13,8 +13,8 @@ import pytest
 
 from openclaw_rl.evaluation.arm import Arm, Plan, run
 from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.service import RunningService, own_service
-from openclaw_rl.evaluation.together import together
 
 MODULES = {
     "learner": "openclaw_rl.learner.main",
@@ -72,7 +72,7 @@ async def test_the_student_goes_on_and_nothing_acknowledged_is_lost(tmp_path: Pa
                 await event.wait()
                 await _kill_and_wait_for_another(service, role)
 
-        await together(talk(), kill())
+        await gather(talk(), kill())
         (arm,) = arms
         assert len(arm.interactions) == plan.interactions
         assert arm.lost == []

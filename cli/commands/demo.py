@@ -30,12 +30,12 @@ from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.supervisor import ROLES
 from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
+from openclaw_rl.evaluation.charts import draw_curves
 from openclaw_rl.evaluation.client import ChatClient
-from openclaw_rl.evaluation.curves import draw
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.provenance import save, typed
 from openclaw_rl.evaluation.service import RunningService, own_service
 from openclaw_rl.evaluation.statistics import Interval, interval
-from openclaw_rl.evaluation.together import together
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
@@ -191,7 +191,7 @@ def demo(options: DemoOptions) -> None:
     if backends.chosen(chosen) != "embedded":
         result |= {"backend": backends.chosen(chosen), "model": chosen.model}
     picture = options.out / "learning-curve.png"
-    draw(
+    draw_curves(
         picture,
         runs,
         title=f"A student who dislikes bold and numbered steps, {options.seeds} seed{'s' * (options.seeds > 1)}",
@@ -247,7 +247,7 @@ async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[st
         if _on_gpus(chosen):
             found = [await _run(options, board, chosen, seed, name) for name in ARMS]
         else:
-            found = await together(*(_run(options, board, chosen, seed, name) for name in ARMS))
+            found = await gather(*(_run(options, board, chosen, seed, name) for name in ARMS))
         for name, run in zip(ARMS, found, strict=True):
             runs[name].append(run)
     return runs

@@ -17,7 +17,7 @@ from rich.table import Table
 from openclaw_rl.cli.client import Service
 from openclaw_rl.cli.options import print_json
 from openclaw_rl.cli.tables import console, table
-from openclaw_rl.evaluation import bars, curves, dataset, experiment, tasks
+from openclaw_rl.evaluation import charts, dataset, experiment, tasks
 from openclaw_rl.evaluation.evaluate import CONVERSATION, SUITES, Work, evaluate
 from openclaw_rl.evaluation.experiment import Experiment
 from openclaw_rl.evaluation.personas import NAMES
@@ -206,7 +206,7 @@ def _table(result: dict[str, Any]) -> Table:
     """A row a measure, a column a target."""
     targets = result["targets"]
     shown = table("", *(f"#{target['name']}" for target in targets))
-    columns = [bars.cells(target) for target in targets]
+    columns = [charts.bar_cells(target) for target in targets]
     for number, (name, _) in enumerate(columns[0]):
         shown.add_row(name, *(_shown(column[number][1]) for column in columns))
     for persona, summary in targets[0].get(CONVERSATION, {}).items():
@@ -267,10 +267,10 @@ def _keep(out: Path, result: dict[str, Any]) -> list[Path]:
     save(written[0], " ".join(["openclaw-rl", *without_keys(sys.argv[1:])]), result)
     for persona, groups in runs.items():
         path = out / f"curve-{persona}.png"
-        curves.draw(path, groups, title=f"{persona}, {seeds_of(result)}")
+        charts.draw_curves(path, groups, title=f"{persona}, {seeds_of(result)}")
         written.append(path)
     if result["targets"]:
         path = out / "eval.png"
-        bars.draw(path, result["targets"], title=_title(result))
+        charts.draw_bars(path, result["targets"], title=_title(result))
         written.append(path)
     return written

@@ -1,6 +1,6 @@
-"""A scalar reward model as the judge: one number a turn, no words and so no hint.
+"""A scalar reward model as the judge: one number per turn, and no hint.
 
-Until it is loaded it is away: the first rating loads it, however long that takes, and turns wait meanwhile.
+The first rating loads the model; until then it is away, and turns wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = "reward-model-v1"
 
 
 class RewardModelJudge:
-    """See `learner.judge.protocol.Judge`. Its vote is tried once: the same text gets the same number."""
+    """Judges by one vote without a second try: the same text gets the same number."""
 
     def __init__(self, model: RewardModel, folder: str, settings: Settings) -> None:
         self.name = f"reward-model:{Path(folder).name}"
@@ -32,21 +32,21 @@ class RewardModelJudge:
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         """One vote. Raises `JudgeAway` while the model is loading, and where it cannot be loaded."""
-        asked = conversation(turn, next_state)
+        messages = conversation(turn, next_state)
         async with self._turn:
             if not self._loaded:
-                await self._load(asked)
-            return await self._vote(turn, asked)
+                await self._load(messages)
+            return await self._vote(turn, messages)
 
     async def close(self) -> None:
         """Do not wait for a model that is still loading."""
         if self._first is not None:
             self._first.cancel()
 
-    async def _load(self, asked: Sequence[tuple[str, str]]) -> None:
-        """Until the model has rated something."""
+    async def _load(self, messages: Sequence[tuple[str, str]]) -> None:
+        """Wait until the model has rated something."""
         if self._first is None:
-            self._first = asyncio.create_task(self._rate(asked))
+            self._first = asyncio.create_task(self._rate(messages))
         done, _ = await asyncio.wait([self._first], timeout=self._seconds)
         if not done:
             raise JudgeAway(f"the judge {self.name} waits for its model, which is still loading")
@@ -57,13 +57,13 @@ class RewardModelJudge:
             raise failure
         self._loaded = failure is None
 
-    async def _rate(self, asked: Sequence[tuple[str, str]]) -> Rating:
-        return await self._model.rate(asked)
+    async def _rate(self, messages: Sequence[tuple[str, str]]) -> Rating:
+        return await self._model.rate(messages)
 
-    async def _vote(self, turn: Turn, asked: Sequence[tuple[str, str]]) -> Judgement:
+    async def _vote(self, turn: Turn, messages: Sequence[tuple[str, str]]) -> Judgement:
         try:
             async with asyncio.timeout(self._seconds):
-                rated = await self._rate(asked)
+                rated = await self._rate(messages)
             vote = Vote(text=rated.explanation, score=rated.score)
         except TimeoutError:
             vote = Vote(failure=f"no score within {self._seconds:g} s")

@@ -9,8 +9,8 @@ is made on figures of all of them, so that all decide alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
 import torch
@@ -24,7 +24,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.objective import LocalObjective
-from openclaw_rl.trainer_local.training.step_metrics import StepMetrics
+from openclaw_rl.trainer_local.training.step_metrics import StepDistances
 from openclaw_rl.trainer_local.training.targets import LocalTarget, Old, RunModel, old_policy, slices, targets_of
 
 Value = TypeVar("Value")
@@ -94,7 +94,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     objective = LocalObjective(samples, recipe, learning.device)
     own = learning.part(samples)
     rate = learning.rate()
-    distances = StepMetrics(samples, own, learning.run_policy, learning.run_base, learning.gather)
+    distances = StepDistances(samples, own, learning.run_policy, learning.run_base, learning.gather)
     asked = time.perf_counter()
     old = old_policy(own, recipe, learning.run_policy)
     teaching = time.perf_counter() - asked
@@ -144,6 +144,19 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
         "seconds/teacher": teaching,
     }
     return step_report(number, samples, metrics, rate=rate, started=started)
+
+
+@contextmanager
+def undone_on_failure(undo: Callable[[], None], number: int, recipe: Recipe) -> Iterator[None]:
+    """Call `undo` if the block, which makes step `number`, fails, and raise its error as a `TrainerError`."""
+    try:
+        yield
+    except BaseException as error:
+        undo()
+        if isinstance(error, TrainerError) or not isinstance(error, Exception):
+            raise
+        loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
+        raise TrainerError(f"Step {number}{loss} failed and was undone: {error}") from error
 
 
 def _targets(

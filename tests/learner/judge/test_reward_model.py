@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.learner.judge.protocol import Judge, create
+from openclaw_rl.learner.judge.create import create
+from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.judge.reward_model import RewardModelJudge, conversation
 from openclaw_rl.shared.backends import Rating
 from openclaw_rl.shared.errors import JudgeAway
