@@ -117,8 +117,6 @@ class EmbeddedEngine:
         else:
             self.versions.use(version)
         job = SamplingJob(request, version, receive)
-        if request.rid:
-            job.rid = request.rid
         try:
             self.scheduler.submit(job)
         except Refused:
@@ -140,12 +138,7 @@ class EmbeddedEngine:
 
     async def load(self, wanted: UpdateWeights) -> int:
         """Load a folder as a version (the next number if none is given). Raises `Refused` and changes nothing."""
-        try:
-            number = max(self.versions.numbers()) + 1 if wanted.weight_version is None else int(wanted.weight_version)
-        except ValueError:
-            raise Refused(f"weight_version must be a number, not {wanted.weight_version!r}") from None
-        if number < 0:
-            raise Refused("weight_version must not be negative")
+        number = wanted.number(self.versions.numbers())
         try:
             version = await asyncio.wrap_future(self.versions.load(number, wanted.model_path))
         except CheckpointError as error:
@@ -213,33 +206,13 @@ class EmbeddedEngine:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def _check(self, request: GenerateRequest) -> None:
-        ids = request.input_ids
-        params = request.sampling_params
-        if request.image_data or request.video_data or request.audio_data:
-            raise Refused("the embedded engine takes text only: leave image_data, video_data and audio_data out")
-        if not ids:
-            raise Refused("input_ids is empty: a prompt has at least one token")
-        if min(ids) < 0 or max(ids) >= self.vocabulary:
-            raise Refused(f"input_ids has a token outside the vocabulary (0 to {self.vocabulary - 1})")
-        if problem := params.problem():
-            raise Refused(f"sampling_params: {problem}")
-        if any(not 0 <= token < self.vocabulary for token in params.stop_token_ids or ()):
-            raise Refused("sampling_params: stop_token_ids has a token outside the vocabulary")
-        if params.stops and self.tokenizer is None:
+        request.check("the embedded engine", vocabulary=self.vocabulary, context=self.context_length)
+        if request.sampling_params.stops and self.tokenizer is None:
             raise Refused("sampling_params: stop strings need a tokenizer, and the model has none")
-        if request.logprob_start_len is not None and request.logprob_start_len > len(ids):
-            raise Refused("logprob_start_len is beyond the prompt")
         if not (math.isfinite(request.score_temperature) and request.score_temperature > 0):
             raise Refused("score_temperature must be above 0")
         if not 0 <= request.top_logprobs_num <= min(_MAX_TOP_LOGPROBS, self.vocabulary):
             raise Refused(f"top_logprobs_num must be between 0 and {min(_MAX_TOP_LOGPROBS, self.vocabulary)}")
-        if len(ids) + params.max_new_tokens > self.context_length:
-            raise Refused(
-                f"Requested token count exceeds the model's maximum context length of {self.context_length} tokens. "
-                f"You requested a total of {len(ids) + params.max_new_tokens} tokens: {len(ids)} tokens from the input "
-                f"messages and {params.max_new_tokens} tokens for the completion.",
-                code="context_length_exceeded",
-            )
 
     async def _version(self, number: int | None) -> Version:
         while (version := self.versions.acquire(number)) is None:

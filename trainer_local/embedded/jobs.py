@@ -5,15 +5,13 @@ There is one queue for each priority, weighted fair queueing between them, and a
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from openclaw_rl.shared.engine.wire import Event, GenerateRequest
+from openclaw_rl.shared.engine.wire import EngineJob
 from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow
 from openclaw_rl.trainer_local.embedded.sampling import TokenSampler, likeliest
 from openclaw_rl.trainer_local.embedded.versions import Version
@@ -24,44 +22,27 @@ _COMMON = 32  # prompts that share more uncached ids are computed in turn: the s
 
 
 @dataclass(eq=False)
-class SamplingJob:
+class SamplingJob(EngineJob):
     """A request in progress. `receive` gets its events, in the event loop's thread."""
 
-    request: GenerateRequest
     version: Version
-    receive: Callable[[Event], None]
-    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
-    arrived: float = field(default_factory=time.monotonic)
     row: CachedRow | None = None
-    cached: int = 0
     prefilled: bool = False
     ended: bool = False
-    output: list[int] = field(default_factory=list)
-    input_logprobs: list[tuple[float | None, int]] = field(default_factory=list)
-    input_tops: list[list[tuple[float, int]] | None] = field(default_factory=list)
     _matched: tuple[int, int] = (-1, 0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.ids = np.asarray(self.request.input_ids, dtype=np.int64)
         self.params = self.request.sampling_params
         self.sampler = TokenSampler(self.params)
         self.stops = self.params.stops
         self.stop_ids = frozenset(self.params.stop_token_ids or ())
-        start = self.request.logprob_start_len
-        self.score_from = start if self.request.return_logprob and start is not None and start >= 0 else None
-        if self.score_from is not None and self.score_from < len(self.ids):
-            self.input_logprobs.append((None, int(self.ids[self.score_from])))
-            self.input_tops.append(None)
 
     @property
     def priority(self) -> int:
         """Lower numbers go first; those beyond the range are clamped."""
         return min(max(self.request.priority, 0), LEAST_URGENT)
-
-    @property
-    def tops(self) -> int:
-        """Number of alternatives that a sampled token reports."""
-        return self.request.top_logprobs_num if self.request.return_logprob else 0
 
     @property
     def reusable(self) -> int:
