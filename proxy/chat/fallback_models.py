@@ -35,12 +35,14 @@ from openclaw_rl.shared.messages.images import sent_part
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import Message, Sampling, now
 from openclaw_rl.shared.redaction.outgoing import Outgoing
+from openclaw_rl.shared.settings.model_reference import read_model
 from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
 OtherRole = Literal["side_model", "fallback_model"]
 
+SECONDS_TO_BEGIN = 60.0
 _SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 _DEFAULT = Sampling()
 
@@ -78,7 +80,6 @@ class OtherModel:
         name: str,
         api_base: str,
         api_key: str,
-        seconds: float,
         process: AdapterProcess,
         outgoing: Outgoing | None = None,
     ) -> None:
@@ -90,7 +91,6 @@ class OtherModel:
         self.last_failure_time: float | None = None
         self._api_base = api_base
         self._api_key = api_key
-        self._seconds = seconds
         self._process = process
         self._outgoing = outgoing
 
@@ -106,7 +106,7 @@ class OtherModel:
         try:
             incoming = await self._leaving(incoming)
             async with aclosing(self._lines(wire_request(incoming))) as lines:
-                async with asyncio.timeout(self._seconds):
+                async with asyncio.timeout(SECONDS_TO_BEGIN):
                     event = await anext(lines)
                 while True:
                     if "error" in event:
@@ -117,7 +117,7 @@ class OtherModel:
                         return
                     event = await anext(lines)
         except TimeoutError as error:
-            raise self._failure(f"no answer within {self._seconds:g} s (other_model_seconds)") from error
+            raise self._failure(f"no answer within {SECONDS_TO_BEGIN:g} s") from error
         except StopAsyncIteration:
             raise self._failure("its answer ended too early") from None
         except OSError as error:
@@ -146,7 +146,7 @@ class OtherModel:
             "model": self.name,
             "api_base": self._api_base,
             "api_key": self._api_key,
-            "timeout": self._seconds,
+            "timeout": SECONDS_TO_BEGIN,
             "body": body,
         }
         connections = await self._process.connections()
@@ -165,16 +165,15 @@ class OtherModels:
         self._watch = watch
         self._metrics = metrics
 
-        def made(role: OtherRole, name: str, base: str, key: str) -> OtherModel | None:
-            if not name:
+        def made(role: OtherRole, text: str, key: str) -> OtherModel | None:
+            if not text:
                 return None
-            outgoing = Outgoing.to_model(settings, name, base)
-            return OtherModel(role, name, base, key, settings.other_model_seconds, process, outgoing)
+            model = read_model(text, role)
+            outgoing = Outgoing.to_model(settings, model.name, model.url)
+            return OtherModel(role, model.name, model.url, key, process, outgoing)
 
-        self.side = made("side_model", settings.side_model, settings.side_api_base, settings.side_api_key)
-        self.fallback = made(
-            "fallback_model", settings.fallback_model, settings.fallback_api_base, settings.fallback_api_key
-        )
+        self.side = made("side_model", settings.serve.side_model, settings.cloud.key_of("side"))
+        self.fallback = made("fallback_model", settings.serve.fallback_model, settings.cloud.key_of("fallback"))
 
     @property
     def any(self) -> bool:

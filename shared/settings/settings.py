@@ -74,16 +74,11 @@ class ServeSettings(Group):
         gt=0,
         description="Seconds a client may leave a stream unread, or take to send its request (one more for each 16 kB)",
     )
-    side_model: str = Field("", description="LiteLLM model that answers side turns instead of the policy")
-    side_api_base: Url = Field("", description="Base URL of the side model, if not the provider's own")
-    side_api_key: Key = Field("", description="Key of the side model, if not in the provider's own variable")
-    fallback_model: str = Field(
-        "", description="LiteLLM model that answers while the engine is away; its answers are never trained on"
+    side_model: str = Field(
+        "", description="LiteLLM model, NAME or NAME@URL, that answers side turns instead of the policy"
     )
-    fallback_api_base: Url = Field("", description="Base URL of the fallback model, if not the provider's own")
-    fallback_api_key: Key = Field("", description="Key of the fallback model, if not in the provider's own variable")
-    other_model_seconds: float = Field(
-        60.0, gt=0, description="Seconds the side or fallback model may take to begin its answer"
+    fallback_model: str = Field(
+        "", description="LiteLLM model, NAME or NAME@URL, that answers while the engine is away; never trained on"
     )
     classification_rules: str = Field(
         "",

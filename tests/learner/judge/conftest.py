@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.learner.judge import votes
 from openclaw_rl.learner.judge.protocol import Judge, create
 from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.judge.scripted_model import ScriptedModel
@@ -20,12 +21,13 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-async def judge(model: ScriptedModel) -> AsyncIterator[Callable[..., Judge]]:
+async def judge(model: ScriptedModel, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Judge]]:
     """Makes judges by settings; those of LiteLLM ask the scripted model."""
     made: list[Judge] = []
+    monkeypatch.setattr(votes, "TRIES", 1)
 
     def build(**changes: Any) -> Judge:
-        fields = {"judge": "openai/scripted", "judge_api_base": model.url, "judge_api_key": "key", "judge_retries": 0}
+        fields = {"judge": f"openai/scripted@{model.url}", "model_keys": "judge=key, hint=key"}
         made.append(create(Settings(**(fields | changes))))
         return made[-1]
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from openclaw_rl.proxy.chat import fallback_models
 from openclaw_rl.proxy.chat.fallback_models import OtherModel, OtherModelFailed, check_installed, wire_request
 from openclaw_rl.proxy.chat.parameters import read_parameters
 from openclaw_rl.proxy.chat.request import Incoming
@@ -45,14 +46,15 @@ class Asked:
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool) -> None:
+async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fallback_models, "SECONDS_TO_BEGIN", 0.3)
     adapter = StuckAdapter()
     adapter.refuses = refuses
-    model = OtherModel("side_model", "m", "", "", 0.3, adapter)
+    model = OtherModel("side_model", "m", "", "", adapter)
     with pytest.raises(OtherModelFailed) as failed:
         async for _ in model.ask(cast("Incoming", Asked())):
             pass
-    assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s (other_model_seconds)")
+    assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s")
     assert model.figures().failed == 1
 
 
