@@ -28,7 +28,7 @@ def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Pl
     """
     if with_gpus:
         gpus = imagined(with_gpus)
-        planned = settings if wants_gpus(settings) else settings.model_copy(update={"backend": "megatron"})
+        planned = settings if wants_gpus(settings) else settings.replace(backend="megatron")
         return _placed(planned, gpus, found="planned for, not found here: ")
     if not wants_gpus(settings):
         quiet = [Check("gpus", True, "none: what is local runs on the CPU")] if settings.backend == "local" else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from openclaw_rl.proxy.chat.parameters import Parameters

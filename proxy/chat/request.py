@@ -17,8 +17,7 @@ from openclaw_rl.proxy.chat.prompt_limit import refuse_if_too_many
 from openclaw_rl.proxy.conversation.bridge import Written
 from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.proxy.conversation.chains import Chains
-from openclaw_rl.proxy.conversation.classify import own_rules
-from openclaw_rl.proxy.conversation.classify import FEEDBACK, Evidence, TurnClass, classify
+from openclaw_rl.proxy.conversation.classify import FEEDBACK, Evidence, TurnClass, classify, own_rules
 from openclaw_rl.proxy.conversation.openclaw import ChannelReaction, reactions
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
 from openclaw_rl.proxy.conversation.session_id import session_of

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from openclaw_rl.shared.backends import CLOUDS
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.group import Group, Key, Url
 from openclaw_rl.shared.settings.method_defaults import method_defaults
+
+CLOUDS = ("tinker", "fireworks")
+"""Backends whose weights live with a provider."""
 
 _DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "epochs": 1, "lora_rank": 32}
 

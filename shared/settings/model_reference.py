@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -72,7 +72,7 @@ def read_model(text: str, setting: str) -> ModelReference:
     return ModelReference(setting, "litellm", name, url)
 
 
-def _config(folder: str) -> dict[str, object] | None:
+def _config(folder: str) -> dict[str, Any] | None:
     """The config of a model folder; `None` where it is none."""
     try:
         found = json.loads((Path(folder).expanduser() / "config.json").read_text(encoding="utf-8"))

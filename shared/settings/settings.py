@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic.fields import FieldInfo
 
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.cloud import CloudSettings, cloud_defaults
+from openclaw_rl.shared.settings.cloud import CLOUDS, CloudSettings, cloud_defaults
 from openclaw_rl.shared.settings.gpu import GpuSettings
 from openclaw_rl.shared.settings.group import Address, Group, Key, Url
 from openclaw_rl.shared.settings.learning import GuardSettings, JudgeSettings, LearningSettings
@@ -179,6 +179,11 @@ class EngineSettings(Group):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
             raise ValueError("not a device; choose auto, cpu, cuda or cuda:N")
         return value
+
+    @property
+    def is_cloud(self) -> bool:
+        """Whether a provider holds the weights, so that conversations are sent there."""
+        return self.backend in (*CLOUDS, "cloud")
 
     @property
     def tokenizer_path(self) -> str:

@@ -20,11 +20,16 @@ def model() -> Iterator[ScriptedModel]:
     server.close()
 
 
+@pytest.fixture(autouse=True)
+def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vote that fails is not tried again."""
+    monkeypatch.setattr(votes, "TRIES", 1)
+
+
 @pytest.fixture
-async def judge(model: ScriptedModel, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Judge]]:
+async def judge(model: ScriptedModel) -> AsyncIterator[Callable[..., Judge]]:
     """Makes judges by settings; those of LiteLLM ask the scripted model."""
     made: list[Judge] = []
-    monkeypatch.setattr(votes, "TRIES", 1)
 
     def build(**changes: Any) -> Judge:
         fields = {"judge": f"openai/scripted@{model.url}", "model_keys": "judge=key, hint=key"}

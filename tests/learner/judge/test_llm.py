@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.learner.judge import votes
-from openclaw_rl.learner.judge.askers.litellm import LiteLLMAsker
+from openclaw_rl.learner.judge.askers.litellm import LiteLLMAsker, asker_of
 from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.shared.errors import JudgeAway
 from openclaw_rl.shared.records import NextState
@@ -191,7 +191,7 @@ async def test_the_scripted_hint_model_is_asked_where_the_score_is_not_positive(
 
 
 async def test_scripted_hint_votes_that_fail_or_decline_make_no_hint(model: ScriptedModel, judge: Judges) -> None:
-    asking = judge(hint_model="openai/hints", votes=3, judge_concurrency=1)
+    asking = judge(hint_model=f"openai/hints@{model.url}", votes=3, judge_concurrency=1)
     model.script = [r"\boxed{-1}"] * 3 + ["[HINT]Be short.[/HINT]", "It was only wrong. [NO HINT]", "No idea."]
     split = await asking.judge(ASKED, COMPLAINT)
     assert (split.score, split.hint) == (-1.0, None)
@@ -221,9 +221,6 @@ async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedMode
 def test_a_hint_model_takes_the_judges_key_only_at_the_same_address_of_one_provider(
     judge_name: str, hint: str, expected: tuple[str, str]
 ) -> None:
-    from openclaw_rl.learner.judge import votes
-from openclaw_rl.learner.judge.askers.litellm import asker_of
-
     settings = Settings(judge=judge_name, hint_model=hint, model_keys="judge=judge-key")
     asker = asker_of(read_model(hint, "hint_model"), settings)
     assert (asker._api_base, asker._api_key) == expected
