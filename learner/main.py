@@ -17,7 +17,7 @@ from pathlib import Path
 from openclaw_rl.learner.audit import Auditor
 from openclaw_rl.learner.guard import probes
 from openclaw_rl.learner.guard.guard import Guard
-from openclaw_rl.learner.judge import protocol
+from openclaw_rl.learner.judge.create import create
 from openclaw_rl.learner.judge.loop import JudgeLoop
 from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.loop import Learner, keep_engine_in_step
@@ -28,7 +28,7 @@ from openclaw_rl.learner.reporting.sinks import sinks_of
 from openclaw_rl.learner.rollouts import hooks
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, anchor_prompts
 from openclaw_rl.learner.versions import Versions, check_resume
-from openclaw_rl.shared.backends import create_engine, create_trainer, resolve_backend
+from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer, resolve_backend
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
@@ -57,7 +57,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
             engine = create_engine(settings)
             in_flight: set[str] = set()
-            judging = protocol.create(settings, engine)
+            judging = create(settings, engine)
             judge = JudgeLoop(journal, judging, settings, progress, in_flight)
             tasks.append(group.create_task(judge.run(), name="judge"))
             tasks.append(group.create_task(_learn(settings, journal, engine, judge, in_flight, progress), name="learn"))
@@ -171,7 +171,6 @@ async def _started(versions: Versions, progress: Progress) -> None:
 def main() -> int:
     """Entry of the process; the exit code."""
     die_with_parent()
-    os.nice(NICENESS)
     try:
         settings = resolve_backend(load({})[0])
     except OpenClawRLError as error:
@@ -183,6 +182,10 @@ def main() -> int:
     for noisy in ("httpx", "LiteLLM", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
+        code = launch_trainer(settings) if settings.train else None
+        if code is not None:
+            return code
+        os.nice(NICENESS)
         asyncio.run(_until_stopped(settings))
     except OpenClawRLError as error:
         log.error("%s", error)

@@ -7,7 +7,7 @@ embedded), `cloud` the provider whose key is set.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -27,17 +27,33 @@ class NoProvider(ConfigError):
     """`backend = cloud`, and no provider has a key."""
 
 
+class Rating(NamedTuple):
+    """A reward model's score in [−1, +1], and how it came about, in words."""
+
+    score: float
+    explanation: str
+
+
+class RewardModel(Protocol):
+    """Scores conversations."""
+
+    async def rate(self, conversation: Sequence[tuple[str, str]]) -> Rating:
+        """Rate (role, text) messages that end with the next state. Raises `JudgeError`, `ConfigError`."""
+        ...
+
+
 class Backend(msgspec.Struct, frozen=True):
     """Import paths (`module:attribute`) of a backend's parts, each called with the settings.
 
-    `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process.
-    `extra` is the pip extra that brings what they import.
+    `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process,
+    `launch` starts the processes of a trainer that needs several. `extra` is the pip extra of all their imports.
     """
 
     engine: str
     trainer: str
     server: str
     extra: str
+    launch: str = ""
 
 
 BACKENDS: dict[str, Backend] = {
@@ -52,6 +68,7 @@ BACKENDS: dict[str, Backend] = {
         trainer="openclaw_rl.trainer_local.backend:create",
         server="openclaw_rl.trainer_local.sglang.launch:command",
         extra="gpu",
+        launch="openclaw_rl.trainer_local.backend:launch",
     ),
 } | {
     name: Backend(
@@ -117,6 +134,14 @@ def create_engine(settings: Settings) -> Engine:
     return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings))
 
 
+def launch_trainer(settings: Settings) -> int | None:
+    """Run this program again once for each process of a trainer that needs several, and return the exit code when they
+    have ended; `None` where one process is enough, or this is one of them.
+    """
+    entry = backend(settings.engine.backend)
+    return cast("int | None", resolve(entry.launch, extra=entry.extra)(settings)) if entry.launch else None
+
+
 def create_trainer(settings: Settings) -> Trainer:
     """A trainer for the configured backend; imports torch and the like, so only the learner process calls this."""
     entry = backend(settings.engine.backend)
@@ -147,8 +172,6 @@ def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0,
     return settings.replace(model=folder, **own, **policys, **place)
 
 
-def create_reward_model(settings: Settings, folder: str) -> Any:
-    """What scores conversations by the sequence classifier in `folder` (see
-    `learner.judge.reward_model.RewardModel`); it imports torch when it is first asked.
-    """
-    return resolve(REWARD_MODEL, extra="local")(settings, folder)
+def create_reward_model(settings: Settings, folder: str) -> RewardModel:
+    """The sequence classifier in `folder` as a reward model; it imports torch when it is first asked."""
+    return cast("RewardModel", resolve(REWARD_MODEL, extra="local")(settings, folder))

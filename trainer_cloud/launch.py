@@ -1,10 +1,28 @@
-"""The command line that starts the engine of a cloud backend. Imports no provider's library."""
+"""The provider of a cloud backend by its name, and the command line of its engine. Imports no provider's library."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, cast
 
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from openclaw_rl.trainer_cloud.provider import Provider
+
+PROVIDERS = {
+    "tinker": "openclaw_rl.trainer_cloud.tinker.provider:create",
+    "fireworks": "openclaw_rl.trainer_cloud.fireworks.provider:create",
+}
+
+
+def create_provider(settings: Settings) -> Provider:
+    """The provider that `settings.backend` names. Raises `ConfigError`."""
+    if settings.backend not in PROVIDERS:
+        raise ConfigError(f"backend = {settings.backend!r} is no cloud provider; choose {' or '.join(PROVIDERS)}")
+    return cast("Provider", resolve(PROVIDERS[settings.backend], extra="cloud")(settings))
 
 
 def command(settings: Settings) -> list[str]:

@@ -33,6 +33,7 @@ from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.process import alive, claim_port, is_loopback
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import CLOUDS
@@ -41,7 +42,6 @@ from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
 from openclaw_rl.shared.settings.sources import load
 from openclaw_rl.trainer_local import backend as choice
-from openclaw_rl.trainer_local.placement.place import Placement
 
 PACKAGES = {
     "": ("cachetools", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
@@ -101,7 +101,7 @@ def _judge(settings: Settings) -> Check:
         elif models.judge.kind == "hook":
             custom.create(settings)
         elif models.judge.kind in ("policy", "engine", "litellm"):
-            JudgePrompt.of(settings)
+            JudgePrompt.from_settings(settings)
     except ConfigError as error:
         return Check("judge", False, str(error))
     titles = ", ".join(f"{TITLES[model.setting]} {model.title}" for model in models.asked)
@@ -232,7 +232,7 @@ def _by_megatron(settings: Settings) -> bool:
 
 def _trainer(settings: Settings) -> Check:
     try:
-        return Check("trainer", True, choice.told(settings))
+        return Check("trainer", True, choice.describe(settings))
     except ConfigError as error:
         return Check("trainer", False, str(error))
 

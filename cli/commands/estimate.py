@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from openclaw_rl.cli.costs.costs import Amounts, Costs, Part, times, total
+from openclaw_rl.cli.costs.costs import Amounts, CostItem, Costs, times, total
 from openclaw_rl.cli.costs.spending import by_purpose, dollars, today
 from openclaw_rl.cli.costs.workload import Workload
 from openclaw_rl.cli.options import print_json
@@ -54,7 +54,7 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
         kinds: dict[str, Any] = {kind: round(number, 1) for kind, number in amounts.items() if number}
         return {**kinds, "dollars": round(paid.dollars, 6), "unknown": list(paid.unknown)}
 
-    def parts(of: list[Part]) -> list[dict[str, Any]]:
+    def parts(of: list[CostItem]) -> list[dict[str, Any]]:
         return [{"what": part.name, **told(part.amounts)} for part in of]
 
     return {
@@ -104,7 +104,7 @@ def _price(price: Price | None) -> dict[str, Any] | None:
 def _limit(settings: Settings, workload: Workload, costs: Costs, name: str) -> dict[str, Any]:
     """A daily limit and when it stops what it limits, in words."""
     (limit,) = (one for one in LIMITS if one.setting == name)
-    most = limit.of(settings)
+    most = limit.amount(settings)
     found: dict[str, Any] = {"setting": name, "limit": most, "stops": ""}
 
     def counted(amounts: Amounts) -> float:

@@ -1,38 +1,21 @@
-"""The `Judge` protocol and how settings become one. A new judge is a class with these two methods."""
+"""The protocols of judging: a `Judge` scores a turn, an `Asker` answers a question."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
-from openclaw_rl.learner.judge import custom
-from openclaw_rl.learner.judge.askers.engine import EngineAsker, LazyPrompter
-from openclaw_rl.learner.judge.askers.litellm import asker_of
-from openclaw_rl.learner.judge.llm import ModelJudge, WithHintModel
-from openclaw_rl.learner.judge.prompt import JudgePrompt
-from openclaw_rl.learner.judge.reward_model import RewardModelJudge
-from openclaw_rl.learner.judge.rules.rules import RuleJudge
-from openclaw_rl.learner.judge.selection import Selector
-from openclaw_rl.learner.judge.votes import Asker, Voting
-from openclaw_rl.shared.backends import create_engine, create_reward_model, own_engine
-from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.errors import ConfigError
+import msgspec
+
 from openclaw_rl.shared.records import Judgement, NextState, Turn
-from openclaw_rl.shared.redaction.outgoing import Outgoing
-from openclaw_rl.shared.rendering.prompter import Prompter
-from openclaw_rl.shared.settings.judge_spec import JudgeModels
-from openclaw_rl.shared.settings.model_reference import ModelReference
-from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement.place import given
 
 
 class Judge(Protocol):
-    """Says what an answer was worth, from what came after it."""
+    """Scores an answer by what came after it."""
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The judgement of `turn`. A vote that fails is a failure and no neutral vote; `score` is `None` if all did.
+        """The judgement of `turn`. A failed vote counts neither way; `score` is `None` if all failed.
 
-        Raises `JudgeAway` when nobody can be asked for now: the turn goes on waiting.
+        Raises `JudgeAway` while the judge cannot be asked: the turn waits.
         """
         ...
 
@@ -41,48 +24,28 @@ class Judge(Protocol):
         ...
 
 
-def create(settings: Settings, engine: Engine | None = None, prompter: Prompter | None = None) -> Judge:
-    """The judge that `judge`, `hint_model` and `custom_reward` name (docs/judging.md). `engine` serves the policy;
-    without `prompter` the policy's own is made when it is needed. Raises `ConfigError`.
-    """
-    models = JudgeModels.from_settings(settings.judge)
-    model, hint = models.judge, models.hint
-    policy = LazyPrompter.ready(prompter) if prompter else LazyPrompter.policy(settings)
-    selector = Selector(settings, engine, policy)
-    slots = asyncio.Semaphore(settings.judge.concurrency)
+class Said(msgspec.Struct, frozen=True):
+    """An answer in words, and the thoughts before it. `cut` is the reason why it is incomplete, or ""."""
 
-    def voting(asked: ModelReference) -> Voting:
-        return Voting(_asker(asked, settings, engine, policy), settings, slots)
+    text: str
+    thoughts: str = ""
+    cut: str = ""
 
-    judge: Judge
-    if model.setting == "custom_reward":
-        judge = custom.create_reward(settings)
-    elif model.kind == "rules":
-        judge = RuleJudge()
-    elif model.kind == "hook":
-        judge = custom.create(settings)
-    elif model.kind == "reward-model":
-        judge = RewardModelJudge(create_reward_model(settings, model.name), model.name, settings)
-    else:
-        judge = ModelJudge(voting(model), JudgePrompt.of(settings), selector, settings, hints=hint is None)
-    return judge if hint is None else WithHintModel(judge, voting(hint), selector, settings)
+    @property
+    def kept(self) -> str:
+        """The text that a vote keeps."""
+        return f"<think>\n{self.thoughts}\n</think>\n{self.text}" if self.thoughts else self.text
 
 
-def _asker(model: ModelReference, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
-    """The client that puts questions to `model`."""
-    if model.kind == "litellm":
-        return asker_of(model, settings)
-    if model.kind == "policy":
-        if engine is None:
-            raise ConfigError(f"{model.setting} = policy needs the policy's engine, and there is none here")
-        return EngineAsker(model.title, engine, policy, settings, version=0, own=False)
-    if not model.url:
-        raise ConfigError(
-            f"{model.setting} = {model.title!r} has no engine yet: `openclaw-rl serve` starts it; one that runs is "
-            f"{model.setting} = {model.title}@URL"
-        )
-    placement = given()
-    on_gpus = placement is not None and any(server.model == model.name for server in placement.judges)
-    own = create_engine(own_engine(settings, model.name, url=model.url, on_gpus=on_gpus))
-    prompter, outgoing = LazyPrompter.folder(model.name, own), Outgoing.to_model(settings, "", model.url)
-    return EngineAsker(model.title, own, prompter, settings, version=None, own=True, outgoing=outgoing)
+class Asker(Protocol):
+    """Answers a question in words."""
+
+    name: str
+
+    async def ask(self, question: str) -> Said:
+        """The answer. Raises `JudgeError` if there is none, `JudgeAway` while the model cannot be asked."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...

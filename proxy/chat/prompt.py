@@ -1,4 +1,4 @@
-"""The prompt of a placed request: rendered, continued from the tokens that were sampled before, fitted to the context."""
+"""The prompt of a placed request: rendered, continued from tokens that were sampled before, fitted to the context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.shared.errors import BadRequest, ContextLengthExceeded, EngineError
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 
 
 class PromptRenderer:

@@ -27,7 +27,7 @@ from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.proxy.http.json import decode_object
 from openclaw_rl.shared.messages.normalize import ChatInput, normalize_chat
 from openclaw_rl.shared.records import Kind, now
-from openclaw_rl.shared.rendering.prompter import Prompt
+from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.turn_rules import parse_rules
 

@@ -1,44 +1,44 @@
-"""One request inside the cloud engine: what was asked, and what there is to tell of the answer."""
+"""One request inside the cloud engine, and the requests that a provider cannot be asked: those are refused in words
+before anything is sent.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from openclaw_rl.shared.engine.wire import Event, GenerateRequest
-from openclaw_rl.trainer_cloud.engine.versions import Held
+from openclaw_rl.shared.engine.wire import EngineJob, GenerateRequest, Refused
+from openclaw_rl.trainer_cloud.engine.versions import CloudVersion
+
+_UNSUPPORTED = ("min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens")
 
 
 @dataclass(eq=False)
-class Job:
-    """A request on its way (`shared.engine.server.ServedJob`). `receive` gets its events; `work` is its task."""
+class CloudRequest(EngineJob):
+    """A request that is being answered by the task `work`."""
 
-    request: GenerateRequest
-    version: Held
-    receive: Callable[[Event], None]
-    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
-    arrived: float = field(default_factory=time.monotonic)
-    cached: int = 0
-    output: list[int] = field(default_factory=list)
-    input_logprobs: list[tuple[float | None, int]] = field(default_factory=list)
-    input_tops: list[list[tuple[float, int]] | None] = field(default_factory=list)
+    version: CloudVersion
     work: asyncio.Task[None] | None = None
-
-    @property
-    def score_from(self) -> int | None:
-        """The first position whose logprob is asked for, and is never there itself."""
-        start = self.request.logprob_start_len
-        return start if self.request.return_logprob and start is not None and start >= 0 else None
-
-    @property
-    def tops(self) -> int:
-        """How many alternatives a sampled token reports."""
-        return self.request.top_logprobs_num if self.request.return_logprob else 0
 
     @property
     def waiting(self) -> float:
         """Seconds since it arrived."""
         return time.monotonic() - self.arrived
+
+
+def no_tops(provider: str) -> Refused:
+    """The error where the likeliest tokens of an answer are asked for and the provider reports none."""
+    return Refused(f"{provider} does not report the likeliest tokens of an answer: leave top_logprobs out")
+
+
+def admit(request: GenerateRequest, provider: str, *, vocabulary: int, context: int) -> None:
+    """Raise `Refused` for what the provider cannot be asked."""
+    request.check("a cloud backend", vocabulary=vocabulary, context=context)
+    params = request.sampling_params
+    neutral = type(params)()
+    active = [name for name in _UNSUPPORTED if getattr(params, name) != getattr(neutral, name)]
+    if active:
+        raise Refused(f"sampling_params: {provider} cannot sample with {', '.join(active)}; leave it out")
+    if request.score_temperature != 1:
+        raise Refused(f"{provider} scores at temperature 1 only", 501)

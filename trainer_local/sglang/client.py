@@ -35,7 +35,7 @@ from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.records import Sampling, new_id
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.models.folder import another
-from openclaw_rl.trainer_local.placement.place import placed
+from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang import wire
 from openclaw_rl.trainer_local.sglang.full_weights import Whole
 from openclaw_rl.trainer_local.sglang.held import Held, Keeping, OurVersions, holding
@@ -90,7 +90,7 @@ def connect(settings: Settings) -> SglangEngine:
 def _colocated(settings: Settings) -> bool:
     """Whether the trainer works on GPUs that SGLang is started on; on a machine without them nobody trains."""
     try:
-        return settings.backend == "megatron" and placed(settings).colocated
+        return settings.backend == "megatron" and current_placement(settings).colocated
     except ConfigError:
         return False
 

@@ -24,8 +24,8 @@ from openclaw_rl.shared.child_process import end_child, kill_child, start_child
 from openclaw_rl.shared.engine.server import live_version
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
-from openclaw_rl.shared.placement import fraction_at
 from openclaw_rl.shared.process import claim_port, die_with_parent
+from openclaw_rl.trainer_local.placement.memory import fraction_at
 from openclaw_rl.trainer_local.sglang.http import EngineHttp
 from openclaw_rl.trainer_local.sglang.labels import BROKEN, UNTOUCHED, number
 from openclaw_rl.trainer_local.sglang.launch import environment, router_line, server_line

@@ -20,7 +20,7 @@ from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import adapter_folder, lacking, serves_whole, sglang_targets, sglang_variables
 from openclaw_rl.trainer_local.models.folder import quantization
-from openclaw_rl.trainer_local.placement.place import placed
+from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang.labels import adapter_name, whole_label
 
 VERSION = "0.5.23"
@@ -33,7 +33,7 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
 
     Raises `ConfigError` where SGLang is not to be found, or cannot serve what the settings train.
     """
-    servers = servers or placed(settings).servers
+    servers = servers or current_placement(settings).servers
     gpus = serving(servers)
     line = [
         *(sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller"),

@@ -8,10 +8,9 @@ is made on figures of all of them, so that all decide alike.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
 import torch
@@ -19,12 +18,13 @@ from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective.early_stop import loss_to_reach
+from openclaw_rl.shared.objective.metrics import step_report
 from openclaw_rl.shared.objective.terms import hints_of, needs_base
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.objective import LocalObjective
-from openclaw_rl.trainer_local.training.step_metrics import StepMetrics
+from openclaw_rl.trainer_local.training.step_metrics import StepDistances
 from openclaw_rl.trainer_local.training.targets import LocalTarget, Old, RunModel, old_policy, slices, targets_of
 
 Value = TypeVar("Value")
@@ -38,7 +38,7 @@ class Learning(Protocol):
 
     @property
     def run_policy(self) -> RunModel:
-        """Puts rows through the policy as it is."""
+        """Puts rows through the current policy."""
         ...
 
     @property
@@ -52,11 +52,11 @@ class Learning(Protocol):
         ...
 
     def part(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Those of a batch that are learned from in this process, in order."""
+        """The samples of a batch that this process trains on, in order."""
         ...
 
     def gather(self, value: Value) -> list[Value]:
-        """What each process that learns from another part has, in order. All call it together."""
+        """The values of all processes that train on parts of the batch, in order. All call it together."""
         ...
 
     def rate(self) -> float:
@@ -76,7 +76,7 @@ class Learning(Protocol):
         ...
 
     def clip(self, limit: float) -> Tensor:
-        """Add up the gradients of all processes and cut their norm down to `limit`; the norm before."""
+        """Sum the gradients of all processes and clip their norm to `limit`; returns the norm before."""
         ...
 
     def update(self) -> None:
@@ -94,7 +94,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     objective = LocalObjective(samples, recipe, learning.device)
     own = learning.part(samples)
     rate = learning.rate()
-    distances = StepMetrics(samples, own, learning.run_policy, learning.run_base, learning.gather)
+    distances = StepDistances(samples, own, learning.run_policy, learning.run_base, learning.gather)
     asked = time.perf_counter()
     old = old_policy(own, recipe, learning.run_policy)
     teaching = time.perf_counter() - asked
@@ -141,15 +141,22 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
         "gradient/norm": sum(norms) / len(norms),
         "epochs": float(len(norms)),
         "weights/change": changed,
-        "learning_rate": rate,
-        "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
-        "seconds": time.perf_counter() - started,
         "seconds/teacher": teaching,
     }
-    broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
-    if broken:
-        raise TrainerError(f"Step {number}: {', '.join(broken)} not finite after the step; it was undone")
-    return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
+    return step_report(number, samples, metrics, rate=rate, started=started)
+
+
+@contextmanager
+def undone_on_failure(undo: Callable[[], None], number: int, recipe: Recipe) -> Iterator[None]:
+    """Call `undo` if the block, which makes step `number`, fails, and raise its error as a `TrainerError`."""
+    try:
+        yield
+    except BaseException as error:
+        undo()
+        if isinstance(error, TrainerError) or not isinstance(error, Exception):
+            raise
+        loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
+        raise TrainerError(f"Step {number}{loss} failed and was undone: {error}") from error
 
 
 def _targets(

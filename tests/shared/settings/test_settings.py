@@ -204,7 +204,8 @@ def test_a_setting_that_was_removed_says_what_takes_its_place(elsewhere: Path, n
 
 
 def test_tables_of_groups_hold_settings_by_short_and_by_full_names(elsewhere: Path) -> None:
-    write(elsewhere, '[learning]\nbatch_size = 3\n[judge]\nmodel = "policy"\njudge_timeout = 5\n[guard]\nenabled = false')
+    judge = '[judge]\nmodel = "policy"\njudge_timeout = 5'
+    write(elsewhere, f"[learning]\nbatch_size = 3\n{judge}\n[guard]\nenabled = false")
     settings, sources = load(environ={})
     assert (settings.learning.batch_size, settings.judge.model, settings.judge.timeout) == (3, "policy", 5.0)
     assert not settings.guard.enabled and sources["guard"] == sources["judge"] == "openclaw-rl.toml"

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from openclaw_rl.shared.gpus import GIB
-from openclaw_rl.shared.placement import fraction_at
 from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
+from openclaw_rl.trainer_local.placement.memory import fraction_at
 from openclaw_rl.trainer_local.sglang import controller
 from openclaw_rl.trainer_local.sglang.labels import number
 from tests.processes import ROOT

@@ -1,0 +1,72 @@
+"""Make the judge that the settings name."""
+
+from __future__ import annotations
+
+import asyncio
+
+from openclaw_rl.learner.judge import custom
+from openclaw_rl.learner.judge.askers.engine import EngineAsker, LazyPrompter
+from openclaw_rl.learner.judge.askers.litellm import asker_of
+from openclaw_rl.learner.judge.llm import ModelJudge, WithHintModel
+from openclaw_rl.learner.judge.prompt import JudgePrompt
+from openclaw_rl.learner.judge.protocol import Asker, Judge
+from openclaw_rl.learner.judge.reward_model import RewardModelJudge
+from openclaw_rl.learner.judge.rules.rules import RuleJudge
+from openclaw_rl.learner.judge.selection import Selector
+from openclaw_rl.learner.judge.votes import Voting
+from openclaw_rl.shared.backends import create_engine, create_reward_model, own_engine
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.placement import inherited_placement
+from openclaw_rl.shared.redaction.outgoing import Outgoing
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.judge_spec import JudgeModels
+from openclaw_rl.shared.settings.model_reference import ModelReference
+from openclaw_rl.shared.settings.settings import Settings
+
+
+def create(settings: Settings, engine: Engine | None = None, prompter: Prompter | None = None) -> Judge:
+    """The judge that `judge`, `hint_model` and `custom_reward` name (docs/judging.md). `engine` serves the policy;
+    without a `prompter` the policy's is made when it is needed. Raises `ConfigError`.
+    """
+    models = JudgeModels.from_settings(settings.judge)
+    model, hint = models.judge, models.hint
+    policy = LazyPrompter.ready(prompter) if prompter else LazyPrompter.policy(settings)
+    selector = Selector(settings, engine, policy)
+    slots = asyncio.Semaphore(settings.judge.concurrency)
+
+    def voting(asked: ModelReference) -> Voting:
+        return Voting(_asker(asked, settings, engine, policy), settings, slots)
+
+    judge: Judge
+    if model.setting == "custom_reward":
+        judge = custom.create_reward(settings)
+    elif model.kind == "rules":
+        judge = RuleJudge()
+    elif model.kind == "hook":
+        judge = custom.create(settings)
+    elif model.kind == "reward-model":
+        judge = RewardModelJudge(create_reward_model(settings, model.name), model.name, settings)
+    else:
+        judge = ModelJudge(voting(model), JudgePrompt.from_settings(settings), selector, settings, hints=hint is None)
+    return judge if hint is None else WithHintModel(judge, voting(hint), selector, settings)
+
+
+def _asker(model: ModelReference, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
+    """The asker for `model`."""
+    if model.kind == "litellm":
+        return asker_of(model, settings)
+    if model.kind == "policy":
+        if engine is None:
+            raise ConfigError(f"{model.setting} = policy needs the policy's engine, and there is none here")
+        return EngineAsker(model.title, engine, policy, settings, version=0, own=False)
+    if not model.url:
+        raise ConfigError(
+            f"{model.setting} = {model.title!r} has no engine yet: `openclaw-rl serve` starts it; one that runs is "
+            f"{model.setting} = {model.title}@URL"
+        )
+    placement = inherited_placement()
+    on_gpus = placement is not None and any(server.model == model.name for server in placement.judges)
+    own = create_engine(own_engine(settings, model.name, url=model.url, on_gpus=on_gpus))
+    prompter, outgoing = LazyPrompter.folder(model.name, own), Outgoing.to_model(settings, "", model.url)
+    return EngineAsker(model.title, own, prompter, settings, version=None, own=True, outgoing=outgoing)
