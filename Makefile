@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 DIGEST := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(DIGEST)
 TORCH := $(shell grep '^torch==' constraints.txt)
-USED := import cli.demo, cli.main, cli.serve, learner.main, matplotlib.pyplot, peft, proxy.dialects.adapter, proxy.main, pytest, \
-  shared.litellm_policy, trainer_local.embedded.server, trainer_local.transformers_trainer; \
-  import transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; shared.litellm_policy.load()
+USED := import openclaw_rl.cli.commands.demo, cli.main, cli.commands.serve, learner.main, matplotlib.pyplot, peft, proxy.dialects.adapter, proxy.main, pytest, \
+  shared.litellm.provider, trainer_local.embedded.server, trainer_local.transformers_trainer; \
+  import transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; shared.litellm.provider.load()
 # Where the tests leave which lines they ran.
 COVERAGE := $(CURDIR)/.cache/coverage
 # What test-real drives beside the SGLang below has its environments in .cache/rigs too (tests/rigs/environments.py).
@@ -94,8 +94,8 @@ format: setup extension
 	$(call in_extension,format)
 
 docs: setup
-	$(BIN)/python -m cli.reference
-	$(BIN)/python -m cli.gpu_page
+	$(BIN)/python -m openclaw_rl.cli.docs.settings_page
+	$(BIN)/python -m openclaw_rl.cli.docs.gpu_page
 	$(BIN)/python -m bench.learning.page
 
 bench: setup

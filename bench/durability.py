@@ -30,8 +30,19 @@ from pathlib import Path
 from typing import Any
 
 from bench.service import log, report
-from shared.journal import AsyncJournal, Journal
-from shared.records import Feedback, NextState, PolicyVersion, Sample, Sampling, Timings, Turn, VersionSpan, new_id, now
+from openclaw_rl.shared.journal import AsyncJournal, Journal
+from openclaw_rl.shared.records import (
+    Feedback,
+    NextState,
+    PolicyVersion,
+    Sample,
+    Sampling,
+    Timings,
+    Turn,
+    VersionSpan,
+    new_id,
+    now,
+)
 
 KINDS = ("turn", "next_state", "feedback", "sample", "version")
 BATCH = 8

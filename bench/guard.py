@@ -20,12 +20,12 @@ from statistics import mean
 from typing import Any
 
 from bench.service import log, parser, report, run
-from cli.why import story
-from evaluation.client import ChatClient
-from evaluation.conversation import converse
-from evaluation.personas import Persona, create
-from evaluation.probe import Probe, probe
-from evaluation.service import own_service
+from openclaw_rl.cli.commands.why import story
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.conversation import converse
+from openclaw_rl.evaluation.personas import Persona, create
+from openclaw_rl.evaluation.probe import Probe, probe
+from openclaw_rl.evaluation.service import own_service
 
 BATCH = 8
 PATIENCE = 120.0

@@ -32,13 +32,13 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from shared.records import Sample, VersionSpan
-from shared.settings import Settings
-from shared.trainer import Recipe
-from trainer_local.batching import row
-from trainer_local.megatron.forward import run_packed
-from trainer_local.megatron.learning import RankLearning
-from trainer_local.megatron.trainer import MegatronTrainer, create
+from openclaw_rl.shared.records import Sample, VersionSpan
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.megatron.forward import run_packed
+from openclaw_rl.trainer_local.megatron.learning import RankLearning
+from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
+from openclaw_rl.trainer_local.training.batching import row
 
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"hidden": 64, "layers": 2, "heads": 4, "groups": 2, "head": 16, "wide": 128, "words": 512},
@@ -293,7 +293,7 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     outcome = asyncio.run(main(chosen))
     if chosen.save is not None:
-        from evaluation.provenance import save, typed
+        from openclaw_rl.evaluation.provenance import save, typed
 
         save(chosen.save, typed("python -m bench.megatron_gpu"), outcome)
     print(table(outcome), file=sys.stderr if chosen.json else sys.stdout, flush=True)

@@ -35,9 +35,9 @@ from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from bench import service
-from shared.records import Sample, VersionSpan
-from shared.settings import Settings
-from trainer_local.transformers_trainer import TransformersTrainer, create
+from openclaw_rl.shared.records import Sample, VersionSpan
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
 
 TURNS = (5, 20, 50)
 VOCABULARY = 512

@@ -23,8 +23,8 @@ from urllib.parse import unquote
 import httpx
 
 from bench.service import log, parser, report, run, service
-from evaluation.service import Service
-from shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.evaluation.service import Service
+from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 
 TRANSPORT_HEADERS = frozenset(
     {"host", "connection", "authorization", "content-length", "transfer-encoding", "accept-encoding"}

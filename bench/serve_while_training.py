@@ -21,12 +21,12 @@ from itertools import pairwise
 from typing import Any
 
 from bench.service import log, parser, report, run, service
-from evaluation.client import ChatClient, CutOff, Message, ServiceError
-from evaluation.conversation import ANSWER_TOKENS
-from evaluation.problems import stream
-from evaluation.statistics import percentile
-from evaluation.student import Student
-from evaluation.together import together
+from openclaw_rl.evaluation.client import ChatClient, CutOff, Message, ServiceError
+from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
+from openclaw_rl.evaluation.problems import stream
+from openclaw_rl.evaluation.statistics import percentile
+from openclaw_rl.evaluation.student import Student
+from openclaw_rl.evaluation.together import together
 
 LONGEST_PHASE = 240.0
 

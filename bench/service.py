@@ -18,9 +18,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from evaluation.provenance import save, typed
-from evaluation.service import Service, own_service
-from shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.evaluation.provenance import save, typed
+from openclaw_rl.evaluation.service import Service, own_service
+from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 
 WIDTH = 140
 """Columns of a table that goes to a file or a pipe."""

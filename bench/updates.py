@@ -19,14 +19,14 @@ from random import Random
 from statistics import median
 
 from bench.service import log, report, run
-from evaluation.problems import take
-from evaluation.student import Student
-from shared.errors import TrainerError
-from shared.normalize import ChatInput
-from shared.records import Message, Sample, VersionSpan
-from shared.registry import create_trainer
-from shared.rendering import Prompter
-from shared.settings import Settings
+from openclaw_rl.evaluation.problems import take
+from openclaw_rl.evaluation.student import Student
+from openclaw_rl.shared.backends import create_trainer
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Message, Sample, VersionSpan
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
 
 ANSWER = "**Step 1:** Tom has 7 apples.\n**Step 2:** Tom buys 5 more.\n**Step 3:** 7 + 5 = 12\n\n**Tom has 12 apples.**"
 DRILL_ANSWER = "7 + 5 = 12"

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
-from shared.errors import ConfigError, OpenClawRLError
-from shared.process import alive, read_json
-from shared.settings import Settings
+from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.shared.process import alive, read_json
+from openclaw_rl.shared.settings.settings import Settings
 
 
 class ServiceError(OpenClawRLError):

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.options import Data, Json, Key, Url, service
-from shared import aliases
-from shared.errors import ConfigError, OpenClawRLError
-from shared.setting_sources import load, parse_flags
+from openclaw_rl.cli.options import Data, Json, Key, Url, service
+from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.shared.settings import aliases
+from openclaw_rl.shared.settings.sources import load, parse_flags
 
 app = typer.Typer(
     name="openclaw-rl",
@@ -31,8 +31,8 @@ def serve(
     only: Annotated[list[str] | None, typer.Option("--only", help="proxy, engine or learner; default: all")] = None,
 ) -> None:
     """Run the service: engine, proxy and learner, each restarted whatever ends it."""
-    from cli.serve import serve as run
-    from cli.supervisor import ROLES
+    from openclaw_rl.cli.commands.serve import serve as run
+    from openclaw_rl.cli.service.supervisor import ROLES
 
     unknown = set(only or ()) - set(ROLES)
     if unknown:
@@ -47,7 +47,7 @@ def serve(
 @app.command(context_settings=_SETTINGS | {"help_option_names": []}, add_help_option=False)
 def demo(context: typer.Context) -> None:
     """Watch the shipped policy learn from a simulated student, beside a control that does not train."""
-    from cli.demo import main as run
+    from openclaw_rl.cli.commands.demo import main as run
 
     raise typer.Exit(run(context.args))
 
@@ -91,7 +91,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """How good a policy is: personas, coding and tool-use, over seeds; compare versions, folders and learning arms."""
-    from cli.eval import Options, run
+    from openclaw_rl.cli.commands.eval import Options, run
 
     found = service(data, url, key) if url or data or versions or not (model or arms) else None
     run(
@@ -126,9 +126,9 @@ def evaluate(
 @app.command()
 def status(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
     """What the service is doing: version, turns, backlog, processes."""
-    from cli.running import as_served
-    from cli.spending import spending_line
-    from cli.status import status as run
+    from openclaw_rl.cli.commands.status import status as run
+    from openclaw_rl.cli.costs.spending import spending_line
+    from openclaw_rl.cli.service.run_file import as_served
 
     found = service(data, url, key)
     here = not url  # elsewhere nobody can read what was spent
@@ -147,7 +147,7 @@ def sessions(
     as_json: Json = False,
 ) -> None:
     """The conversations: main and side turns, settled and trained, per session."""
-    from cli.sessions import sessions as run
+    from openclaw_rl.cli.commands.sessions import sessions as run
 
     run(service(data, url, key), session, limit=limit, offset=offset, as_json=as_json)
 
@@ -161,7 +161,7 @@ def why(
     as_json: Json = False,
 ) -> None:
     """The story of one turn: how it was placed, judged and learned from, or why not."""
-    from cli.why import why as run
+    from openclaw_rl.cli.commands.why import why as run
 
     run(service(data, url, key), turn, as_json=as_json)
 
@@ -179,7 +179,7 @@ def feedback(
     as_json: Json = False,
 ) -> None:
     """Say what you think of an answer; this outranks every judge."""
-    from cli.feedback import feedback as run
+    from openclaw_rl.cli.commands.feedback import feedback as run
 
     run(service(data, url, key), turn=turn, session=session, good=good, bad=bad, text=text, as_json=as_json)
 
@@ -187,7 +187,7 @@ def feedback(
 @app.command()
 def pause(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
     """Stop training until resume; serving, recording and judging go on."""
-    from cli.pause import switch
+    from openclaw_rl.cli.commands.pause import switch
 
     switch(service(data, url, key), "pause", as_json=as_json)
 
@@ -195,7 +195,7 @@ def pause(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) 
 @app.command()
 def resume(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
     """Let training go on."""
-    from cli.pause import switch
+    from openclaw_rl.cli.commands.pause import switch
 
     switch(service(data, url, key), "resume", as_json=as_json)
 
@@ -203,7 +203,7 @@ def resume(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False)
 @app.command()
 def versions(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
     """The versions of the policy: parent, state, samples, what the guard said."""
-    from cli.versions import versions as run
+    from openclaw_rl.cli.commands.versions import versions as run
 
     run(service(data, url, key), as_json=as_json)
 
@@ -217,7 +217,7 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Let an older version serve again, within seconds, and learning go on from it."""
-    from cli.rollback import rollback as run
+    from openclaw_rl.cli.commands.rollback import rollback as run
 
     run(service(data, url, key), number, as_json=as_json)
 
@@ -230,7 +230,7 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Learn from conversations held elsewhere: written as this policy would, scored by it, marked off-policy."""
-    from cli.import_ import import_files as run
+    from openclaw_rl.cli.commands.import_ import import_files as run
 
     run(load({"data": data} if data else {})[0], files, engine=engine_url, as_json=as_json)
 
@@ -256,7 +256,7 @@ def export(
     data: Data = "",
 ) -> None:
     """Write conversations of the journal to a trajectory file; works beside a running service and without one."""
-    from cli.export import export as run
+    from openclaw_rl.cli.commands.export import export as run
 
     run(
         load({"data": data} if data else {})[0],
@@ -282,7 +282,7 @@ def export_model(
     as_json: Json = False,
 ) -> None:
     """Write a version of the policy as a Hugging Face folder that plain transformers loads, or as a PEFT adapter."""
-    from cli.export_model import export_model as run
+    from openclaw_rl.cli.commands.export_model import export_model as run
 
     settings, _ = load({"data": data} if data else {})
     run(settings, folder, number=version, adapter=adapter, force=force, as_json=as_json)
@@ -302,7 +302,7 @@ def connect(
     as_json: Json = False,
 ) -> None:
     """Point an agent at the service: shows the change to its configuration, writes it with a backup, takes it back."""
-    from cli.connect import connect as run
+    from openclaw_rl.cli.commands.connect import connect as run
 
     settings, _ = load({"data": data} if data else {})
     run(
@@ -327,7 +327,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Every setting with its value, source and meaning, and whether this machine has what it takes."""
-    from cli.doctor import doctor as run
+    from openclaw_rl.cli.commands.doctor import doctor as run
 
     healthy = run(parse_flags(context.args), as_json=as_json, with_gpus=with_gpus)
     raise typer.Exit(0 if healthy else 1)
@@ -342,7 +342,7 @@ def estimate(
     as_json: Json = False,
 ) -> None:
     """What chat and learning cost with a cloud backend, in tokens and dollars, and which limit stops it; a dry run."""
-    from cli.estimate import estimate as run
+    from openclaw_rl.cli.commands.estimate import estimate as run
 
     run(
         parse_flags(context.args),

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.client import Service
-from shared.setting_sources import load
+from openclaw_rl.cli.client import Service
+from openclaw_rl.shared.settings.sources import load
 
 Data = Annotated[str, typer.Option("--data", help="Data folder of the service; default: as serve takes it")]
 Url = Annotated[str, typer.Option("--url", help="URL of the service; default: the one that runs on the data folder")]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from evaluation.problems import DATASET, PEOPLE, THINGS, Problem
+from openclaw_rl.evaluation.problems import DATASET, PEOPLE, THINGS, Problem
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 _MARKUP = re.compile(r"[*_`$\\{}]|boxed|^\s*\(?\d{1,2}[.)]\s+(?=\S)|\bstep\s+\d+\b", re.IGNORECASE | re.MULTILINE)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluation.client import ChatClient, ServiceError
-from evaluation.conversation import ANSWER_TOKENS, Interaction, converse
-from evaluation.personas import create, take
-from evaluation.probe import Probe, probe
-from evaluation.user import BuiltInUser, User, UserError
+from openclaw_rl.evaluation.client import ChatClient, ServiceError
+from openclaw_rl.evaluation.conversation import ANSWER_TOKENS, Interaction, converse
+from openclaw_rl.evaluation.personas import create, take
+from openclaw_rl.evaluation.probe import Probe, probe
+from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
 
 POLL_SECONDS = 0.2
 MOST_USER_FAILURES = 3

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.curves import COLOURS, canvas
+from openclaw_rl.evaluation.curves import COLOURS, canvas
 
 Cell = tuple[str, list[float | None]]
 

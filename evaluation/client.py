@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from shared.errors import OpenClawRLError
+from openclaw_rl.shared.errors import OpenClawRLError
 
 Message = dict[str, Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluation.client import ChatClient, Message, Reply
-from evaluation.personas import Persona, Reaction
-from evaluation.user import BuiltInUser, User
+from openclaw_rl.evaluation.client import ChatClient, Message, Reply
+from openclaw_rl.evaluation.personas import Persona, Reaction
+from openclaw_rl.evaluation.user import BuiltInUser, User
 
 ANSWER_TOKENS = 256
 """Longest answer that people wait for; the embedded policy's own answers end well before."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.arm import Arm
-from evaluation.statistics import Interval, interval
-from shared.errors import ConfigError
+from openclaw_rl.evaluation.arm import Arm
+from openclaw_rl.evaluation.statistics import Interval, interval
+from openclaw_rl.shared.errors import ConfigError
 
 COLOURS = ("#1b6ca8", "#8a8a8a", "#c8553d", "#5a8f3c", "#8b5fa8", "#c29000")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from evaluation.problems import DATASET, Problem, Split
-from shared.errors import ConfigError
+from openclaw_rl.evaluation.problems import DATASET, Problem, Split
+from openclaw_rl.shared.errors import ConfigError
 
 _RESULT = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluation import suites
-from evaluation.arm import settled
-from evaluation.client import ChatClient, ServiceError
-from evaluation.personas import BASE, WANTED, Persona, create, take
-from evaluation.probe import Probe, probe
-from evaluation.problems import Problem
-from evaluation.sessions import until_satisfied
-from evaluation.statistics import interval
-from evaluation.targets import Target
-from evaluation.tasks import SuiteTask
-from evaluation.user import ModelUser, User
-from shared.errors import ConfigError
+from openclaw_rl.evaluation import suites
+from openclaw_rl.evaluation.arm import settled
+from openclaw_rl.evaluation.client import ChatClient, ServiceError
+from openclaw_rl.evaluation.personas import BASE, WANTED, Persona, create, take
+from openclaw_rl.evaluation.probe import Probe, probe
+from openclaw_rl.evaluation.problems import Problem
+from openclaw_rl.evaluation.sessions import until_satisfied
+from openclaw_rl.evaluation.statistics import interval
+from openclaw_rl.evaluation.targets import Target
+from openclaw_rl.evaluation.tasks import SuiteTask
+from openclaw_rl.evaluation.user import ModelUser, User
+from openclaw_rl.shared.errors import ConfigError
 
 CONVERSATION = "conversation"
 SUITES = (CONVERSATION, "coding", "tool-use")

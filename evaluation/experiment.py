@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation import arm as arms
-from evaluation.arm import Arm, Plan
-from evaluation.client import ChatClient
-from evaluation.evaluate import Work, escape, spread
-from evaluation.service import on_gpus, own_service
-from evaluation.sessions import sessions_needed
-from evaluation.together import together
-from shared.errors import ConfigError
+from openclaw_rl.evaluation import arm as arms
+from openclaw_rl.evaluation.arm import Arm, Plan
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.evaluate import Work, escape, spread
+from openclaw_rl.evaluation.service import on_gpus, own_service
+from openclaw_rl.evaluation.sessions import sessions_needed
+from openclaw_rl.evaluation.together import together
+from openclaw_rl.shared.errors import ConfigError
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "trained": {},
     "control": {"train": False},
-    "placebo": {"judge": "evaluation.judges:Placebo"},
-    "irrelevant": {"judge": "evaluation.judges:Irrelevant"},
+    "placebo": {"judge": "openclaw_rl.evaluation.judges:Placebo"},
+    "irrelevant": {"judge": "openclaw_rl.evaluation.judges:Irrelevant"},
 }
 """Settings of each arm: `control` judges and does not train, `placebo` trains on shuffled rewards, `irrelevant` on
 hints that have nothing to do with the answer.

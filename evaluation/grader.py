@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from evaluation import solutions, verdict
-from evaluation.personas import Habits
-from evaluation.problems import Split
-from evaluation.solutions import Solution
+from openclaw_rl.evaluation import solutions, verdict
+from openclaw_rl.evaluation.personas import Habits
+from openclaw_rl.evaluation.problems import Split
+from openclaw_rl.evaluation.solutions import Solution
 
 
 def paste(solution: Solution, request: str, labels: tuple[str, str], *, request_last: bool) -> str:

@@ -1,5 +1,5 @@
 """Judges that are wrong on purpose, for the arms that an experiment is compared with: `judge =
-"evaluation.judges:Placebo"`. They implement the contract of a custom judge (docs/judging.md) on top of the judge by
+"openclaw_rl.evaluation.judges:Placebo"`. They implement the contract of a custom judge (docs/judging.md) on top of the judge by
 rules, which they know by its name alone.
 """
 
@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from shared.records import Judgement, NextState, Turn
-from shared.registry import resolve
-from shared.settings import Settings
+from openclaw_rl.shared.backends import resolve
+from openclaw_rl.shared.records import Judgement, NextState, Turn
+from openclaw_rl.shared.settings.settings import Settings
 
-RULES = "learner.judge.rules:RuleJudge"
+RULES = "openclaw_rl.learner.judge.rules.rules:RuleJudge"
 IRRELEVANT_HINTS = (
     "I am writing this on the train.",
     "My brother's name is Emil, by the way.",

@@ -13,9 +13,9 @@ from itertools import islice
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol
 
-from evaluation.problems import Problem, Split
-from evaluation.solutions import Solution
-from shared.errors import ConfigError
+from openclaw_rl.evaluation.problems import Problem, Split
+from openclaw_rl.evaluation.solutions import Solution
+from openclaw_rl.shared.errors import ConfigError
 
 Mood = Literal["complaint", "thanks"]
 Task = Problem | Solution
@@ -23,9 +23,9 @@ Task = Problem | Solution
 NAMES = ("student", "ta", "teacher")
 WANTED, BASE = "wanted", "base"
 _CLASSES = {
-    "student": "evaluation.student:Student",
-    "ta": "evaluation.assistant:TeachingAssistant",
-    "teacher": "evaluation.teacher:Teacher",
+    "student": "openclaw_rl.evaluation.student:Student",
+    "ta": "openclaw_rl.evaluation.assistant:TeachingAssistant",
+    "teacher": "openclaw_rl.evaluation.teacher:Teacher",
 }
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.client import ChatClient
-from evaluation.conversation import ANSWER_TOKENS
-from evaluation.personas import Persona
-from evaluation.together import together
-from evaluation.user import BuiltInUser, User, UserError
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
+from openclaw_rl.evaluation.personas import Persona
+from openclaw_rl.evaluation.together import together
+from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import httpx
 
-from shared import gpus
-from shared.errors import OpenClawRLError
-from shared.process import ending_with
+from openclaw_rl.shared import gpus
+from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.shared.process import ending_with
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 180.0
@@ -62,7 +62,7 @@ async def own_service(
 ) -> AsyncIterator[Service]:
     """Start a service and end it with the block, whatever happens in it.
 
-    `settings` by field name of `shared.settings.Settings`. The data folder is a temporary one, or `keep`, which is left
+    `settings` by field name of `shared.settings.settings.Settings`. The data folder is a temporary one, or `keep`, which is left
     behind. `only`: the parts to run (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready
     within three minutes, or twenty on GPUs of one's own.
     """
@@ -75,7 +75,7 @@ async def own_service(
     seconds = GPU_START_SECONDS if on_gpus(settings or {}) else START_SECONDS
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli.main", "serve"),
+            *(sys.executable, "-m", "openclaw_rl.cli.main", "serve"),
             *(argument for part in only for argument in ("--only", part)),
             # An empty folder, so that no openclaw-rl.toml of the reader's gets into the experiment.
             cwd=data,

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluation.client import ChatClient
-from evaluation.conversation import ANSWER_TOKENS, converse
-from evaluation.personas import Persona
-from evaluation.user import SATISFIED, BuiltInUser, User
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.conversation import ANSWER_TOKENS, converse
+from openclaw_rl.evaluation.personas import Persona
+from openclaw_rl.evaluation.user import SATISFIED, BuiltInUser, User
 
 IN_A_ROW = 3
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from evaluation.problems import Problem, Split, stream
+from openclaw_rl.evaluation.problems import Problem, Split, stream
 
 OPERATORS = {
     "add": "+",

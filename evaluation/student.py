@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from evaluation import accuracy, dataset, problems, style
-from evaluation.personas import BASE, WANTED, Habits, Reaction
-from evaluation.problems import Problem, Split
+from openclaw_rl.evaluation import accuracy, dataset, problems, style
+from openclaw_rl.evaluation.personas import BASE, WANTED, Habits, Reaction
+from openclaw_rl.evaluation.problems import Problem, Split
 
 _OPENERS = (
     "",

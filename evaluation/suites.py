@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation import sandbox
-from evaluation.client import ChatClient, Reply
-from evaluation.probe import NEVER_TRAIN, sampling_seed
-from evaluation.tasks import CodingTask, SuiteTask, ToolTask
-from evaluation.together import together
+from openclaw_rl.evaluation import sandbox
+from openclaw_rl.evaluation.client import ChatClient, Reply
+from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
+from openclaw_rl.evaluation.tasks import CodingTask, SuiteTask, ToolTask
+from openclaw_rl.evaluation.together import together
 
 ANSWER_TOKENS = 1024
 _FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.service import own_service
-from shared.errors import ConfigError
-from shared.journal import Journal
-from shared.records import PolicyVersion
-from shared.settings import Settings
+from openclaw_rl.evaluation.service import own_service
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import PolicyVersion
+from openclaw_rl.shared.settings.settings import Settings
 
 ADAPTER = "adapter_config.json"
 SERVED = "served"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shared.errors import ConfigError
+from openclaw_rl.shared.errors import ConfigError
 
 FOLDER = Path(__file__).with_name("builtin")
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from evaluation import comments
-from evaluation.grader import Grader
-from evaluation.personas import BASE, WANTED, Reaction
+from openclaw_rl.evaluation import comments
+from openclaw_rl.evaluation.grader import Grader
+from openclaw_rl.evaluation.personas import BASE, WANTED, Reaction
 
 _REQUESTS = (
     "Please check what a student of mine wrote.",

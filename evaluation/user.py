@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from evaluation.personas import NAMES, Persona, Reaction
-from shared.errors import ConfigError, OpenClawRLError
-from shared.litellm_library import litellm
+from openclaw_rl.evaluation.personas import NAMES, Persona, Reaction
+from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.shared.litellm.library import litellm
 
 Said = TypeVar("Said")
 PROMPTS = Path(__file__).with_name("prompts")

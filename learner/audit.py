@@ -3,7 +3,7 @@
 Which turns: `audit_fraction` of them, decided by the turn's id alone, and those of every version until a few were found
 aligned. What can be compared: answers sampled at a temperature and nothing else, at temperature 1 greedy ones and those
 of engines that report no other (`Sampling.unscaled`). Filters and penalties cannot be scored; such turns reach no term
-that uses their logprobs (see `shared.ratio`). A turn whose logprobs are off by more than `audit_tolerance` goes into
+that uses their logprobs (see `shared.objective.importance_ratio`). A turn whose logprobs are off by more than `audit_tolerance` goes into
 quarantine.
 
 Scoring comes after everything else that wants the engine. What the engine keeps of earlier prompts is one of the things
@@ -20,14 +20,14 @@ import logging
 import math
 from collections.abc import Sequence
 
-from learner.progress import Progress
-from shared.engine import Engine, Priority
-from shared.errors import EngineError, JournalError
-from shared.images import images_of, misplaced
-from shared.journal import AsyncJournal
-from shared.ratio import greedy, reshaped
-from shared.records import Audit, AuditVerdict, Turn, VersionSpan
-from shared.settings import Settings
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.shared.engine.protocol import Engine, Priority
+from openclaw_rl.shared.errors import EngineError, JournalError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.images import images_of, misplaced
+from openclaw_rl.shared.objective.importance_ratio import greedy, reshaped
+from openclaw_rl.shared.records import Audit, AuditVerdict, Turn, VersionSpan
+from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from shared.records import PolicyVersion, Sample
+from openclaw_rl.shared.records import PolicyVersion, Sample
 
 MEMORY = 0.9
 """Decay of the running mean at each version."""

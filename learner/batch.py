@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from learner.held_back import hold_back, set_aside
-from learner.hint_memory import HintMemory
-from learner.judge.signals import version_lag
-from learner.methods import Method
-from shared.journal import AsyncJournal
-from shared.records import PolicyVersion, Quarantine, Sample
-from shared.settings import Settings
+from openclaw_rl.learner.guard.held_out import hold_back, set_aside
+from openclaw_rl.learner.hints.hint_memory import HintMemory
+from openclaw_rl.learner.judge.signals import version_lag
+from openclaw_rl.learner.methods import Method
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample
+from openclaw_rl.shared.settings.settings import Settings
 
 WAITING_AT_MOST = 1024
 """Samples looked at together; more wait in the journal, unless none of these makes a batch."""

@@ -12,25 +12,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from learner.baseline import less_baseline, usual_reward
-from learner.batch import Batch, Batches
-from learner.figures import step_figures
-from learner.guard import Guard, Verdict, examine, failed_step
-from learner.held_back import set_aside
-from learner.hint_memory import HintMemory
-from learner.hooks import GENERATE, ROLLOUT, load
-from learner.judge.selection import MOST_CANDIDATES
-from learner.methods import Method, method
-from learner.progress import Progress
-from learner.rehearsal import Rollouts, hinted_prompts
-from learner.rollouts import RolloutContext, rollouts_beside
-from learner.versions import Candidate, Versions
-from shared.errors import EngineError, JournalError, OpenClawRLError, TrainerAway, TrainerError
-from shared.journal import AsyncJournal
-from shared.records import PolicyVersion, Sample
-from shared.rendering import Prompter
-from shared.settings import Settings
-from shared.trainer import StepReport, Trainer
+from openclaw_rl.learner.baseline import less_baseline, usual_reward
+from openclaw_rl.learner.batch import Batch, Batches
+from openclaw_rl.learner.guard.guard import Guard, Verdict, examine, failed_step
+from openclaw_rl.learner.guard.held_out import set_aside
+from openclaw_rl.learner.hints.hint_memory import HintMemory
+from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
+from openclaw_rl.learner.methods import Method, method
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.reporting.figures import step_figures
+from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load
+from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
+from openclaw_rl.learner.rollouts.rollouts import RolloutContext, rollouts_beside
+from openclaw_rl.learner.versions import Candidate, Versions
+from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, TrainerAway, TrainerError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import PolicyVersion, Sample
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import StepReport, Trainer
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 """The learner process: judge loop, learner loop, audit, and the watch over the engine's version. Run it as
-`python -m learner.main`.
+`python -m openclaw_rl.learner.main`.
 
 Settings come from the environment (`OPENCLAW_RL_*`). The process is niced: chat goes first.
 """
@@ -14,28 +14,29 @@ import signal
 import sys
 from pathlib import Path
 
-from learner import hooks, probes
-from learner.audit import Auditor
-from learner.guard import Guard
-from learner.judge import base
-from learner.judge.base import Judge
-from learner.judge.loop import JudgeLoop
-from learner.loop import Learner, keep_engine_in_step
-from learner.methods import method
-from learner.progress import Progress
-from learner.rehearsal import Rollouts, anchor_prompts
-from learner.report import Reporter
-from learner.sinks import sinks_of
-from learner.versions import Versions, check_resume
-from shared.engine import Engine
-from shared.errors import ConfigError, OpenClawRLError
-from shared.journal import AsyncJournal, Journal
-from shared.loss_hook import load_loss
-from shared.process import die_with_parent
-from shared.registry import create_engine, create_trainer
-from shared.rendering import Prompter
-from shared.setting_sources import load
-from shared.settings import Settings
+from openclaw_rl.learner.audit import Auditor
+from openclaw_rl.learner.guard import probes
+from openclaw_rl.learner.guard.guard import Guard
+from openclaw_rl.learner.judge import protocol
+from openclaw_rl.learner.judge.loop import JudgeLoop
+from openclaw_rl.learner.judge.protocol import Judge
+from openclaw_rl.learner.loop import Learner, keep_engine_in_step
+from openclaw_rl.learner.methods import method
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.reporting.report import Reporter
+from openclaw_rl.learner.reporting.sinks import sinks_of
+from openclaw_rl.learner.rollouts import hooks
+from openclaw_rl.learner.rollouts.rehearsal import Rollouts, anchor_prompts
+from openclaw_rl.learner.versions import Versions, check_resume
+from openclaw_rl.shared.backends import create_engine, create_trainer
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.shared.journal import AsyncJournal, Journal
+from openclaw_rl.shared.objective.custom_loss import load_loss
+from openclaw_rl.shared.process import die_with_parent
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import load
 
 log = logging.getLogger("learner")
 
@@ -56,7 +57,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
             engine = create_engine(settings)
             in_flight: set[str] = set()
-            judging = base.create(settings, engine)
+            judging = protocol.create(settings, engine)
             judge = JudgeLoop(journal, judging, settings, progress, in_flight)
             tasks.append(group.create_task(judge.run(), name="judge"))
             tasks.append(group.create_task(_learn(settings, journal, engine, judge, in_flight, progress), name="learn"))

@@ -1,6 +1,6 @@
-"""Learning methods: what each learns from and which rollouts it needs. The terms themselves are in `shared.losses`.
+"""Learning methods: what each learns from and which rollouts it needs. The terms themselves are in `shared.objective.losses`.
 
-A new method is one entry here, its terms in `shared.losses`, and the trainers' objectives; a user's own is a `Method`
+A new method is one entry here, its terms in `shared.objective.losses`, and the trainers' objectives; a user's own is a `Method`
 named by import path or file (docs/extending.md).
 """
 
@@ -11,11 +11,11 @@ from typing import Literal
 
 import msgspec
 
-from shared.errors import ConfigError
-from shared.records import Sample
-from shared.registry import is_hook, resolve
-from shared.settings import Settings
-from shared.trainer import Recipe
+from openclaw_rl.shared.backends import is_hook, resolve
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe
 
 
 class Method(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ import os
 import time
 from typing import Any
 
-from shared.errors import JournalError
-from shared.journal import AsyncJournal
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal import AsyncJournal
 
 INTERVAL = 2.0
 

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from learner.guard import Verdict
-from learner.progress import Progress
-from shared.engine import Engine
-from shared.errors import ConfigError, EngineError, JournalError, TrainerError
-from shared.journal import AsyncJournal
-from shared.records import PolicyVersion
-from shared.settings import Settings
-from shared.trainer import Checkpoint, StepReport, Trainer
+from openclaw_rl.learner.guard.guard import Verdict
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import ConfigError, EngineError, JournalError, TrainerError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import PolicyVersion
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Checkpoint, StepReport, Trainer
 
 log = logging.getLogger(__name__)
 

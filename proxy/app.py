@@ -14,18 +14,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from proxy.auth import OPEN_PATHS, authorize
-from proxy.body import Disconnected, read_headers
-from proxy.chat_route import ChatRoute
-from proxy.control import Control
-from proxy.dialects.count import count_tokens
-from proxy.dialects.errors import dialect_response
-from proxy.dialects.route import ROUTES, DialectRoute
-from proxy.failures import error_response, json_response, to_request_error
-from proxy.service import Service
-from proxy.status import readiness
-from proxy.versions import available
-from shared.errors import JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
+from openclaw_rl.proxy.dialects.errors import dialect_response
+from openclaw_rl.proxy.dialects.gate import count_tokens
+from openclaw_rl.proxy.engine.versions import available
+from openclaw_rl.proxy.http.auth import OPEN_PATHS, authorize
+from openclaw_rl.proxy.http.body import Disconnected, read_headers
+from openclaw_rl.proxy.http.errors import error_response, json_response, to_request_error
+from openclaw_rl.proxy.routes.chat import ChatRoute
+from openclaw_rl.proxy.routes.control import Control
+from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute
+from openclaw_rl.proxy.routes.status import readiness
+from openclaw_rl.proxy.service import Service
+from openclaw_rl.shared.errors import JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 

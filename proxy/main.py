@@ -1,4 +1,4 @@
-"""The proxy process: `python -m proxy.main`, settings from the environment (`OPENCLAW_RL_*`)."""
+"""The proxy process: `python -m openclaw_rl.proxy.main`, settings from the environment (`OPENCLAW_RL_*`)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import sys
 
 import uvicorn
 
-from proxy.app import create_app
-from proxy.auth import check_binding
-from proxy.other_model import check_installed
-from proxy.service import Service
-from shared.errors import OpenClawRLError
-from shared.journal import AsyncJournal
-from shared.process import die_with_parent
-from shared.registry import create_engine
-from shared.rendering import Prompter
-from shared.setting_sources import load
-from shared.settings import Settings
+from openclaw_rl.proxy.app import create_app
+from openclaw_rl.proxy.chat.fallback_models import check_installed
+from openclaw_rl.proxy.http.auth import check_binding
+from openclaw_rl.proxy.service import Service
+from openclaw_rl.shared.backends import create_engine
+from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.process import die_with_parent
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import load
 
 GRACE_SECONDS = 6
 YOUNG_OBJECTS = 10_000

@@ -9,28 +9,28 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from proxy.chat import ChatTurn
-from proxy.conversation import Conversations
-from proxy.dialects.route import Dialects
-from proxy.engine_watch import EngineWatch
-from proxy.incoming import Incoming, Reader
-from proxy.limits import KeyLimits
-from proxy.metrics import Metrics
-from proxy.model_names import ModelNames
-from proxy.other_model import OtherModel, OtherModels
-from proxy.recorder import Recorder
-from proxy.routed import RoutedTurn
-from proxy.session_limit import SessionLimit
-from proxy.sessions import SessionKeeper
-from proxy.stream import Pulse
-from proxy.tool_choice import ToolChooser
-from proxy.versions import Versions
-from shared.engine import Engine
-from shared.errors import JournalError, RequestError
-from shared.journal import AsyncJournal
-from shared.records import now
-from shared.rendering import Prompter
-from shared.settings import Settings
+from openclaw_rl.proxy.chat.fallback_models import OtherModel, OtherModels
+from openclaw_rl.proxy.chat.fallback_turn import RoutedTurn
+from openclaw_rl.proxy.chat.request import Incoming, Reader
+from openclaw_rl.proxy.chat.tool_choice import ToolChooser
+from openclaw_rl.proxy.chat.turn import ChatTurn
+from openclaw_rl.proxy.conversation.placement import Conversations
+from openclaw_rl.proxy.conversation.recorder import Recorder
+from openclaw_rl.proxy.conversation.session_limit import SessionLimit
+from openclaw_rl.proxy.conversation.sessions import SessionKeeper
+from openclaw_rl.proxy.engine.model_names import ModelNames
+from openclaw_rl.proxy.engine.versions import Versions
+from openclaw_rl.proxy.engine.watch import EngineWatch
+from openclaw_rl.proxy.http.limits import KeyLimits
+from openclaw_rl.proxy.http.stream import Pulse
+from openclaw_rl.proxy.metrics.metrics import Metrics
+from openclaw_rl.proxy.routes.dialects import Dialects
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import JournalError, RequestError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import now
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.errors import ConfigError
+from openclaw_rl.shared.errors import ConfigError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shared.errors import ConfigError
+from openclaw_rl.shared.errors import ConfigError
 
 PARENT_VARIABLE = "OPENCLAW_RL_PARENT_PID"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

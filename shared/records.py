@@ -21,7 +21,7 @@ VersionState = Literal["candidate", "live", "retired", "rejected"]
 AuditVerdict = Literal["aligned", "misaligned", "incomparable", "gone", "unavailable"]
 
 Message = dict[str, Any]
-"""A canonical message as `shared.normalize` makes it: role, content, and where present reasoning, tool_calls,
+"""A canonical message as `shared.messages.normalize` makes it: role, content, and where present reasoning, tool_calls,
 tool_call_id, name.
 """
 
@@ -99,7 +99,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     `messages` are the canonical messages of the request, `answer` the canonical assistant message. `logprobs` is as
     long as `response_ids`. `parent_turn_id` is the turn whose answer this request continues, `None` at a root;
     `parent_reason` says why there is none, or how it was found if not by the whole history. `request_key` and
-    `answer_key` are chain digests (see `proxy.chain`) of the history before and after the answer, `exchange_key` of the
+    `answer_key` are chain digests (see `proxy.conversation.chain`) of the history before and after the answer, `exchange_key` of the
     last exchange alone.
     """
 
@@ -199,10 +199,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor`
     (base rollout on a drill prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
     normalised geometric mean over them. `images` stand in `prompt_ids` in this order; a hinted prompt shows the same
-    ones, at places of its own (`shared.images.shown_again`). The journal keeps their files with the turn and nowhere
+    ones, at places of its own (`shared.messages.images.shown_again`). The journal keeps their files with the turn and nowhere
     else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a baseline was taken off it
     (the journal does not keep it); `explicit` says that it may train through the binary term under every method.
-    `no_ratio` says why it has no importance ratio ("" where it has one, see `shared.ratio`): no term with a ratio takes
+    `no_ratio` says why it has no importance ratio ("" where it has one, see `shared.objective.importance_ratio`): no term with a ratio takes
     it then.
     """
 

@@ -1,4 +1,4 @@
-"""The `Trainer` protocol and what goes in and out of it. Backends are found by name in `shared.registry`."""
+"""The `Trainer` protocol and what goes in and out of it. Backends are found by name in `shared.backends`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from shared.engine import Engine
-from shared.records import Sample
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.records import Sample
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):

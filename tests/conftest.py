@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from shared.settings import EMBEDDED_POLICY
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.processes import Engine, Proxy, run_engine, run_proxy, write_random_policy
 
 # Times are the machine's business: a busy one is no failure.

@@ -17,10 +17,10 @@ from typing import Any
 
 import httpx
 
-from shared.journal import Journal
-from shared.process import claim_port
-from shared.registry import engine_command
-from shared.settings import EMBEDDED_POLICY, Settings, to_environment
+from openclaw_rl.shared.backends import engine_command
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.process import claim_port
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings, to_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "test-key"
@@ -129,7 +129,7 @@ def run_proxy(engine: Engine, data: Path, *, ready: str = "/readyz", **changes: 
     started = time.monotonic()
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, *_measured(), "-m", "proxy.main"],
+            [sys.executable, *_measured(), "-m", "openclaw_rl.proxy.main"],
             cwd=ROOT,
             env=_without_slipcover() | to_environment(settings),
             stdout=output,

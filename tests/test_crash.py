@@ -11,12 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from evaluation.arm import Arm, Plan, run
-from evaluation.client import ChatClient
-from evaluation.service import Service, own_service
-from evaluation.together import together
+from openclaw_rl.evaluation.arm import Arm, Plan, run
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.service import Service, own_service
+from openclaw_rl.evaluation.together import together
 
-MODULES = {"learner": "learner.main", "engine": "trainer_local.embedded.server", "proxy": "proxy.main"}
+MODULES = {
+    "learner": "openclaw_rl.learner.main",
+    "engine": "openclaw_rl.trainer_local.embedded.server",
+    "proxy": "openclaw_rl.proxy.main",
+}
 BACK_SECONDS = 60.0
 
 

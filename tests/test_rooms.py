@@ -31,19 +31,19 @@ def modules_of(room: str) -> list[str]:
 
 
 def test_the_contract_loads_nothing_heavy() -> None:
-    modules = [name for name in modules_of("shared") if name != "shared.losses"]
-    assert "shared.records" in modules
+    modules = [name for name in modules_of("shared") if name != "openclaw_rl.shared.objective.losses"]
+    assert "openclaw_rl.shared.records" in modules
     assert loaded_by(*modules) == set()
 
 
 def test_the_proxy_loads_nothing_heavy() -> None:
     modules = modules_of("proxy")
-    assert "proxy.main" in modules
+    assert "openclaw_rl.proxy.main" in modules
     assert loaded_by(*modules) == set()
 
 
 def test_a_proxy_whose_clients_all_speak_chat_loads_no_client_of_the_adapter() -> None:
-    assert loaded_by("proxy.main", heavy=(*HEAVY, "aiohttp")) == set()
+    assert loaded_by("openclaw_rl.proxy.main", heavy=(*HEAVY, "aiohttp")) == set()
 
 
 def test_the_learner_loads_no_trainer_before_it_needs_one() -> None:
@@ -52,7 +52,7 @@ def test_the_learner_loads_no_trainer_before_it_needs_one() -> None:
 
 @pytest.mark.parametrize("command", ["serve", "status", "doctor"])
 def test_the_command_line_loads_nothing_heavy(command: str) -> None:
-    assert loaded_by("cli.main", f"cli.{command}") == set()
+    assert loaded_by("openclaw_rl.cli.main", f"cli.{command}") == set()
 
 
 def test_tests_mirror_the_rooms() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from shared.settings import Settings
+from openclaw_rl.shared.settings.settings import Settings
 
 
 def command(settings: Settings) -> list[str]:
@@ -12,6 +12,6 @@ def command(settings: Settings) -> list[str]:
     another version than the base is live.
     """
     return [
-        *(sys.executable, "-m", "trainer_cloud.server"),
+        *(sys.executable, "-m", "openclaw_rl.trainer_cloud.engine.server"),
         *("--host", settings.engine_host, "--port", str(settings.engine_port)),
     ]

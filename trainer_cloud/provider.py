@@ -1,7 +1,7 @@
 """What a cloud provider must be able to do, in words that are no provider's own: weights that can be sampled from, and
 a LoRA in training.
 
-`trainer_cloud.tinker` and `trainer_cloud.fireworks` implement it over their libraries, which import late and heavily.
+`trainer_cloud.tinker.provider` and `trainer_cloud.fireworks.provider` implement it over their libraries, which import late and heavily.
 Everything above it (`engine`, `trainer`) knows no provider. All methods are coroutines of one event loop; whatever a
 library gives as a future is awaited inside them, so that no error is left behind. All of them raise `CloudError`.
 """
@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.engine_wire import SamplingParams
-from shared.errors import OpenClawRLError
-from trainer_cloud.pointer import Pointer
+from openclaw_rl.shared.engine.wire import SamplingParams
+from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.trainer_cloud.pointer import Pointer
 
 Trouble = Literal["key", "billing", "model", "gone", "limit", "budget", "away", "refused"]
 """`key`: missing, wrong or expired; `billing`: the account is exhausted; `model`: the base model is not offered;

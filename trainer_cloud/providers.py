@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import cast
 
-from shared.errors import ConfigError
-from shared.registry import resolve
-from shared.settings import Settings
-from trainer_cloud.provider import Provider
+from openclaw_rl.shared.backends import resolve
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_cloud.provider import Provider
 
-PROVIDERS = {"tinker": "trainer_cloud.tinker:create", "fireworks": "trainer_cloud.fireworks:create"}
+PROVIDERS = {
+    "tinker": "openclaw_rl.trainer_cloud.tinker.provider:create",
+    "fireworks": "openclaw_rl.trainer_cloud.fireworks.provider:create",
+}
 
 
 def create(settings: Settings) -> Provider:

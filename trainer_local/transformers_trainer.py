@@ -21,26 +21,26 @@ import torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from shared.engine import Engine
-from shared.errors import TrainerError
-from shared.loss_hook import load_loss
-from shared.records import Sample
-from shared.settings import Settings
-from shared.trainer import Checkpoint, Recipe, StepReport
-from shared.whole_folder import whole_folder
-from trainer_local.batching import Row
-from trainer_local.checkpoint import check_scale
-from trainer_local.ema import moved, wearing
-from trainer_local.forward import output_head
-from trainer_local.optimizer import adamw, copied, follow, move_state
-from trainer_local.recompute import recomputed_layers, recomputing
-from trainer_local.seen import Sight, check_images, run_all_rows
-from trainer_local.sharing import Sharing, sharing_of
-from trainer_local.step import train
-from trainer_local.stop import emptied, stopping
-from trainer_local.teacher import RunModel
-from trainer_local.weight_transfer import from_folder, hand_over
-from trainer_local.weights import FORMAT, Weights, choose_device, write_json
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.objective.custom_loss import load_loss
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
+from openclaw_rl.trainer_local.models.forward import output_head
+from openclaw_rl.trainer_local.models.loading import check_scale
+from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
+from openclaw_rl.trainer_local.models.weights import FORMAT, Weights, choose_device, write_json
+from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
+from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
+from openclaw_rl.trainer_local.training.batching import Row
+from openclaw_rl.trainer_local.training.ema import moved, wearing
+from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, move_state
+from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
+from openclaw_rl.trainer_local.training.step import train
+from openclaw_rl.trainer_local.training.stop import emptied, stopping
+from openclaw_rl.trainer_local.training.targets import RunModel
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""

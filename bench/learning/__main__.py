@@ -22,7 +22,7 @@ from bench import service
 from bench.learning import ablation, plan, rates, report
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import Result
-from shared.errors import OpenClawRLError
+from openclaw_rl.shared.errors import OpenClawRLError
 
 CACHE = Path(".cache/learning")
 QUICK: dict[str, Any] = {"seeds": 1, "interactions": 64, "problems": 60, "glances": 20}

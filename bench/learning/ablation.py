@@ -15,10 +15,10 @@ import torch
 
 from bench.learning.cell import Cell
 from bench.learning.plan import ALIKE, batch_of, resolved
-from learner.methods import METHODS, Method
-from shared.losses import sampled_logprobs
-from shared.records import Sample
-from shared.settings import Settings
+from openclaw_rl.learner.methods import METHODS, Method
+from openclaw_rl.shared.objective.losses import sampled_logprobs
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.settings.settings import Settings
 
 LATE = 4
 EPOCHS = 6

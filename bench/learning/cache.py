@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bench.learning.cell import Cell, Result, read
-from shared.process import PARENT_VARIABLE, die_with_parent
+from openclaw_rl.shared.process import PARENT_VARIABLE, die_with_parent
 
 
 class Cache:

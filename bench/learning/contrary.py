@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from evaluation.student import Reaction, dislikes
+from openclaw_rl.evaluation.student import Reaction, dislikes
 
 _COMPLAINTS = (
     "Please put it in numbered steps, with the important parts in bold.",

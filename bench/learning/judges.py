@@ -6,9 +6,9 @@ from random import Random
 
 import msgspec
 
-from learner.judge.rules import RuleJudge
-from shared.records import Judgement, NextState, Turn
-from shared.settings import Settings
+from openclaw_rl.learner.judge.rules.rules import RuleJudge
+from openclaw_rl.shared.records import Judgement, NextState, Turn
+from openclaw_rl.shared.settings.settings import Settings
 
 MISLEADING = (
     "Please use bold and numbered steps.",

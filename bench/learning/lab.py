@@ -14,17 +14,17 @@ from typing import Any
 
 import uvicorn
 
-from learner.main import run as run_learner
-from proxy.app import create_app as create_proxy
-from proxy.service import Service as ProxyService
-from shared.engine import Engine
-from shared.engine_server import create_app as create_engine_app
-from shared.errors import OpenClawRLError
-from shared.journal import AsyncJournal
-from shared.registry import create_engine
-from shared.rendering import Prompter
-from shared.settings import Settings
-from trainer_local.embedded.engine import EmbeddedEngine, Options
+from openclaw_rl.learner.main import run as run_learner
+from openclaw_rl.proxy.app import create_app as create_proxy
+from openclaw_rl.proxy.service import Service as ProxyService
+from openclaw_rl.shared.backends import create_engine
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.engine.server import create_app as create_engine_app
+from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, Options
 
 KEY = "lab"
 UNBOUNDED = 1e3

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 from bench.learning.lab import Lab
-from evaluation.conversation import ANSWER_TOKENS
-from evaluation.personas import BASE
-from evaluation.probe import Probe
-from evaluation.together import together
-from learner.hooks import whole_answer
-from shared.engine import Priority
-from shared.normalize import ChatInput
-from shared.records import Sampling
+from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
+from openclaw_rl.evaluation.personas import BASE
+from openclaw_rl.evaluation.probe import Probe
+from openclaw_rl.evaluation.together import together
+from openclaw_rl.learner.rollouts.hooks import whole_answer
+from openclaw_rl.shared.engine.protocol import Priority
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Sampling
 
 
 def style(found: Probe, *, opposite: bool) -> float:

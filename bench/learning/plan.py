@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.learning.cell import SPLIT_SEEDS, Cell
-from shared.method_defaults import method_defaults
-from shared.settings import Settings as Everything
+from openclaw_rl.shared.settings.method_defaults import method_defaults
+from openclaw_rl.shared.settings.settings import Settings as Everything
 
 PERSONAS = ("student", "ta", "teacher")
 METHODS = ("binary", "opd", "combined", "topk", "topk-select", "rehearse")
@@ -58,13 +58,17 @@ def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
     if arm == "control":
         return {"train": False}
     if arm == "placebo":
-        return {"method": "binary", "judge": "evaluation.judges:Placebo", "learning_rate": rates["binary"]}
+        return {"method": "binary", "judge": "openclaw_rl.evaluation.judges:Placebo", "learning_rate": rates["binary"]}
     if arm == "placebo-baseline":
         return _of_arm("placebo", rates) | {"baseline": "batch"}
     if arm == "placebo-slow":
         return _of_arm("placebo", rates) | {"learning_rate": rates["binary"] / 4}
     if arm == "irrelevant":
-        return {"method": "rehearse", "judge": "evaluation.judges:Irrelevant", "learning_rate": rates["rehearse"]}
+        return {
+            "method": "rehearse",
+            "judge": "openclaw_rl.evaluation.judges:Irrelevant",
+            "learning_rate": rates["rehearse"],
+        }
     if arm in NOISE:
         judge = {"changes-mind": {}}.get(arm, {"judge": f"bench.learning.judges:Wrong{arm.rpartition('-')[2]}"})
         return {"method": "rehearse", "learning_rate": rates["rehearse"], **judge}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.learning.cell import PROBED, Point, Result
-from evaluation.curves import COLOURS, canvas
-from evaluation.evaluate import spread
-from evaluation.statistics import interval
+from openclaw_rl.evaluation.curves import COLOURS, canvas
+from openclaw_rl.evaluation.evaluate import spread
+from openclaw_rl.evaluation.statistics import interval
 
 GOAL = 0.8
 STYLES = ("-", "--", ":")

@@ -9,11 +9,11 @@ from bench.learning.contrary import Contrary
 from bench.learning.lab import Lab, lab
 from bench.learning.measure import kl_from_base, style
 from bench.learning.talk import Talk
-from evaluation.arm import Plan, digested
-from evaluation.client import ChatClient
-from evaluation.evaluate import escape
-from evaluation.personas import create, take
-from evaluation.probe import probe
+from openclaw_rl.evaluation.arm import Plan, digested
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.evaluate import escape
+from openclaw_rl.evaluation.personas import create, take
+from openclaw_rl.evaluation.probe import probe
 
 KL_PROMPTS = 32
 AT_ONCE = 32

@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 from bench.learning.contrary import Contrary
-from evaluation.client import ChatClient, Message
-from evaluation.conversation import ANSWER_TOKENS
-from evaluation.personas import Persona, Task
-from evaluation.together import together
+from openclaw_rl.evaluation.client import ChatClient, Message
+from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
+from openclaw_rl.evaluation.personas import Persona, Task
+from openclaw_rl.evaluation.together import together
 
 MOST_REACTIONS = 2
 

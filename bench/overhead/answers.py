@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from shared.settings import EMBEDDED_POLICY
-from shared.vocab import Vocab, load_tokenizer
+from openclaw_rl.shared.rendering.vocabulary import Vocab, load_tokenizer
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 
 TOKENS = 100
 MODEL = "policy"

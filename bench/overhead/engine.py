@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 
 from bench.overhead.answers import MODEL, script
-from shared.process import die_with_parent
+from openclaw_rl.shared.process import die_with_parent
 
 CONTEXT_LENGTH = 65536
 _SCRIPT = script()

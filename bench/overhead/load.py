@@ -19,7 +19,7 @@ import httptools
 import msgspec
 
 from bench.overhead.answers import TOKENS
-from shared.errors import OpenClawRLError
+from openclaw_rl.shared.errors import OpenClawRLError
 
 ANSWER_SECONDS = 120.0
 _WORD = re.compile(rb'"content": ?"[^"]')

@@ -20,7 +20,7 @@ from bench.overhead.plan import PACES, Case
 from bench.overhead.processes import KEY, Running
 from bench.overhead.prompts import conversations
 from bench.service import log
-from evaluation.statistics import percentile
+from openclaw_rl.evaluation.statistics import percentile
 
 _SETTLE_SECONDS = 0.05
 """What an arm still has to do for an answer that its client has in full is done by then, and counted."""

@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import psutil
 
-from evaluation.service import ROOT, ServiceFailed
-from shared.process import PARENT_VARIABLE, claim_port
-from shared.settings import EMBEDDED_POLICY, PREFIX, Settings, to_environment
+from openclaw_rl.evaluation.service import ROOT, ServiceFailed
+from openclaw_rl.shared.process import PARENT_VARIABLE, claim_port
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, PREFIX, Settings, to_environment
 
 KEY = "bench"
 START_SECONDS = 60.0
@@ -67,7 +67,9 @@ async def litellm(engine: Running) -> AsyncIterator[Running]:
 
 
 @asynccontextmanager
-async def proxy(engine: Running, module: str = "proxy.main", *, stalls: Path | None = None) -> AsyncIterator[Running]:
+async def proxy(
+    engine: Running, module: str = "openclaw_rl.proxy.main", *, stalls: Path | None = None
+) -> AsyncIterator[Running]:
     """Our proxy with the shipped policy's tokenizer and a journal of its own on disk; `stalls`: see
     `bench.overhead.watched_proxy`.
     """

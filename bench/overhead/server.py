@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from shared.process import die_with_parent
+from openclaw_rl.shared.process import die_with_parent
 
 
 def serve(port: int, chat: Callable[[Request], Awaitable[Response]]) -> None:

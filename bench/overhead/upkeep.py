@@ -17,7 +17,7 @@ from bench.overhead.measure import Bench
 from bench.overhead.plan import Case
 from bench.overhead.processes import Running
 from bench.service import log
-from evaluation.statistics import percentile
+from openclaw_rl.evaluation.statistics import percentile
 
 _STARTS = 3
 _FILLING = 2500  # sessions until the caches are full

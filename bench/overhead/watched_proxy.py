@@ -18,7 +18,7 @@ from time import perf_counter
 import msgspec
 
 import proxy.main
-from proxy.service import Service
+from openclaw_rl.proxy.service import Service
 
 STEP_SECONDS = 0.001
 

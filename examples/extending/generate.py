@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from statistics import fmean
 
-from learner.hooks import whole_answer
-from shared.engine import Engine, Tokens
-from shared.records import Sampling
+from openclaw_rl.learner.rollouts.hooks import whole_answer
+from openclaw_rl.shared.engine.protocol import Engine, Tokens
+from openclaw_rl.shared.records import Sampling
 
 
 async def generate(

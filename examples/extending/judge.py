@@ -5,8 +5,8 @@ This one wants short answers of people who ask for them: it looks at nothing but
 
 from __future__ import annotations
 
-from shared.records import Judgement, NextState, Turn, Vote
-from shared.settings import Settings
+from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.settings.settings import Settings
 
 
 class Judge:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from shared import losses
-from shared.loss_hook import LossTokens
+from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.objective.custom_loss import LossTokens
 
 BETA = 0.05
 

@@ -11,9 +11,9 @@ from statistics import fmean, pstdev
 
 import msgspec
 
-from learner.methods import Method
-from shared.records import Sample
-from shared.settings import Settings
+from openclaw_rl.learner.methods import Method
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.settings.settings import Settings
 
 
 class Standardized(Method, frozen=True):

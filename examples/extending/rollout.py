@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from learner.rollouts import RolloutContext
-from shared.records import Sample
+from openclaw_rl.learner.rollouts.rollouts import RolloutContext
+from openclaw_rl.shared.records import Sample
 
 PRACTICE = 4
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from learner.judge.prompt import fingerprint, spoken, transcript
-from learner.judge.selection import NONE
-from shared.errors import ConfigError, JournalError, JudgeAway, JudgeError
-from shared.records import Judgement, NextState, Turn, Vote
-from shared.registry import resolve
-from shared.settings import Settings
+from openclaw_rl.learner.judge.prompt import fingerprint, spoken, transcript
+from openclaw_rl.learner.judge.selection import NONE
+from openclaw_rl.shared.backends import resolve
+from openclaw_rl.shared.errors import ConfigError, JournalError, JudgeAway, JudgeError
+from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.settings.settings import Settings
 
 REWARD = "get_reward_model"
 
@@ -57,7 +57,7 @@ def create_reward(settings: Settings) -> CustomJudge:
 
 
 class CustomJudge:
-    """See `learner.judge.base.Judge`: calls the user's object, and fills in what it left out of the judgement."""
+    """See `learner.judge.protocol.Judge`: calls the user's object, and fills in what it left out of the judgement."""
 
     def __init__(self, made: Any, path: str, settings: Settings) -> None:
         self.made = made

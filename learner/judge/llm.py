@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from learner.judge.prompt import HINT, JudgePrompt
-from learner.judge.selection import NONE, Selected, Selector
-from learner.judge.votes import Voting, failures, majority, read_hint, read_score, told
-from shared.errors import JudgeAway
-from shared.records import Judgement, NextState, Turn, Vote
-from shared.settings import Settings
+from openclaw_rl.learner.judge.prompt import HINT, JudgePrompt
+from openclaw_rl.learner.judge.selection import NONE, Selected, Selector
+from openclaw_rl.learner.judge.votes import Voting, failures, majority, read_hint, read_score, told
+from openclaw_rl.shared.errors import JudgeAway
+from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from learner.judge.base import Judge
+    from openclaw_rl.learner.judge.protocol import Judge
 
 
 class ModelJudge:
-    """See `learner.judge.base.Judge`. With `hints` off its hints are ignored: a hint model is asked."""
+    """See `learner.judge.protocol.Judge`. With `hints` off its hints are ignored: a hint model is asked."""
 
     def __init__(
         self, voting: Voting, prompt: JudgePrompt, selector: Selector, settings: Settings, *, hints: bool = True

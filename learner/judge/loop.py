@@ -16,16 +16,16 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from learner.judge import signals
-from learner.judge.base import Judge
-from learner.methods import method
-from learner.progress import Progress
-from shared.errors import JournalError, JudgeAway, OpenClawRLError
-from shared.images import misplaced
-from shared.journal import AsyncJournal
-from shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
-from shared.registry import is_cloud
-from shared.settings import Settings
+from openclaw_rl.learner.judge import signals
+from openclaw_rl.learner.judge.protocol import Judge
+from openclaw_rl.learner.methods import method
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.shared.backends import is_cloud
+from openclaw_rl.shared.errors import JournalError, JudgeAway, OpenClawRLError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.images import misplaced
+from openclaw_rl.shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
+from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from shared.errors import ConfigError
-from shared.images import images_in
-from shared.normalize import is_internal_context, text_of
-from shared.records import Message, NextState, Turn
-from shared.settings import Settings
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.messages.images import images_in
+from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
+from openclaw_rl.shared.records import Message, NextState, Turn
+from openclaw_rl.shared.settings.settings import Settings
 
 JUDGE = "judge-v1"
 HINT = "hint-v1"

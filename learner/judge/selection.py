@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from learner.judge.engine_asker import LazyPrompter
-from learner.judge.votes import carries
-from learner.rehearsal import hinted_prompt
-from shared.engine import Engine, Priority, Scores
-from shared.errors import BadRequest, ConfigError, EngineError
-from shared.images import images_of, shown_again
-from shared.records import Turn, Vote
-from shared.settings import Settings
+from openclaw_rl.learner.judge.askers.engine import LazyPrompter
+from openclaw_rl.learner.judge.votes import carries
+from openclaw_rl.learner.rollouts.rehearsal import hinted_prompt
+from openclaw_rl.shared.engine.protocol import Engine, Priority, Scores
+from openclaw_rl.shared.errors import BadRequest, ConfigError, EngineError
+from openclaw_rl.shared.messages.images import images_of, shown_again
+from openclaw_rl.shared.records import Turn, Vote
+from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

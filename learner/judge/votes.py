@@ -16,9 +16,9 @@ from typing import Protocol
 
 import msgspec
 
-from shared.errors import JudgeAway, JudgeError
-from shared.records import Vote
-from shared.settings import Settings
+from openclaw_rl.shared.errors import JudgeAway, JudgeError
+from openclaw_rl.shared.records import Vote
+from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -25,21 +25,21 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.body import Disconnected, answer_unless_gone, read_body, read_headers
-from proxy.dialects.dialect import Ask, Dialect, Writer
-from proxy.dialects.errors import dialect_response
-from proxy.dialects.identity import CHAT_HEADER, READY
-from proxy.dialects.messages import Messages
-from proxy.dialects.other import OTHER_PATH, answer_by_other
-from proxy.dialects.responses import Responses, continued, previous_turn, unknown_previous
-from proxy.failures import json_response
-from proxy.incoming import decode_object
-from proxy.sse import PING
-from proxy.stream import PING_SECONDS, EventStream
-from shared import litellm_policy
-from shared.errors import BadRequest, ConfigError, NotFound, RequestError
-from shared.litellm_call import CALL, Call
-from shared.process import die_with_parent
+from openclaw_rl.proxy.chat.request import decode_object
+from openclaw_rl.proxy.dialects.dialect import Ask, Dialect, Writer
+from openclaw_rl.proxy.dialects.errors import dialect_response
+from openclaw_rl.proxy.dialects.fallback import OTHER_PATH, answer_by_other
+from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, READY
+from openclaw_rl.proxy.dialects.messages import Messages
+from openclaw_rl.proxy.dialects.responses import Responses, continued, previous_turn, unknown_previous
+from openclaw_rl.proxy.http.body import Disconnected, answer_unless_gone, read_body, read_headers
+from openclaw_rl.proxy.http.errors import json_response
+from openclaw_rl.proxy.http.sse import PING
+from openclaw_rl.proxy.http.stream import PING_SECONDS, EventStream
+from openclaw_rl.shared.errors import BadRequest, ConfigError, NotFound, RequestError
+from openclaw_rl.shared.litellm import provider
+from openclaw_rl.shared.litellm.call import CALL, Call
+from openclaw_rl.shared.process import die_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ async def _with_history(body: dict[str, Any], url: str, headers: Mapping[str, st
     turn_id = previous_turn(body)
     if turn_id is None:
         return body
-    async with httpx.AsyncClient(verify=litellm_policy.tls(), timeout=30.0) as client:
+    async with httpx.AsyncClient(verify=provider.tls(), timeout=30.0) as client:
         response = await client.get(f"{url}/rl/turns/{turn_id}", headers=dict(headers))
     if response.status_code == 404:
         raise unknown_previous(body["previous_response_id"])
@@ -235,7 +235,7 @@ def _load() -> Any:
         if sys.platform.startswith("linux"):  # elsewhere priorities belong to processes, and cannot be raised again
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOADING_PRIORITY)
         try:
-            found.append(litellm_policy.load())
+            found.append(provider.load())
         except ConfigError as error:
             found.append(error)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.dialect import MODEL, Ask, copied, listed, refuse, streams
-from proxy.dialects.errors import anthropic_event
-from proxy.dialects.identity import PROMPT_HEADER, TURN_HEADER, turn_digits
-from shared.errors import RequestError
-from shared.litellm_call import Call
+from openclaw_rl.proxy.dialects.dialect import MODEL, Ask, copied, listed, refuse, streams
+from openclaw_rl.proxy.dialects.errors import anthropic_event
+from openclaw_rl.proxy.dialects.headers import PROMPT_HEADER, TURN_HEADER, turn_digits
+from openclaw_rl.shared.errors import RequestError
+from openclaw_rl.shared.litellm.call import Call
 
 _BLOCKS = {
     "user": ("text", "image", "tool_result"),

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proxy.dialects.identity import READY
-from shared.errors import Overloaded, RequestError
-from shared.process import PARENT_VARIABLE
+from openclaw_rl.proxy.dialects.headers import READY
+from openclaw_rl.shared.errors import Overloaded, RequestError
+from openclaw_rl.shared.process import PARENT_VARIABLE
 
 if TYPE_CHECKING:
-    from proxy.dialects.connections import Connections
+    from openclaw_rl.proxy.dialects.connections import Connections
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class AdapterProcess:
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "proxy.dialects.adapter",
+            "openclaw_rl.proxy.dialects.adapter",
             str(path),
             logging.getLevelName(log.getEffectiveLevel()),
             stdin=asyncio.subprocess.DEVNULL,
@@ -120,7 +120,9 @@ class AdapterProcess:
             env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
         )
         assert process.stdout is not None
-        module = await asyncio.to_thread(importlib.import_module, "proxy.dialects.connections")  # heavy, see there
+        module = await asyncio.to_thread(
+            importlib.import_module, "openclaw_rl.proxy.dialects.connections"
+        )  # heavy, see there
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await process.stdout.readline()

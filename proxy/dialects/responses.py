@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.dialect import MODEL, Ask, copied, listed, plain, refuse, streams
-from proxy.dialects.errors import responses_event
-from proxy.dialects.identity import TURN_HEADER, turn_digits
-from shared.errors import BadRequest, RequestError
-from shared.litellm_call import Call
+from openclaw_rl.proxy.dialects.dialect import MODEL, Ask, copied, listed, plain, refuse, streams
+from openclaw_rl.proxy.dialects.errors import responses_event
+from openclaw_rl.proxy.dialects.headers import TURN_HEADER, turn_digits
+from openclaw_rl.shared.errors import BadRequest, RequestError
+from openclaw_rl.shared.litellm.call import Call
 
 _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",

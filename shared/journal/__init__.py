@@ -7,9 +7,17 @@ transactions), `migrations` (schema), `storage` (content to bytes), then the par
 
 from __future__ import annotations
 
-from shared.journal.async_journal import AsyncJournal, Opening
-from shared.journal.journal import Journal
-from shared.journal.rows import AuditFigures, EpisodeRow, LearningFigures, ProcessRow, SessionRow, TurnRef, TurnSummary
+from openclaw_rl.shared.journal.async_journal import AsyncJournal, Opening
+from openclaw_rl.shared.journal.journal import Journal
+from openclaw_rl.shared.journal.views import (
+    AuditFigures,
+    EpisodeRow,
+    LearningFigures,
+    ProcessRow,
+    SessionRow,
+    TurnRef,
+    TurnSummary,
+)
 
 __all__ = [
     "AsyncJournal",

@@ -15,12 +15,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from shared.errors import JournalError
-from shared.journal.journal import Journal
-from shared.journal.offline import Recorded
-from shared.journal.rows import AuditFigures, LearningFigures, ProcessRow, Reaction, SessionRow, TurnRef
-from shared.journal.writer import LINGER_SECONDS, GroupWriter
-from shared.records import (
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal.journal import Journal
+from openclaw_rl.shared.journal.transfer import Recorded
+from openclaw_rl.shared.journal.views import AuditFigures, LearningFigures, ProcessRow, Reaction, SessionRow, TurnRef
+from openclaw_rl.shared.journal.writer import LINGER_SECONDS, GroupWriter
+from openclaw_rl.shared.records import (
     Audit,
     Feedback,
     Judgement,

@@ -6,12 +6,12 @@ import math
 from array import array
 from collections.abc import Sequence
 
-from shared.journal import storage
-from shared.journal.learning import Learning
-from shared.journal.rows import AuditFigures
-from shared.journal.signals import _quarantine, _turn_row
-from shared.journal.turns import _SPANS
-from shared.records import Audit
+from openclaw_rl.shared.journal import encoding
+from openclaw_rl.shared.journal.learning import Learning
+from openclaw_rl.shared.journal.signals import _quarantine, _turn_row
+from openclaw_rl.shared.journal.turns import _SPANS
+from openclaw_rl.shared.journal.views import AuditFigures
+from openclaw_rl.shared.records import Audit
 
 RECENT = 64
 """Compared turns that the published figures are over."""
@@ -55,7 +55,7 @@ class Audits(Learning):
                     audit.version,
                     audit.verdict,
                     audit.reason,
-                    storage.pack(storage.floats(audit.differences).tobytes()),
+                    encoding.pack(encoding.floats(audit.differences).tobytes()),
                     audit.time,
                 ),
             )
@@ -113,5 +113,5 @@ class Audits(Learning):
 
 def _unpacked(packed: bytes) -> array[float]:
     values: array[float] = array("f")
-    values.frombytes(storage.unpack(packed))
+    values.frombytes(encoding.unpack(packed))
     return values

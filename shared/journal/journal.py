@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from shared.journal import storage
-from shared.journal.offline import Offline
-from shared.journal.rows import ProcessRow
-from shared.ratio import no_ratio
-from shared.records import Audit, Judgement, Turn, now
+from openclaw_rl.shared.journal import encoding
+from openclaw_rl.shared.journal.transfer import Offline
+from openclaw_rl.shared.journal.views import ProcessRow
+from openclaw_rl.shared.objective.importance_ratio import no_ratio
+from openclaw_rl.shared.records import Audit, Judgement, Turn, now
 
 _SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "weight", "time", "version", "version_state")
 
@@ -98,8 +98,8 @@ class Journal(Offline):
         parent = self.turn(turn.parent_turn_id) if turn.parent_turn_id is not None else None
         if parent is None:
             return None
-        before = storage.token_ids(parent.prompt_ids) + storage.token_ids(parent.response_ids)
-        return len(parent.response_ids) > 0 and storage.token_ids(turn.prompt_ids)[: len(before)] == before
+        before = encoding.token_ids(parent.prompt_ids) + encoding.token_ids(parent.response_ids)
+        return len(parent.response_ids) > 0 and encoding.token_ids(turn.prompt_ids)[: len(before)] == before
 
     def status(self) -> dict[str, Any]:
         """Counts of everything, ready for JSON.

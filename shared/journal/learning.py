@@ -10,15 +10,15 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.errors import JournalError
-from shared.images import images_of, misplaced
-from shared.journal import storage
-from shared.journal.rows import LearningFigures, Reaction
-from shared.journal.signals import Signals, _quarantine, _turn_row
-from shared.journal.sqlite import insert
-from shared.journal.tally import tallied
-from shared.ratio import no_ratio
-from shared.records import PolicyVersion, Quarantine, Sample, Turn, VersionState, now
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal import encoding
+from openclaw_rl.shared.journal.signals import Signals, _quarantine, _turn_row
+from openclaw_rl.shared.journal.sqlite import insert
+from openclaw_rl.shared.journal.tally import tallied
+from openclaw_rl.shared.journal.views import LearningFigures, Reaction
+from openclaw_rl.shared.messages.images import images_of, misplaced
+from openclaw_rl.shared.objective.importance_ratio import no_ratio
+from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample, Turn, VersionState, now
 
 HELD_BACK = "held back for the guard"
 """How the quarantine of a turn begins that is kept for the guard."""
@@ -61,9 +61,9 @@ class Learning(Signals):
             row = _turn_row(connection, sample.turn_id)
             turn = self._turn(connection, row)
             if (
-                storage.token_ids(sample.prompt_ids) != turn.prompt_ids
-                or storage.token_ids(sample.response_ids) != turn.response_ids
-                or storage.floats(sample.logprobs).tobytes() != storage.floats(turn.logprobs).tobytes()
+                encoding.token_ids(sample.prompt_ids) != turn.prompt_ids
+                or encoding.token_ids(sample.response_ids) != turn.response_ids
+                or encoding.floats(sample.logprobs).tobytes() != encoding.floats(turn.logprobs).tobytes()
                 or tuple(sample.versions) != tuple(turn.versions)
                 or tuple(sample.images) != images_of(turn)
             ):
@@ -88,8 +88,8 @@ class Learning(Signals):
                 "reward": sample.reward,
                 "explicit": sample.explicit,
                 "hint": sample.hint,
-                "hinted_prompts": storage.pack_prompts(sample.hinted_prompts, storage.token_ids(turn.prompt_ids)),
-                "teacher_logprobs": None if teacher is None else storage.pack(storage.floats(teacher).tobytes()),
+                "hinted_prompts": encoding.pack_prompts(sample.hinted_prompts, encoding.token_ids(turn.prompt_ids)),
+                "teacher_logprobs": None if teacher is None else encoding.pack(encoding.floats(teacher).tobytes()),
                 "task_group": sample.group,
                 "step_index": sample.step_index,
                 "weight": sample.weight,
@@ -280,7 +280,7 @@ def _sample(turn: Turn, sample_id: str, _: int, policy: str, *values: Any) -> Sa
     scores: array[float] | None = None
     if teacher is not None:
         scores = array("f")
-        scores.frombytes(storage.unpack(teacher))
+        scores.frombytes(encoding.unpack(teacher))
     return Sample(
         sample_id=sample_id,
         turn_id=turn.turn_id,
@@ -296,7 +296,7 @@ def _sample(turn: Turn, sample_id: str, _: int, policy: str, *values: Any) -> Sa
         reward=reward,
         explicit=bool(explicit),
         hint=hint,
-        hinted_prompts=storage.unpack_prompts(hinted, storage.token_ids(turn.prompt_ids)),
+        hinted_prompts=encoding.unpack_prompts(hinted, encoding.token_ids(turn.prompt_ids)),
         teacher_logprobs=scores,
         group=group,
         step_index=step_index,

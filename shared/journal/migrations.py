@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from shared.errors import JournalError
+from openclaw_rl.shared.errors import JournalError
 
 APPLICATION_ID = 0x0C1A_34C1
 """Marks a SQLite file as a journal of this project (`PRAGMA application_id`)."""

@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from shared.journal import pictures
-from shared.journal.rows import EpisodeRow, SessionRow, TurnRef, TurnSummary
-from shared.journal.turns import PARENT_FORGOTTEN, Turns
-from shared.records import Kind, now
+from openclaw_rl.shared.journal import image_store
+from openclaw_rl.shared.journal.turns import PARENT_FORGOTTEN, Turns
+from openclaw_rl.shared.journal.views import EpisodeRow, SessionRow, TurnRef, TurnSummary
+from openclaw_rl.shared.records import Kind, now
 
 FOUND = 64
 """Turns that are given for one digest: of the same words in thousands of sessions only the latest matter."""
@@ -272,7 +272,7 @@ def _forget_content(connection: sqlite3.Connection, session: int, turns: Sequenc
     blobs = connection.execute(
         "SELECT DISTINCT blob FROM turn_blobs JOIN turns ON turns.id = turn WHERE session = ?", (session,)
     ).fetchall()
-    images = pictures.images_of(connection, [blob for (blob,) in blobs])
+    images = image_store.images_of(connection, [blob for (blob,) in blobs])
     for table in _OF_A_TURN:
         connection.executemany(f"DELETE FROM {table} WHERE turn = ?", [(turn,) for turn in turns])
     connection.execute("UPDATE turns SET base = NULL WHERE session = ?", (session,))
@@ -283,7 +283,7 @@ def _forget_content(connection: sqlite3.Connection, session: int, turns: Sequenc
     connection.executemany(
         "DELETE FROM blobs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_blobs WHERE blob = ?1)", blobs
     )
-    pictures.drop_unseen(connection, images)
+    image_store.drop_unseen(connection, images)
 
 
 _EXPECTED = "outcome-expected/"

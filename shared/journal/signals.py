@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
-from shared.errors import JournalError
-from shared.journal import storage
-from shared.journal.sessions import Sessions, expect, expected_episode, forget_expected, open_episode_of
-from shared.journal.tally import tally
-from shared.records import Feedback, Judgement, NextState, Outcome, Quarantine, Turn
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal import encoding
+from openclaw_rl.shared.journal.sessions import Sessions, expect, expected_episode, forget_expected, open_episode_of
+from openclaw_rl.shared.journal.tally import tally
+from openclaw_rl.shared.records import Feedback, Judgement, NextState, Outcome, Quarantine, Turn
 
 _T = TypeVar("_T")
 
@@ -163,7 +163,7 @@ class Signals(Sessions):
                 "JOIN sessions ON sessions.id = turns.session WHERE session_id = ? ORDER BY feedback.id DESC LIMIT 100",
                 (session_id,),
             ).fetchall()
-        found = [msgspec.json.decode(storage.unpack(body), type=Feedback) for (body,) in reversed(rows)]
+        found = [msgspec.json.decode(encoding.unpack(body), type=Feedback) for (body,) in reversed(rows)]
         return [one for one in found if one.source == source]
 
     def judgement(self, turn_id: str) -> Judgement | None:
@@ -179,7 +179,7 @@ class Signals(Sessions):
                 "ORDER BY outcomes.id DESC LIMIT 1",
                 (session_id,),
             ).fetchone()
-            return msgspec.json.decode(storage.unpack(found[0]), type=Outcome) if found else None
+            return msgspec.json.decode(encoding.unpack(found[0]), type=Outcome) if found else None
 
     def prompts_seen(self, limit: int, *, images: bool = False) -> list[Turn]:
         """Complete main turns that a person answered, newest first, one a distinct prompt; with `images` those whose
@@ -270,11 +270,11 @@ class Signals(Sessions):
         with self._reading() as connection:
             found = connection.execute("SELECT id FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
             rows = connection.execute(query, found).fetchall() if found else []
-            return [msgspec.json.decode(storage.unpack(body), type=record) for (body,) in rows]
+            return [msgspec.json.decode(encoding.unpack(body), type=record) for (body,) in rows]
 
 
 def _body(record: msgspec.Struct) -> bytes:
-    return storage.pack(msgspec.json.encode(record))
+    return encoding.pack(msgspec.json.encode(record))
 
 
 def _turn_row(connection: sqlite3.Connection, turn_id: str) -> int:

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shared.errors import ConfigError, JournalError
-from shared.journal.migrations import migrate
+from openclaw_rl.shared.errors import ConfigError, JournalError
+from openclaw_rl.shared.journal.migrations import migrate
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for the writers of other processes before it fails."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sqlite3
 
-from shared.records import Judgement
+from openclaw_rl.shared.records import Judgement
 
 _KEY = "judge tally"
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.errors import JournalError
-from shared.journal import pictures, storage
-from shared.journal.sqlite import Database, insert
-from shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal import encoding, image_store
+from openclaw_rl.shared.journal.sqlite import Database, insert
+from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
 """A turn this many differences away from a full copy starts again from the head, so that reading one stays fast."""
@@ -118,16 +118,16 @@ class Turns(Database):
         A main turn that must never be trained on is quarantined at once, with its reason. A parent that was forgotten
         meanwhile is left out.
         """
-        prompt, response = storage.token_ids(turn.prompt_ids), storage.token_ids(turn.response_ids)
-        logprobs = storage.floats(turn.logprobs)
+        prompt, response = encoding.token_ids(turn.prompt_ids), encoding.token_ids(turn.response_ids)
+        logprobs = encoding.floats(turn.logprobs)
         untrainable = turn.untrainable
         if len(logprobs) != len(response) and not untrainable:
             untrainable = f"{len(logprobs)} logprobs for {len(response)} sampled tokens"
-        messages = [storage.encode(pictures.without_files(message)) for message in turn.messages]
-        answer = storage.encode(turn.answer)
-        digests = [storage.address(message) for message in messages]
-        tools = storage.encode(list(turn.tools)) if turn.tools else b""
-        tools_digest = storage.address(tools)
+        messages = [encoding.encode(image_store.without_files(message)) for message in turn.messages]
+        answer = encoding.encode(turn.answer)
+        digests = [encoding.address(message) for message in messages]
+        tools = encoding.encode(list(turn.tools)) if turn.tools else b""
+        tools_digest = encoding.address(tools)
         with self._writing() as connection:
             if connection.execute("SELECT 1 FROM turns WHERE turn_id = ?", (turn.turn_id,)).fetchone():
                 return False
@@ -136,9 +136,9 @@ class Turns(Database):
             parent = _parent(connection, turn.parent_turn_id)
             base = self._base(connection, parent, head)
             shared = _shared_messages(base, digests)
-            shared_ids = storage.common_prefix(base.content.ids, prompt) if base else 0
+            shared_ids = encoding.common_prefix(base.content.ids, prompt) if base else 0
             near = base.content.ids[shared_ids:] if base else array("I")
-            answer_digest = storage.digest(answer)
+            answer_digest = encoding.digest(answer)
             values: dict[str, Any] = {
                 "turn_id": turn.turn_id,
                 "session": session,
@@ -162,7 +162,7 @@ class Turns(Database):
                 "exchange_key": turn.exchange_key,
                 "untrainable": untrainable,
                 "image_spans": msgspec.json.encode([(span.start, span.end) for span in turn.image_spans]),
-                "prompt_digest": storage.digest(b"".join([tools_digest, *digests]) if digests else prompt.tobytes()),
+                "prompt_digest": encoding.digest(b"".join([tools_digest, *digests]) if digests else prompt.tobytes()),
                 "prompt_tokens": len(prompt),
                 "response_tokens": len(response),
                 "head": head,
@@ -178,9 +178,9 @@ class Turns(Database):
                 "INSERT INTO contents (turn, prompt_rest, response_ids, logprobs) VALUES (?,?,?,?)",
                 (
                     row,
-                    storage.pack_ids(prompt[shared_ids:], near),
-                    storage.pack_ids(response, array("I")),
-                    storage.keep(logprobs.tobytes()),
+                    encoding.pack_ids(prompt[shared_ids:], near),
+                    encoding.pack_ids(response, array("I")),
+                    encoding.keep(logprobs.tobytes()),
                 ),
             )
             own = range(shared, len(messages))
@@ -189,7 +189,7 @@ class Turns(Database):
                 for position in own
             ]
             for position, blob in held:
-                pictures.store(connection, blob, turn.messages[position])
+                image_store.store(connection, blob, turn.messages[position])
             held.append((_ANSWER, values["answer"]))
             if turn.tools:
                 held.append((_TOOLS, values["tools"]))
@@ -225,7 +225,7 @@ class Turns(Database):
         ) = connection.execute(_TURN, (row,)).fetchone()  # fmt: skip
         turn_id, session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, policy = identity
         numbers: array[float] = array("f")
-        numbers.frombytes(storage.unpack(logprobs))
+        numbers.frombytes(encoding.unpack(logprobs))
         return Turn(
             turn_id=turn_id,
             session_id=session_id,
@@ -236,7 +236,7 @@ class Turns(Database):
             kind_reason=kind_reason,
             dialect=dialect,
             policy=policy,
-            messages=[pictures.with_files(connection, _load(connection, blob)) for blob in blobs],
+            messages=[image_store.with_files(connection, _load(connection, blob)) for blob in blobs],
             tools=_load(connection, tools) if tools is not None else (),
             answer=_load(connection, answer),
             prompt_ids=prompt,
@@ -294,7 +294,7 @@ class Turns(Database):
             if base is None:
                 full[head] = (row, [*blobs, answer], prompt + response)
             shared = _common(base_blobs, blobs)
-            shared_ids = storage.common_prefix(base_ids, prompt)
+            shared_ids = encoding.common_prefix(base_ids, prompt)
             connection.execute("DELETE FROM turn_blobs WHERE turn = ? AND position >= 0", (row,))
             _hold(connection, row, [(position, blobs[position]) for position in range(shared, len(blobs))])
             connection.execute(
@@ -303,7 +303,7 @@ class Turns(Database):
             )
             connection.execute(
                 "UPDATE contents SET prompt_rest = ? WHERE turn = ?",
-                (storage.pack_ids(prompt[shared_ids:], base_ids[shared_ids:]), row),
+                (encoding.pack_ids(prompt[shared_ids:], base_ids[shared_ids:]), row),
             )
 
 
@@ -331,8 +331,8 @@ def _replay(connection: sqlite3.Connection, row: int) -> tuple[list[int], array[
             "SELECT blob FROM turn_blobs WHERE turn = ? AND position >= 0 ORDER BY position", (turn,)
         ).fetchall()
         blobs = [*(blobs + last_answer)[:shared], *(blob for (blob,) in rest)]
-        prompt = ids[:shared_ids] + storage.unpack_ids(prompt_rest, ids[shared_ids:])
-        response = storage.unpack_ids(response_ids, array("I"))
+        prompt = ids[:shared_ids] + encoding.unpack_ids(prompt_rest, ids[shared_ids:])
+        response = encoding.unpack_ids(response_ids, array("I"))
         ids, last_answer = prompt + response, [answer]
     return blobs, prompt, response
 
@@ -385,15 +385,15 @@ def _count(connection: sqlite3.Connection, kind: str, reason: str) -> None:
 
 def _blob(connection: sqlite3.Connection, body: bytes, address: bytes | None = None) -> int:
     """The row of a blob, stored if it is new."""
-    address = address or storage.address(body)
+    address = address or encoding.address(body)
     found = connection.execute("SELECT id FROM blobs WHERE digest = ?", (address,)).fetchone()
     if found:
         return int(found[0])
-    return insert(connection, "blobs", {"digest": address, "body": storage.pack(body)})
+    return insert(connection, "blobs", {"digest": address, "body": encoding.pack(body)})
 
 
 def _load(connection: sqlite3.Connection, blob: int) -> Any:
     found = connection.execute("SELECT body FROM blobs WHERE id = ?", (blob,)).fetchone()
     if found is None:
         raise JournalError(f"message {blob} is missing from the journal: the file is damaged; restore a copy")
-    return storage.decode(storage.unpack(found[0]))
+    return encoding.decode(encoding.unpack(found[0]))

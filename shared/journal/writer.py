@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from shared.errors import JournalError
-from shared.journal.journal import Journal
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal.journal import Journal
 
 GROUP_LIMIT = 256
 """Operations a transaction; more would hold up other processes that want to write."""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from bench.durability import KINDS, Findings, check, fingerprint
-from shared.journal import Journal
+from openclaw_rl.shared.journal import Journal
 from tests.shared.journal_records import make_turn
 
 ROOT = Path(__file__).parents[2]

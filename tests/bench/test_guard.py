@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.guard import Story, result
-from evaluation.probe import Probe
+from openclaw_rl.evaluation.probe import Probe
 
 REPORT: dict[str, Any] = {
     "passed": True,

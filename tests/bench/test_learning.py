@@ -12,9 +12,9 @@ from bench.learning import judges, page, plan, rates, report
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import SPLIT_SEEDS, Cell, Point, Result
 from bench.learning.contrary import Contrary
-from learner.judge.rules import read_message
-from shared.records import NextState, VersionSpan
-from shared.settings import Settings
+from openclaw_rl.learner.judge.rules.rules import read_message
+from openclaw_rl.shared.records import NextState, VersionSpan
+from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.things import turn
 
 RATES = dict.fromkeys(plan.METHODS, 1e-3)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bench.replay import ReplayFailed, headers_for, load, replay
-from evaluation.service import Service
-from shared.errors import ConfigError
+from openclaw_rl.evaluation.service import Service
+from openclaw_rl.shared.errors import ConfigError
 from tests.evaluation.scripted import events, piece, plain, scripted
 
 CHAT = {

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from cli.status import audit_line
-from shared.journal import Journal
-from shared.records import Audit
+from openclaw_rl.cli.commands.status import audit_line
+from openclaw_rl.cli.main import app
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import Audit
 from tests.processes import Proxy
 from tests.shared.journal_records import sample_of
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cli import preflight
-from cli.cloud_checks import impossible
-from cli.supervisor import ROLES
-from shared.errors import ConfigError
-from shared.settings import Settings
+from openclaw_rl.cli.checks.cloud import impossible
+from openclaw_rl.cli.service import preflight
+from openclaw_rl.cli.service.supervisor import ROLES
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
-from cli import main as command_line
-from cli.main import app
-from shared.journal import Journal
-from shared.process import write_json
-from shared.records import Judgement, Quarantine, Vote
+from openclaw_rl.cli import main as command_line
+from openclaw_rl.cli.main import app
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.process import write_json
+from openclaw_rl.shared.records import Judgement, Quarantine, Vote
 from tests.processes import Proxy
 from tests.shared.journal_records import sample_of
 

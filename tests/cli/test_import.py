@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.client import ServiceError
-from cli.main import app
-from shared.journal import Journal
-from shared.settings import Settings
-from shared.trajectory import TrajectoryError
+from openclaw_rl.cli.client import ServiceError
+from openclaw_rl.cli.main import app
+from openclaw_rl.cli.trajectories.trajectory import TrajectoryError
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.settings.settings import Settings
+from tests.cli.commands.test_serve import serving, until
 from tests.processes import Engine, Proxy
-
-from .test_serve import serving, until
 
 
 def session(name: str, *turns: dict[str, Any]) -> dict[str, Any]:

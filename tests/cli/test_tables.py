@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.tables import console, table
+from openclaw_rl.cli.tables import console, table
 
 WRITTEN = "[HINT] plain [/HINT] [bold]not bold[/red] :smile: [/INST]"
 

@@ -8,7 +8,7 @@ import anthropic
 import openai
 import pytest
 
-from shared.records import Turn
+from openclaw_rl.shared.records import Turn
 from tests.clients.engine_log import LoggedEngine, run_logged_engine
 from tests.processes import Engine, Proxy, run_proxy
 

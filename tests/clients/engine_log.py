@@ -18,9 +18,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from shared.process import claim_port
-from shared.records import Turn
-from shared.rendering import Prompter
+from openclaw_rl.shared.process import claim_port
+from openclaw_rl.shared.records import Turn
+from openclaw_rl.shared.rendering.prompter import Prompter
 from tests.processes import Engine
 
 ENDLESS = "endless"

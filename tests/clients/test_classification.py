@@ -7,7 +7,7 @@ from typing import Any
 import anthropic
 import openai
 
-from shared.records import Turn
+from openclaw_rl.shared.records import Turn
 from tests.clients.conftest import Captured
 from tests.clients.words import ANTHROPIC_TOOLS
 from tests.fixtures.clients import (

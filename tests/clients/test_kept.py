@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.journal import Journal
-from shared.records import Judgement, Turn, Vote
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import Judgement, Turn, Vote
 from tests.clients.conftest import Captured
 from tests.processes import Proxy
 from tests.shared.journal_records import sample_of

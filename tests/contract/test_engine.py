@@ -1,4 +1,4 @@
-"""What every engine promises (`shared.engine.Engine`), whatever it runs on. A backend passes this suite or is none.
+"""What every engine promises (`shared.engine.protocol.Engine`), whatever it runs on. A backend passes this suite or is none.
 
 `tests/real` runs it on foreign engines, with `url`, `model` and `shape` of its own.
 """
@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.engine import Engine, Priority, PromptImage
-from shared.errors import ContextLengthExceeded, EngineError
-from shared.records import Sampling, VersionSpan
+from openclaw_rl.shared.engine.protocol import Engine, Priority, PromptImage
+from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
+from openclaw_rl.shared.records import Sampling, VersionSpan
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.trainer_local.serving import (
     CONTEXT,
     END,
@@ -29,7 +30,6 @@ from tests.trainer_local.serving import (
     write_adapter,
     write_model,
 )
-from trainer_local.sglang import SglangEngine
 
 BACKENDS = ["embedded"]
 

@@ -21,12 +21,12 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
-from shared.errors import TrainerError
-from shared.records import Sample
-from shared.registry import backend, resolve
-from shared.trainer import Recipe, Trainer
+from openclaw_rl.shared.backends import backend, resolve
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe, Trainer
+from openclaw_rl.trainer_local.sglang.weight_transfer import Batches
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
-from trainer_local.weight_transfer import Batches
 
 BACKENDS = {
     "embedded-lora": ("embedded", {"lora": True}),

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.accuracy import final_number, grade
-from evaluation.problems import Problem
+from openclaw_rl.evaluation.accuracy import final_number, grade
+from openclaw_rl.evaluation.problems import Problem
 
 APPLES = Problem("Tom has 5 apples. Tom buys 3 more apples. How many apples does Tom have now?", 8, ("Tom", "apples"))
 DAYS = Problem(

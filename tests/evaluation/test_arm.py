@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from evaluation.arm import Plan, digested, run
-from evaluation.client import ChatClient
+from openclaw_rl.evaluation.arm import Plan, digested, run
+from openclaw_rl.evaluation.client import ChatClient
 from tests.evaluation.pupil import Pupil
 from tests.evaluation.scripted import plain, scripted
 

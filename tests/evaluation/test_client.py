@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from evaluation.client import ChatClient, CutOff, ServiceError
+from openclaw_rl.evaluation.client import ChatClient, CutOff, ServiceError
 from tests.evaluation.scripted import completion, events, piece, plain, scripted
 
 ASK = [{"role": "user", "content": "hello"}]

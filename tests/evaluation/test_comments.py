@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from evaluation.comments import detail_score, form, friendly_score, warmth, words
+from openclaw_rl.evaluation.comments import detail_score, form, friendly_score, warmth, words
 
 TERSE = "**Check:** 5 + 3 = 8, told 9, 9 - 8 = 1, wrong\n**Verdict:** wrong"
 DETAILED = (

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from evaluation.client import ChatClient
-from evaluation.conversation import converse
-from evaluation.problems import take
-from evaluation.student import Student
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.conversation import converse
+from openclaw_rl.evaluation.problems import take
+from openclaw_rl.evaluation.student import Student
 from tests.evaluation.pupil import PLAIN, STRUCTURED, Pupil
 from tests.evaluation.scripted import scripted
 

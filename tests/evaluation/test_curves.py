@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.arm import Arm, Plan, Point
-from evaluation.curves import curves, draw
-from evaluation.probe import Probe
+from openclaw_rl.evaluation.arm import Arm, Plan, Point
+from openclaw_rl.evaluation.curves import curves, draw
+from openclaw_rl.evaluation.probe import Probe
 
 
 def _arm(seed: int, styles: list[float]) -> Arm:

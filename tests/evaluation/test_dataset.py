@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.accuracy import grade
-from evaluation.dataset import load, shuffled, split_of
-from evaluation.personas import create
-from shared.errors import ConfigError
+from openclaw_rl.evaluation.accuracy import grade
+from openclaw_rl.evaluation.dataset import load, shuffled, split_of
+from openclaw_rl.evaluation.personas import create
+from openclaw_rl.shared.errors import ConfigError
 
 ROWS = [
     {

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.arm import Arm, Plan, Point
-from evaluation.evaluate import Work, evaluate, spread
-from evaluation.experiment import Experiment, summary
-from evaluation.probe import Probe
-from evaluation.targets import Target
-from evaluation.tasks import CodingTask
-from shared.errors import ConfigError
+from openclaw_rl.evaluation.arm import Arm, Plan, Point
+from openclaw_rl.evaluation.evaluate import Work, evaluate, spread
+from openclaw_rl.evaluation.experiment import Experiment, summary
+from openclaw_rl.evaluation.probe import Probe
+from openclaw_rl.evaluation.targets import Target
+from openclaw_rl.evaluation.tasks import CodingTask
+from openclaw_rl.shared.errors import ConfigError
 from tests.evaluation.pupil import Pupil
 from tests.evaluation.scripted import scripted
 
@@ -40,7 +40,7 @@ def test_an_interval_of_one_seed_is_unknown() -> None:
 
 
 def test_a_data_set_has_nothing_to_grade() -> None:
-    from evaluation.problems import take
+    from openclaw_rl.evaluation.problems import take
 
     with pytest.raises(ConfigError, match="goes with student"):
         Work(dataset=take("train", 1, 2)).person("ta", 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation import assistant, student, teacher
-from learner.judge.rules import read_message
+from openclaw_rl.evaluation import assistant, student, teacher
+from openclaw_rl.learner.judge.rules.rules import read_message
 
 COMMENT = "**Check:** 5 + 3 = 8, told 9, 9 - 8 = 1, wrong\n**Verdict:** wrong"
 DETAILED = "Step 1: 5 + 3 = 8, the solution says 9, 9 - 8 = 1, wrong. So step 1 is wrong, and the result should be 8."
@@ -44,7 +44,7 @@ def test_all_thanks_are_read_as_praise(answer: str, words: str) -> None:
 
 
 def test_no_complaint_is_of_the_lists_that_the_shipped_policy_was_trained_on() -> None:
-    from trainer_local.embedded.dialogues.problems import phrases
+    from openclaw_rl.trainer_local.embedded.dialogues.problems import phrases
 
     grading = {wish.lower().strip(" .!") for wishes in phrases()["grading"]["wishes"].values() for wish in wishes}
     said = {words.lower().strip(" .!") for _, words in COMPLAINTS}

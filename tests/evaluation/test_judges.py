@@ -2,18 +2,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from evaluation.judges import IRRELEVANT_HINTS, Irrelevant, Placebo
-from learner.judge.rules import read_message
-from shared.records import NextState
-from shared.registry import resolve
-from shared.settings import Settings
+from openclaw_rl.evaluation.judges import IRRELEVANT_HINTS, Irrelevant, Placebo
+from openclaw_rl.learner.judge.rules.rules import read_message
+from openclaw_rl.shared.backends import resolve
+from openclaw_rl.shared.records import NextState
+from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.things import turn
 
 COMPLAINT = "Please leave the bold away and tell me in ordinary sentences."
 
 
 async def test_the_placebo_gives_scores_that_occurred_without_regard_to_what_was_said() -> None:
-    judge = resolve("evaluation.judges:Placebo")(Settings(seed=3))
+    judge = resolve("openclaw_rl.evaluation.judges:Placebo")(Settings(seed=3))
     assert isinstance(judge, Placebo)
     told = [COMPLAINT, "Thanks!"] * 100
     judged = [

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from evaluation.personas import BASE, NAMES, WANTED, create, take
-from shared.errors import ConfigError
+from openclaw_rl.evaluation.personas import BASE, NAMES, WANTED, create, take
+from openclaw_rl.shared.errors import ConfigError
 from tests.evaluation.pupil import PLAIN, STRUCTURED
 from tests.evaluation.test_comments import DETAILED, FRIENDLY, TERSE
 

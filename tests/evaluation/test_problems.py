@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from evaluation.problems import split_of, stream, take
+from openclaw_rl.evaluation.problems import split_of, stream, take
 
 
 def test_the_same_seed_gives_the_same_problems_and_another_seed_others() -> None:

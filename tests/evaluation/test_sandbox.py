@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.sandbox import Limits, run
+from openclaw_rl.evaluation.sandbox import Limits, run
 
 ROOT = Path(__file__).parents[2]
 QUICK = Limits(cpu=1, wall=3.0)

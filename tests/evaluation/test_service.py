@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.service import ServiceFailed, _environment, on_gpus, own_service
+from openclaw_rl.evaluation.service import ServiceFailed, _environment, on_gpus, own_service
 
 
 async def test_a_service_that_cannot_start_says_why() -> None:
@@ -22,10 +22,10 @@ def test_a_service_of_ones_own_has_the_providers_keys_and_no_fallback(monkeypatc
 
 
 def test_services_on_this_machines_gpus_are_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.gpus.found", lambda: False)
+    monkeypatch.setattr("openclaw_rl.shared.gpus.found", lambda: False)
     monkeypatch.delenv("OPENCLAW_RL_BACKEND", raising=False)
     assert on_gpus({"backend": "megatron"}) and not on_gpus({}) and not on_gpus({"backend": "local"})
-    monkeypatch.setattr("shared.gpus.found", lambda: True)
+    monkeypatch.setattr("openclaw_rl.shared.gpus.found", lambda: True)
     assert on_gpus({"backend": "local"}) and not on_gpus({"backend": "tinker"})
     monkeypatch.setenv("OPENCLAW_RL_BACKEND", "megatron")
     assert on_gpus({}) and not on_gpus({"backend": "embedded"})

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.client import ChatClient
-from evaluation.personas import create
-from evaluation.sessions import sessions_needed, until_satisfied
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.personas import create
+from openclaw_rl.evaluation.sessions import sessions_needed, until_satisfied
 from tests.evaluation.pupil import Pupil
 from tests.evaluation.scripted import scripted
 

@@ -4,8 +4,8 @@ from itertools import islice
 
 import pytest
 
-from evaluation.problems import KINDS, split_of, take
-from evaluation.solutions import SLIPS, solutions, solve
+from openclaw_rl.evaluation.problems import KINDS, split_of, take
+from openclaw_rl.evaluation.solutions import SLIPS, solutions, solve
 
 
 def test_the_steps_of_every_kind_of_problem_come_to_its_answer() -> None:
@@ -50,7 +50,7 @@ def test_the_splits_share_no_numbers_and_a_seed_gives_the_same_again() -> None:
 
 
 def test_a_problem_without_numbers_has_no_steps() -> None:
-    from evaluation.problems import Problem
+    from openclaw_rl.evaluation.problems import Problem
 
     with pytest.raises(ValueError, match="no steps"):
         solve(Problem(text="Why?", answer=1, mentions=()))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.statistics import Interval, interval, percentile, t_quantile
+from openclaw_rl.evaluation.statistics import Interval, interval, percentile, t_quantile
 
 
 def test_interval_of_three_seeds_by_hand() -> None:

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from evaluation.problems import take
-from evaluation.student import Student, dislikes
+from openclaw_rl.evaluation.problems import take
+from openclaw_rl.evaluation.student import Student, dislikes
 
 STRUCTURED = (
     "**Step 1:** Tom has 5 apples\n**Step 2:** 5 + 3 = 8\n\n**Final answer:** Tom has 8 apples now.\n\n\\boxed{8}"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.style import form, marks, student_score
+from openclaw_rl.evaluation.style import form, marks, student_score
 
 PLAIN = "Tom has 5 apples and buys 3 more. 5 + 3 = 8, so Tom has 8 apples now."
 

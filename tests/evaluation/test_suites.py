@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from evaluation.client import ChatClient, Reply
-from evaluation.suites import code_in, judge_call, run
-from evaluation.tasks import CodingTask, ToolCall, ToolTask
+from openclaw_rl.evaluation.client import ChatClient, Reply
+from openclaw_rl.evaluation.suites import code_in, judge_call, run
+from openclaw_rl.evaluation.tasks import CodingTask, ToolCall, ToolTask
 from tests.evaluation.scripted import completion, plain, scripted
 
 TOOLS = [

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.client import ChatClient
-from evaluation.targets import folder_of, own_target
-from shared.errors import ConfigError
-from trainer_local.embedded.tokenizer import POLICY
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.targets import folder_of, own_target
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.trainer_local.embedded.tokenizer import POLICY
 
 
 def _adapter(folder: Path, base: str) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from evaluation import sandbox
-from evaluation.tasks import CodingTask, ToolTask, builtin, load
-from shared.errors import ConfigError
+from openclaw_rl.evaluation import sandbox
+from openclaw_rl.evaluation.tasks import CodingTask, ToolTask, builtin, load
+from openclaw_rl.shared.errors import ConfigError
 
 CODING = {"id": "double", "prompt": "Write double(n).", "tests": ["assert double(2) == 4"]}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}

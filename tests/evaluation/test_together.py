@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from evaluation.together import together
+from openclaw_rl.evaluation.together import together
 
 
 async def test_results_come_in_order() -> None:

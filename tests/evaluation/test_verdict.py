@@ -4,8 +4,8 @@ from itertools import islice
 
 import pytest
 
-from evaluation.solutions import solutions
-from evaluation.verdict import grade, says_right
+from openclaw_rl.evaluation.solutions import solutions
+from openclaw_rl.evaluation.verdict import grade, says_right
 
 RIGHT = (
     "**Check:** 5 + 3 = 8, told 8, 8 - 8 = 0, right\n**Verdict:** correct",

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from shared.journal import AsyncJournal
-from shared.registry import create_engine, create_trainer
-from shared.rendering import Prompter
-from shared.settings import EMBEDDED_POLICY, Settings
+from openclaw_rl.shared.backends import create_engine, create_trainer
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from tests.learner.guarded import BATCH
+from tests.learner.world import World, Worlds
 from tests.processes import Engine, run_engine, write_random_policy
-
-from .guarded import BATCH
-from .world import World, Worlds
 
 
 @pytest.fixture(scope="session")

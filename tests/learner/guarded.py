@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from learner.guard import Guard
-from learner.methods import method
-from shared.normalize import ChatInput
-from shared.records import Feedback, PolicyVersion, Sample, Turn, VersionSpan
-from shared.trainer import Recipe
-
-from .things import turn
-from .world import World
+from openclaw_rl.learner.guard.guard import Guard
+from openclaw_rl.learner.methods import method
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Feedback, PolicyVersion, Sample, Turn, VersionSpan
+from openclaw_rl.shared.trainer import Recipe
+from tests.learner.things import turn
+from tests.learner.world import World
 
 NAMES = ("Tom", "Anna", "Ben", "Mia", "Sam", "Lily", "Jack", "Emma")
 THINGS = ("apples", "books", "pencils", "marbles", "cookies")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.records import Feedback, Judgement, NextState, Sample, Turn, Vote
-
-from .world import World
+from openclaw_rl.shared.records import Feedback, Judgement, NextState, Sample, Turn, Vote
+from tests.learner.world import World
 
 STEPS = "tests.learner.judged:Steps"
 

@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from shared.errors import JournalError
-from shared.records import Judgement, Outcome
-
-from .judged import STEPS, ended, feedback, only_sample, told
-from .world import Worlds
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.records import Judgement, Outcome
+from tests.learner.judged import STEPS, ended, feedback, only_sample, told
+from tests.learner.world import Worlds
 
 
 async def test_a_session_that_the_judge_left_out_gives_its_last_judged_turn_once(untrained: Worlds) -> None:

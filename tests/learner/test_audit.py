@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from learner.audit import FIRST_TURNS, Auditor, chosen, judged
-from learner.progress import Progress
-from shared.engine import Engine, EngineInfo, Scores
-from shared.errors import EngineError
-from shared.journal import AsyncJournal
-from shared.records import Audit, Sampling, Turn, VersionSpan
-from shared.settings import Settings
+from openclaw_rl.learner.audit import FIRST_TURNS, Auditor, chosen, judged
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.shared.engine.protocol import Engine, EngineInfo, Scores
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import Audit, Sampling, Turn, VersionSpan
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from tests.learner.things import turn
 from tests.trainer_local.serving import collect, prompt, serving, write_adapter, write_model
-from trainer_local.sglang import SglangEngine
-
-from .things import turn
 
 
 @pytest.fixture(scope="module")

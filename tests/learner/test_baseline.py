@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from learner.baseline import less_baseline, usual_reward
-from learner.methods import method
-from shared.records import PolicyVersion
-
-from .test_methods_and_guard import sample
+from openclaw_rl.learner.baseline import less_baseline, usual_reward
+from openclaw_rl.learner.methods import method
+from openclaw_rl.shared.records import PolicyVersion
+from tests.learner.test_methods_and_guard import sample
 
 
 def version(number: int, mean: float | None, **changes: Any) -> PolicyVersion:

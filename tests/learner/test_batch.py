@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from learner import batch
-from shared.errors import EngineError
-
-from .test_loop import COMPLAINTS, Worlds, tell
+from openclaw_rl.learner import batch
+from openclaw_rl.shared.errors import EngineError
+from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 
 
 async def test_turns_of_a_short_session_wait_and_are_set_aside_when_it_ends(worlds: Worlds) -> None:

@@ -9,11 +9,10 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from shared.engine import Priority
-from shared.records import Judgement
-
-from .test_loop import COMPLAINTS, tell
-from .world import World
+from openclaw_rl.shared.engine.protocol import Priority
+from openclaw_rl.shared.records import Judgement
+from tests.learner.test_loop import COMPLAINTS, tell
+from tests.learner.world import World
 
 Worlds = Callable[..., World]
 ROOT = Path(__file__).resolve().parents[2]

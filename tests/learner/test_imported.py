@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from learner.judge.signals import version_lag
-from shared.records import PolicyVersion, Sampling
-
-from .world import World
+from openclaw_rl.learner.judge.signals import version_lag
+from openclaw_rl.shared.records import PolicyVersion, Sampling
+from tests.learner.world import World
 
 
 async def imported(world: World, number: int, text: str) -> str:

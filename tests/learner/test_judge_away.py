@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from shared.errors import JudgeAway
-from shared.records import Judgement, NextState, Outcome, Turn
-
-from .judged import feedback
-from .world import Worlds
+from openclaw_rl.shared.errors import JudgeAway
+from openclaw_rl.shared.records import Judgement, NextState, Outcome, Turn
+from tests.learner.judged import feedback
+from tests.learner.world import Worlds
 
 
 class Away:
@@ -31,7 +30,7 @@ class Away:
 async def test_turns_wait_while_the_judge_is_away_and_the_status_says_so(
     untrained: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learner.judge.loop._PAUSE_AFTER_FAILURE", 0.02)
+    monkeypatch.setattr("openclaw_rl.learner.judge.loop._PAUSE_AFTER_FAILURE", 0.02)
     world = untrained(judge="tests.learner.test_judge_away:Away")
     waiting = await world.says(1, "thanks")
     liked = await world.says(2, "")
@@ -55,7 +54,7 @@ async def test_turns_wait_while_the_judge_is_away_and_the_status_says_so(
 async def test_what_people_said_and_outcomes_are_settled_behind_any_number_of_turns_that_wait(
     untrained: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr("openclaw_rl.learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)
     monkeypatch.setattr(Away, "here", False)
     world = untrained(judge="tests.learner.test_judge_away:Away", judge_concurrency=2)
     waiting = [await world.says(number, "thanks") for number in range(1, 8)]
@@ -110,7 +109,7 @@ class AwayForSome:
 async def test_turns_that_never_get_an_answer_hold_up_no_others(
     untrained: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr("openclaw_rl.learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)
     world = untrained(judge="tests.learner.test_judge_away:AwayForSome", judge_concurrency=2)
     never = [await world.says(number, "never") for number in range(1, 5)]
     for number in range(5, 12):

@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 
-from learner.judge.loop import CONFIRMED, CORRECTION
-from shared.errors import JournalError
-from shared.records import ImageSpan, Judgement, NextState, PolicyVersion, Sampling, Turn, VersionSpan, Vote
-
-from .judged import feedback, only_sample, quarantine, told
-from .world import World, Worlds
+from openclaw_rl.learner.judge.loop import CONFIRMED, CORRECTION
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.records import (
+    ImageSpan,
+    Judgement,
+    NextState,
+    PolicyVersion,
+    Sampling,
+    Turn,
+    VersionSpan,
+    Vote,
+)
+from tests.learner.judged import feedback, only_sample, quarantine, told
+from tests.learner.world import World, Worlds
 
 
 async def test_a_complaint_becomes_a_sample_with_a_hint(untrained: Worlds) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shared.records import Outcome, PolicyVersion, Timings
-
-from .judged import STEPS, only_sample, told
-from .world import Worlds
+from openclaw_rl.shared.records import Outcome, PolicyVersion, Timings
+from tests.learner.judged import STEPS, only_sample, told
+from tests.learner.world import Worlds
 
 
 async def test_an_outcome_scores_the_turns_of_its_session(untrained: Worlds) -> None:

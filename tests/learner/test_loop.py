@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from learner.loop import POLL, keep_engine_in_step
-from shared.engine import Priority
-from shared.errors import EngineError, JournalError, TrainerError
-from shared.records import Feedback, PolicyVersion, VersionSpan
-from shared.trainer import StepReport
-
-from .world import World
+from openclaw_rl.learner.loop import POLL, keep_engine_in_step
+from openclaw_rl.shared.engine.protocol import Priority
+from openclaw_rl.shared.errors import EngineError, JournalError, TrainerError
+from openclaw_rl.shared.records import Feedback, PolicyVersion, VersionSpan
+from openclaw_rl.shared.trainer import StepReport
+from tests.learner.world import World
 
 Worlds = Callable[..., World]
 COMPLAINTS = ("no bold please", "too long", "use plain sentences", "stop using lists", "write like a friend would")

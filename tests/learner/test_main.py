@@ -13,18 +13,17 @@ from typing import Any
 
 import pytest
 
-from learner.main import run
-from shared.errors import ConfigError
-from shared.journal import Journal
-from shared.normalize import ChatInput
-from shared.records import NextState, Sampling
-from shared.registry import create_engine
-from shared.rendering import Prompter
-from shared.settings import Settings, to_environment
+from openclaw_rl.learner.main import run
+from openclaw_rl.shared.backends import create_engine
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import NextState, Sampling
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings, to_environment
+from tests.learner.things import turn
 from tests.processes import Engine, run_engine
 from tests.trainer_local.serving import collect
-
-from .things import turn
 
 COMPLAINTS = ("no bold please", "use plain sentences", "too long", "thanks")
 
@@ -144,7 +143,7 @@ async def test_a_setting_that_cannot_work_ends_the_process_with_the_reason(engin
 def test_the_process_beats_early_and_ends_cleanly_when_told(engine: Engine, tmp_path: Path) -> None:
     settings = make_settings(engine, tmp_path / "data")
     process = subprocess.Popen(
-        [sys.executable, "-m", "learner.main"],
+        [sys.executable, "-m", "openclaw_rl.learner.main"],
         env=os.environ | to_environment(settings),
         stderr=subprocess.PIPE,
     )

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from learner.methods import METHODS, Method, method
-from shared import aliases, method_defaults
-from shared.errors import ConfigError
-from shared.records import Sample
-from shared.settings import Settings
-from shared.trainer import Recipe
-
-from .test_methods_and_guard import sample
+from openclaw_rl.learner.methods import METHODS, Method, method
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.settings import aliases, method_defaults
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe
+from tests.learner.test_methods_and_guard import sample
 
 
 def test_every_method_that_can_be_named_is_there_with_its_defaults() -> None:
@@ -60,7 +59,7 @@ def test_recipes_hold_the_terms_of_their_method() -> None:
 
 
 OWN = """
-from learner.methods import Method
+from openclaw_rl.learner.methods import Method
 
 method = Method("mine", hints="own", distillation="full", rewards="none")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from learner.guard import examine, failed_step
-from learner.methods import method
-from shared.errors import ConfigError, TrainerError
-from shared.records import Sample
-from shared.trainer import Recipe, StepReport
+from openclaw_rl.learner.guard.guard import examine, failed_step
+from openclaw_rl.learner.methods import method
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe, StepReport
 
 
 def sample(**changes: Any) -> Sample:

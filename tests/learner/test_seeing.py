@@ -13,28 +13,36 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from learner.audit import Auditor
-from learner.guard import Guard
-from learner.hint_memory import HintMemory
-from learner.judge.engine_asker import LazyPrompter
-from learner.judge.selection import Selector
-from learner.judge.signals import sample_of
-from learner.methods import method
-from learner.progress import Progress
-from learner.rehearsal import Rollouts, hinted_prompts
-from learner.rollouts import RolloutContext
-from shared.engine import EngineInfo, Scores, Tokens
-from shared.errors import EngineError
-from shared.images import images_of
-from shared.journal import AsyncJournal
-from shared.normalize import ChatInput, normalize_messages
-from shared.records import ImageSpan, Judgement, NextState, PromptImage, Sampling, Turn, VersionSpan, Vote
-from shared.rendering import Prompter
-from shared.settings import Settings
+from openclaw_rl.learner.audit import Auditor
+from openclaw_rl.learner.guard.guard import Guard
+from openclaw_rl.learner.hints.hint_memory import HintMemory
+from openclaw_rl.learner.judge.askers.engine import LazyPrompter
+from openclaw_rl.learner.judge.selection import Selector
+from openclaw_rl.learner.judge.signals import sample_of
+from openclaw_rl.learner.methods import method
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
+from openclaw_rl.learner.rollouts.rollouts import RolloutContext
+from openclaw_rl.shared.engine.protocol import EngineInfo, Scores, Tokens
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.images import images_of
+from openclaw_rl.shared.messages.normalize import ChatInput, normalize_messages
+from openclaw_rl.shared.records import (
+    ImageSpan,
+    Judgement,
+    NextState,
+    PromptImage,
+    Sampling,
+    Turn,
+    VersionSpan,
+    Vote,
+)
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+from tests.learner.things import turn
+from tests.learner.world import ScriptedEngine
 from tests.shared.tiny_vision import data_url, picture, vision_folder
-
-from .things import turn
-from .world import ScriptedEngine
 
 RED, BLUE = picture(96, 64, "red"), picture(128, 128, "blue")
 

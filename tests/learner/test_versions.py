@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from learner.main import check_start, run
-from learner.versions import check_resume
-from shared.errors import ConfigError
-from shared.records import PolicyVersion
-from shared.trainer import StepReport
-
-from .test_loop import COMPLAINTS, states, tell
-from .world import World
+from openclaw_rl.learner.main import check_start, run
+from openclaw_rl.learner.versions import check_resume
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.records import PolicyVersion
+from openclaw_rl.shared.trainer import StepReport
+from tests.learner.test_loop import COMPLAINTS, states, tell
+from tests.learner.world import World
 
 Worlds = Callable[..., World]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.records import Sampling, Timings, Turn, VersionSpan
+from openclaw_rl.shared.records import Sampling, Timings, Turn, VersionSpan
 
 
 def turn(number: int, *, question: str = "How much is 7 and 5?", answer: str = "It is 12.", **changes: Any) -> Turn:

@@ -8,25 +8,24 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from learner.guard import Guard
-from learner.judge.base import create as create_judge
-from learner.judge.loop import JudgeLoop
-from learner.loop import Learner
-from learner.methods import method
-from learner.progress import Progress
-from learner.rehearsal import Rollouts
-from learner.versions import Versions
-from shared.engine import EngineInfo, Priority, Scores, Tokens
-from shared.errors import EngineError
-from shared.journal import AsyncJournal
-from shared.normalize import ChatInput
-from shared.records import NextState, Sampling, Turn, VersionSpan
-from shared.registry import create_trainer
-from shared.rendering import Prompter
-from shared.settings import Settings
-from shared.trainer import Trainer
-
-from .things import turn
+from openclaw_rl.learner.guard.guard import Guard
+from openclaw_rl.learner.judge.loop import JudgeLoop
+from openclaw_rl.learner.judge.protocol import create as create_judge
+from openclaw_rl.learner.loop import Learner
+from openclaw_rl.learner.methods import method
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.rollouts.rehearsal import Rollouts
+from openclaw_rl.learner.versions import Versions
+from openclaw_rl.shared.backends import create_trainer
+from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, Scores, Tokens
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import NextState, Sampling, Turn, VersionSpan
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Trainer
+from tests.learner.things import turn
 
 
 class ScriptedEngine:

@@ -11,18 +11,18 @@ from typing import Any
 
 import httpx
 
-from proxy.app import create_app
-from proxy.service import Service
-from shared.engine import EngineInfo, Priority, Scores, Tokens
-from shared.journal import AsyncJournal
-from shared.outgoing import Outgoing
-from shared.records import Sampling
-from shared.rendering import Prompter
-from shared.settings import Settings
+from openclaw_rl.proxy.app import create_app
+from openclaw_rl.proxy.service import Service
+from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, Scores, Tokens
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import Sampling
+from openclaw_rl.shared.redaction.outgoing import Outgoing
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
 
 
 class ScriptedEngine:
-    """A `shared.engine.Engine` whose every answer is `says`, token by token; what it scores is never likely."""
+    """A `shared.engine.protocol.Engine` whose every answer is `says`, token by token; what it scores is never likely."""
 
     def __init__(self, prompter: Prompter, says: str) -> None:
         self._prompter = prompter

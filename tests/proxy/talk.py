@@ -6,15 +6,25 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.chain import Chain
-from proxy.conversation import Conversations, Placement
-from proxy.metrics import Metrics
-from proxy.openclaw import reactions
-from proxy.reactions import Reactions
-from proxy.recorder import Entry, Recorder
-from shared.journal import AsyncJournal
-from shared.normalize import assistant_message, normalize_messages
-from shared.records import Kind, Message, NextState, Sampling, Timings, Turn, TurnStatus, VersionSpan, now
+from openclaw_rl.proxy.conversation.chain import Chain
+from openclaw_rl.proxy.conversation.openclaw import reactions
+from openclaw_rl.proxy.conversation.placement import Conversations, Placement
+from openclaw_rl.proxy.conversation.reactions import Reactions
+from openclaw_rl.proxy.conversation.recorder import Entry, Recorder
+from openclaw_rl.proxy.metrics.metrics import Metrics
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.normalize import assistant_message, normalize_messages
+from openclaw_rl.shared.records import (
+    Kind,
+    Message,
+    NextState,
+    Sampling,
+    Timings,
+    Turn,
+    TurnStatus,
+    VersionSpan,
+    now,
+)
 
 Sent = dict[str, Any]
 

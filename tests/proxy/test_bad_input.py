@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from shared.errors import BadRequest
+from openclaw_rl.shared.errors import BadRequest
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import scripted_service
 

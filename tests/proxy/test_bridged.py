@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from proxy.sampled import SampledTurns
-from proxy.service import Service
-from shared.bridge import Answered, Written
-from shared.journal.storage import token_ids
-from shared.records import Turn
+from openclaw_rl.proxy.conversation.bridge import Answered, Written
+from openclaw_rl.proxy.conversation.sampled_turns import SampledTurns
+from openclaw_rl.proxy.service import Service
+from openclaw_rl.shared.journal.encoding import token_ids
+from openclaw_rl.shared.records import Turn
 from tests.fixtures.openclaw import floating
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import ScriptedEngine, scripted_service

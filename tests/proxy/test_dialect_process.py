@@ -12,9 +12,9 @@ import httpx
 import psutil
 import pytest
 
-from proxy.dialects.process import AdapterProcess
-from shared.errors import RequestError
-from shared.process import alive
+from openclaw_rl.proxy.dialects.process import AdapterProcess
+from openclaw_rl.shared.errors import RequestError
+from openclaw_rl.shared.process import alive
 from tests.processes import Proxy
 
 HELLO: dict[str, Any] = {"model": "policy", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello."}]}
@@ -67,7 +67,7 @@ def test_a_proxy_that_ends_takes_it_along_even_while_it_loads(start_proxy: Calla
 
 
 async def test_where_a_module_is_missing_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.dialects.process.NEEDED", ("a_module_nobody_has",))
+    monkeypatch.setattr("openclaw_rl.proxy.dialects.process.NEEDED", ("a_module_nobody_has",))
     with pytest.raises(RequestError, match=r"a_module_nobody_has.*pip install 'openclaw-rl\[dialects\]'") as refused:
         await AdapterProcess().connections()
     assert refused.value.status == 501

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared.engine import EngineInfo, PromptImage, Tokens
-from shared.records import ImageSpan, Message, Sampling
+from openclaw_rl.shared.engine.protocol import EngineInfo, PromptImage, Tokens
+from openclaw_rl.shared.records import ImageSpan, Message, Sampling
 from tests.fixtures.openclaw import tool
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import ScriptedEngine, scripted_service

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proxy.auth import check_binding
-from shared.errors import ConfigError
-from shared.settings import Settings, to_environment
+from openclaw_rl.proxy.http.auth import check_binding
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings, to_environment
 from tests.processes import ROOT, Proxy
 
 
@@ -36,7 +36,12 @@ def test_an_open_address_without_a_key_is_refused_at_start(policy_folder: Path, 
     settings = Settings(model=str(policy_folder), host="0.0.0.0", engine_url="http://127.0.0.1:9", data=tmp_path)
     environment = os.environ | to_environment(settings)
     result = subprocess.run(
-        [sys.executable, "-m", "proxy.main"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "openclaw_rl.proxy.main"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert result.returncode == 2
     assert "OPENCLAW_RL_API_KEY" in result.stderr

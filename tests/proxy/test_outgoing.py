@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("detect_secrets")
 
-from shared.outgoing import Outgoing
-from shared.redaction import Redactor
+from openclaw_rl.shared.redaction.outgoing import Outgoing
+from openclaw_rl.shared.redaction.redactor import Redactor
 from tests.proxy.other_server import KEY as OTHER_KEY
 from tests.proxy.other_server import run_other_server
 from tests.proxy.scripted_engine import scripted_service

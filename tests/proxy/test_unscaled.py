@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.engine import EngineInfo, Tokens
+from openclaw_rl.shared.engine.protocol import EngineInfo, Tokens
 from tests.proxy.scripted_engine import ScriptedEngine, scripted_service
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy import parents
-from proxy.identity import is_fresh
-from shared.journal import AsyncJournal
-from shared.records import Kind, NextState, TurnStatus
+from openclaw_rl.proxy.conversation import parents
+from openclaw_rl.proxy.conversation.session_id import is_fresh
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import Kind, NextState, TurnStatus
 from tests.fixtures.openclaw import runtime
 from tests.proxy.history import Item, exchange, form, merged, words_after
 from tests.proxy.talk import Asked, Talk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shared.records import Turn
+from openclaw_rl.shared.records import Turn
 from tests.clients.engine_log import LoggedEngine
 from tests.processes import Proxy
 

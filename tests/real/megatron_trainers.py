@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.settings import Settings
-from trainer_local.megatron.trainer import MegatronTrainer
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
 
 _OPEN: list[MegatronTrainer] = []
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from shared.journal import Journal
-from shared.records import Turn
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import Turn
 from tests.clients.engine_log import LoggedEngine
 from tests.processes import KEY
 from tests.rigs.openclaw import OpenClaw

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shared.records import Turn
+from openclaw_rl.shared.records import Turn
 from tests.clients.engine_log import run_logged_engine
 from tests.processes import Engine, run_proxy
 from tests.real.conversations import Captured

@@ -17,17 +17,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from shared.settings import Settings
-from shared.trainer import Recipe, Trainer
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe, Trainer
+from openclaw_rl.trainer_cloud.fireworks import provider as fireworks
+from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer, create
 from tests.contract import test_trainer as contract
 from tests.contract.test_trainer import Make, Subject
 from tests.rigs.tinker_server import TinkerServer, run_tinker_server
 from tests.trainer_cloud.front import Answer, Choose, Front, Lost, Sent, Silent, run_front
 from tests.trainer_local.tiny import write_policy
-from trainer_cloud import fireworks
-from trainer_cloud.fireworks_training import FireworksTraining
-from trainer_cloud.provider import Adam, CloudError, Datum, Pass
-from trainer_cloud.trainer import CloudTrainer, create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

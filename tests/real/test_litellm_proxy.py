@@ -14,7 +14,7 @@ import httpx
 import openai
 import pytest
 
-from shared.records import Turn
+from openclaw_rl.shared.records import Turn
 from tests.clients.words import ANTHROPIC_TOOLS, CHAT_TOOLS, PATHS, RESPONSES_TOOLS, THOUGHT, TWO_CALLS
 from tests.real.conversations import Captured
 from tests.rigs.litellm_proxy import MASTER_KEY, run_litellm_proxy

@@ -17,20 +17,20 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 from torch import Tensor
 
-from shared.engine import Engine
-from shared.errors import TrainerError
-from shared.records import PromptImage, Sample
-from shared.trainer import Recipe, Trainer
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.records import PromptImage, Sample
+from openclaw_rl.shared.trainer import Recipe, Trainer
+from openclaw_rl.trainer_local import transformers_trainer
+from openclaw_rl.trainer_local.sglang.weight_transfer import Batches
+from openclaw_rl.trainer_local.training.batching import row_of
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
-from trainer_local import transformers_trainer
-from trainer_local.batching import row_of
-from trainer_local.weight_transfer import Batches
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
+from openclaw_rl.trainer_local.megatron.forward import plan
+from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
 from tests.real.megatron_trainers import create
-from trainer_local.megatron.forward import plan
-from trainer_local.megatron.trainer import MegatronTrainer
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
 
@@ -284,7 +284,7 @@ async def test_what_is_published_is_the_checkpoint_whatever_is_in_memory(
     checkpoint = await trainer.save(str(tmp_path / "1"))
     served = load_file(Path(checkpoint.served) / "model.safetensors")
     with monkeypatch.context() as nothing_is_read:
-        nothing_is_read.setattr("trainer_local.megatron.trainer.from_folder", None)
+        nothing_is_read.setattr("openclaw_rl.trainer_local.megatron.trainer.from_folder", None)
         await trainer.publish(checkpoint, 1, cast(Engine, engine), live=True)
     assert apart(engine.taken, served) == 0
     await trainer.step([sample(2)], Recipe(learning_rate=1e-2))

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from shared import gpu_memory
-from shared.model_shape import shape_of
-from shared.settings import Settings
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.placement import memory
+from openclaw_rl.trainer_local.placement.model_shape import shape_of
 from tests.processes import ROOT
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
-forward = pytest.importorskip("trainer_local.megatron.forward")
+forward = pytest.importorskip("openclaw_rl.trainer_local.megatron.forward")
 
 TINY: dict[str, Any] = {
     **{"model_type": "qwen3", "hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 6},
@@ -31,12 +31,12 @@ COUNT = """
 import json, sys
 import torch
 import torch.distributed as dist
-from shared.settings import Settings
+from openclaw_rl.shared.settings.settings import Settings
 from tests.shared.saved_tensors import saved_bytes
-from trainer_local.batching import row
-from trainer_local.megatron.weights import Weights
-from trainer_local.megatron.world import World
-from trainer_local.prefix_tree import pack
+from openclaw_rl.trainer_local.training.batching import row
+from openclaw_rl.trainer_local.megatron.weights import Weights
+from openclaw_rl.trainer_local.megatron.process_group import World
+from openclaw_rl.trainer_local.prefix.tree import pack
 
 store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
 world = World(store, 0, 1, 1, torch.device("cpu"))
@@ -55,7 +55,7 @@ print(json.dumps(found))
 
 
 def test_logits_are_held_as_planned() -> None:
-    assert forward.LOGIT_BYTES == gpu_memory.LOGIT_BYTES
+    assert forward.LOGIT_BYTES == memory.LOGIT_BYTES
 
 
 def test_activations_are_what_autograd_keeps_in_megatron(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_activations_are_what_autograd_keeps_in_megatron(tmp_path: Path) -> None
         sizes = {"lora_rank": 4, "micro_batch_tokens": TOKENS, "max_sample_tokens": TOKENS}
         settings = Settings.model_validate({"lora": lora, "recompute": False, **sizes})
         shapes = [shape_of({**TINY, "num_hidden_layers": layers}) for layers in (2, 3)]
-        fewer, more = (gpu_memory.activations(settings, shape, "megatron", 1) for shape in shapes)
+        fewer, more = (memory.activations(settings, shape, "megatron", 1) for shape in shapes)
         # An adapter's inner numbers are in bfloat16 here and planned in single precision, as transformers has them; and
         # its weights are kept in bfloat16 too.
         adapter = shapes[1].adapter(4) - shapes[0].adapter(4)

@@ -11,20 +11,20 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from shared.errors import TrainerError
-from shared.records import Sample
-from shared.settings import Settings
-from shared.trainer import Recipe
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe
 from tests.contract.test_trainer import batch
 from tests.rigs.megatron_cpu import shimmed
 from tests.trainer_local.tiny import sample, settings, write_policy
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
+from openclaw_rl.trainer_local.megatron import rank
+from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
+from openclaw_rl.trainer_local.megatron.weights import Weights
 from tests.real.megatron_trainers import create
-from trainer_local.megatron import replica
-from trainer_local.megatron.trainer import MegatronTrainer
-from trainer_local.megatron.weights import Weights
 
 pytestmark = [
     pytest.mark.real,
@@ -152,7 +152,7 @@ def half(monkeypatch: pytest.MonkeyPatch) -> None:
     def weights(chosen: Settings, world: Any, _: torch.dtype) -> Weights:
         return Weights(chosen, world, torch.bfloat16)
 
-    monkeypatch.setattr(replica, "Weights", weights)
+    monkeypatch.setattr(rank, "Weights", weights)
 
 
 @pytest.mark.usefixtures("half")
@@ -183,8 +183,8 @@ async def test_in_bfloat16_it_learns_in_single_precision_and_streams_what_is_on_
 
 def test_megatron_says_where_it_cannot_compute_layers_again(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for a CPU without the rig's answers."""
-    from shared.errors import ConfigError
-    from trainer_local.megatron import weights
+    from openclaw_rl.shared.errors import ConfigError
+    from openclaw_rl.trainer_local.megatron import weights
 
     def fails() -> None:
         raise AssertionError("Torch not compiled with CUDA enabled")

@@ -16,20 +16,20 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from shared.errors import ConfigError, TrainerError
-from shared.gpus import GIB, Gpu
-from shared.placed import Placement
-from shared.settings import Settings
-from shared.trainer import Recipe
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.gpus import GIB, Gpu
+from openclaw_rl.shared.placement import Placement
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.transformers_trainer import create as create_transformers
 from tests.processes import ROOT
 from tests.trainer_local.tiny import sample, settings, write_policy
-from trainer_local.transformers_trainer import create as create_transformers
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
+from openclaw_rl.trainer_local.megatron.leader import RanksLost, ranks_for
+from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
 from tests.real.megatron_trainers import create
-from trainer_local.megatron.leader import RanksLost, ranks_for
-from trainer_local.megatron.trainer import MegatronTrainer
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
 
@@ -46,7 +46,7 @@ def loss(tokens):
         raise ValueError("this rank does not like it")
     return -tokens.logits.float().log_softmax(-1).gather(-1, tokens.token_ids[:, None])[:, 0]
 """
-IMPATIENT = "from trainer_local.megatron import world\nworld.GRACE_SECONDS = 2.0\n"
+IMPATIENT = "from openclaw_rl.trainer_local.megatron import world\nworld.GRACE_SECONDS = 2.0\n"
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,11 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def others() -> list[psutil.Process]:
     """The ranks that this process has started."""
-    return [one for one in psutil.Process().children() if "trainer_local.megatron.worker" in " ".join(one.cmdline())]
+    return [
+        one
+        for one in psutil.Process().children()
+        if "openclaw_rl.trainer_local.megatron.worker" in " ".join(one.cmdline())
+    ]
 
 
 async def weights(trainer: MegatronTrainer, folder: Path) -> dict[str, torch.Tensor]:
@@ -153,7 +157,7 @@ def test_ranks_end_when_the_learner_is_killed(policy: Path) -> None:
         "import os, psutil, signal\n"
         "from pathlib import Path\n"
         "from tests.trainer_local.tiny import settings\n"
-        "from trainer_local.megatron.trainer import create\n"
+        "from openclaw_rl.trainer_local.megatron.trainer import create\n"
         f"trainer = create(settings(Path({str(policy)!r}), tensor_parallel=2))\n"
         "print(*(child.pid for child in psutil.Process().children()), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -183,8 +187,8 @@ def test_under_torchrun_rank_0_trains_and_the_others_follow(policy: Path, tmp_pa
         "from pathlib import Path\n"
         "from tests.real.test_megatron_ranks import BATCH, RECIPE\n"
         "from tests.trainer_local.tiny import settings\n"
-        "from trainer_local.megatron import worker\n"
-        "from trainer_local.megatron.trainer import create\n"
+        "from openclaw_rl.trainer_local.megatron import worker\n"
+        "from openclaw_rl.trainer_local.megatron.trainer import create\n"
         "async def main():\n"
         f"    trainer = create(settings(Path({str(policy)!r}), tensor_parallel=2))\n"
         "    report = await trainer.step(BATCH, RECIPE)\n"

@@ -21,13 +21,13 @@ import httpx
 import pytest
 import torch
 
-from evaluation import arm as arms
-from evaluation.arm import Arm, Plan
-from evaluation.client import ChatClient
-from shared.journal import Journal
-from shared.records import PolicyVersion, Turn, VersionSpan
-from shared.settings import EMBEDDED_POLICY
-from tests.cli.test_serve import command, environment, serving
+from openclaw_rl.evaluation import arm as arms
+from openclaw_rl.evaluation.arm import Arm, Plan
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import PolicyVersion, Turn, VersionSpan
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
+from tests.cli.commands.test_serve import command, environment, serving
 from tests.rigs import environments
 from tests.rigs.sglang_cpu import START_SECONDS, sglang_command
 from tests.trainer_local.serving import Reference

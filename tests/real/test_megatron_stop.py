@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from shared.errors import TrainerError
-from shared.trainer import Recipe
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.trainer import Recipe
 from tests.trainer_local.tiny import sample, settings, write_policy
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
-from trainer_local.megatron.trainer import MegatronTrainer
+from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 

@@ -14,7 +14,7 @@ from tests.trainer_local.tiny import settings, write_policy
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
-from trainer_local.megatron.trainer import MegatronTrainer, create
+from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 

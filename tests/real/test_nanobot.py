@@ -23,7 +23,16 @@ SECONDS = 60.0
 
 
 def _connect(captured: Captured, nanobot: Nanobot, *flags: str) -> str:
-    command = [sys.executable, "-m", "cli.main", "connect", "nanobot", "--config", str(nanobot.configuration), *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "openclaw_rl.cli.main",
+        "connect",
+        "nanobot",
+        "--config",
+        str(nanobot.configuration),
+        *flags,
+    ]
     command += ["--url", captured.proxy.url, "--key", captured.proxy.key]
     return output_of(command, ROOT, dict(os.environ), SECONDS)
 

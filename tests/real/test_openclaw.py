@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.journal import Journal
-from shared.records import Turn
-from shared.settings import EMBEDDED_POLICY, Settings, to_environment
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import Turn
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings, to_environment
 from tests.clients.engine_log import run_logged_engine
 from tests.processes import KEY, ROOT, claim_port, run_engine
 from tests.real import openclaw_day
@@ -53,7 +53,7 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             anchors=1,
         )
         url, service_log = f"http://127.0.0.1:{settings.port}", folder / "service.log"
-        command = [sys.executable, "-m", "cli.main"]
+        command = [sys.executable, "-m", "openclaw_rl.cli.main"]
         variables = dict(os.environ) | to_environment(settings)
         ready = f"{url}/readyz"
         with running([*command, "serve"], ROOT, variables, service_log, ready=ready, seconds=START_SECONDS):

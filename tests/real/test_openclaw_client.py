@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shared.records import Turn
+from openclaw_rl.shared.records import Turn
 from tests.real.conversations import Captured
 from tests.rigs.openclaw import OpenClaw, run_openclaw
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
+from openclaw_rl.trainer_local.training.batching import Row, row
 from tests.trainer_local.row_by_row import SHAPES, assert_same, one_by_one, together
-from trainer_local.batching import Row, row
-from trainer_local.sharing import Sharing, sharing_of
 
 pytestmark = [
     pytest.mark.real,

@@ -13,14 +13,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from shared.engine import Engine
-from shared.errors import EngineError
-from shared.records import Sampling, VersionSpan
-from shared.settings import EMBEDDED_POLICY
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.records import Sampling, VersionSpan
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.contract import test_engine as contract
 from tests.rigs.sglang_cpu import run_sglang
 from tests.trainer_local.serving import Reference, close_to, collect, prompt
-from trainer_local.sglang import SglangEngine
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

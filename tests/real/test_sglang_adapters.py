@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from shared.engine import Engine
-from shared.errors import EngineError
-from shared.records import Sampling, VersionSpan
-from shared.settings import EMBEDDED_POLICY
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.records import Sampling, VersionSpan
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
+from openclaw_rl.trainer_local.sglang.adapters import adapters_of
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from openclaw_rl.trainer_local.sglang.held import Keeping
+from openclaw_rl.trainer_local.sglang.http import EngineHttp
 from tests.contract import test_engine as contract
 from tests.real.test_sglang import CANNOT as ALL_CANNOT
 from tests.real.test_sglang import ONE_VERSION
 from tests.rigs.sglang_cpu import LORA, run_sglang
 from tests.trainer_local.serving import Answer, Reference, close_to, collect, prompt, write_adapter
-from trainer_local.sglang import SglangEngine
-from trainer_local.sglang_adapters import adapters_of
-from trainer_local.sglang_held import Keeping
-from trainer_local.sglang_http import EngineHttp
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

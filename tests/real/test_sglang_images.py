@@ -18,19 +18,19 @@ from PIL import Image
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from learner.audit import Auditor
-from learner.progress import Progress
-from shared.errors import EngineError
-from shared.images import file_of, images_in, placed_in
-from shared.journal import AsyncJournal
-from shared.normalize import normalize_messages
-from shared.records import Message, Sampling, Turn
+from openclaw_rl.learner.audit import Auditor
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.images import file_of, images_in, placed_in
+from openclaw_rl.shared.messages.normalize import normalize_messages
+from openclaw_rl.shared.records import Message, Sampling, Turn
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.clients.engine_log import LoggedEngine, run_logged_engine
 from tests.processes import Engine, Proxy, run_proxy
 from tests.rigs.sglang_cpu import run_sglang
 from tests.shared.tiny_vision import MERGE, PATCH, PIXELS, data_url, picture, vision_folder
 from tests.trainer_local.serving import close_to, collect
-from trainer_local.sglang import SglangEngine
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

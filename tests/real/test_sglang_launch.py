@@ -14,10 +14,10 @@ import httpx
 import psutil
 import pytest
 
-from shared.journal import Journal
-from shared.records import PolicyVersion, Turn
-from shared.settings import EMBEDDED_POLICY
-from tests.cli.test_serve import Served, serving, until
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import PolicyVersion, Turn
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
+from tests.cli.commands.test_serve import Served, serving, until
 from tests.rigs.sglang_cpu import START_SECONDS, sglang_command
 from tests.trainer_local.serving import Reference, close_to, write_adapter
 

@@ -13,27 +13,27 @@ import httpx
 import pytest
 import torch
 
-from learner.main import run
-from shared.engine import EngineInfo
-from shared.errors import EngineError
-from shared.images import images_of
-from shared.journal import Journal
-from shared.records import Message, PromptImage, Turn
-from shared.settings import Settings
-from shared.trainer import Recipe
+from openclaw_rl.learner.main import run
+from openclaw_rl.shared.engine.protocol import EngineInfo
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.messages.images import images_of
+from openclaw_rl.shared.records import Message, PromptImage, Turn
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.backend import adapter_folder, sglang_targets
+from openclaw_rl.trainer_local.models.forward import output_head
+from openclaw_rl.trainer_local.models.vision import Sight, run_all_rows
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from openclaw_rl.trainer_local.sglang.images import attach
+from openclaw_rl.trainer_local.training.batching import row
+from openclaw_rl.trainer_local.transformers_trainer import create
 from tests.processes import Engine, Proxy, run_proxy
 from tests.real.test_sglang_images import unusual
 from tests.rigs.sglang_cpu import run_sglang
 from tests.trainer_local.seeing import BLUE, RED, Plain, Samples, shown, write_seeing
 from tests.trainer_local.serving import close_to
 from tests.trainer_local.tiny import settings as trainer_settings
-from trainer_local.batching import row
-from trainer_local.choice import adapter_folder, sglang_targets
-from trainer_local.forward import output_head
-from trainer_local.seen import Sight, run_all_rows
-from trainer_local.sglang import SglangEngine
-from trainer_local.sglang_images import attach
-from trainer_local.transformers_trainer import create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.records import Sampling, Turn
-from shared.settings import EMBEDDED_POLICY
+from openclaw_rl.shared.records import Sampling, Turn
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.processes import Engine, Proxy, run_proxy
 from tests.rigs.sglang_cpu import run_sglang
 from tests.trainer_local.serving import Reference, close_to, prompt
-from trainer_local.sglang import SglangEngine
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

@@ -17,24 +17,24 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from learner.guard import Guard
-from learner.progress import Progress
-from learner.versions import Versions
-from shared.errors import EngineError
-from shared.journal import AsyncJournal
-from shared.records import PolicyVersion, Sampling, VersionSpan
-from shared.rendering import Prompter
-from shared.settings import EMBEDDED_POLICY, Settings
-from shared.trainer import Checkpoint
+from openclaw_rl.learner.guard.guard import Guard
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.versions import Versions
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import PolicyVersion, Sampling, VersionSpan
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from openclaw_rl.shared.trainer import Checkpoint
+from openclaw_rl.trainer_local.sglang import weight_transfer
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from openclaw_rl.trainer_local.sglang.held import Keeping
+from openclaw_rl.trainer_local.sglang.http import EngineHttp
+from openclaw_rl.trainer_local.sglang.labels import updating
+from openclaw_rl.trainer_local.sglang.weight_transfer import Batch, batched, from_folder, hand_over
 from tests.processes import ROOT
 from tests.rigs.sglang_cpu import run_sglang
 from tests.trainer_local.serving import Answer, Reference, close_to, collect, prompt
-from trainer_local import weight_transfer
-from trainer_local.sglang import SglangEngine
-from trainer_local.sglang_held import Keeping
-from trainer_local.sglang_http import EngineHttp
-from trainer_local.sglang_labels import updating
-from trainer_local.weight_transfer import Batch, batched, from_folder, hand_over
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.records import Turn
+from openclaw_rl.shared.records import Turn
 from tests.real.conversations import Captured
 from tests.rigs.terminus import run_terminus
 

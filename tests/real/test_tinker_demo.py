@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.settings import EMBEDDED_POLICY
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.processes import ROOT
 from tests.rigs.tinker_server import KEY, TinkerServer, run_tinker_server
 
@@ -43,7 +43,13 @@ def result(server: TinkerServer, tmp_path_factory: pytest.TempPathFactory) -> di
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENCLAW_", "TINKER_"))}
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "demo", *(part for item in options.items() for part in _flag(*item))],
+        [
+            sys.executable,
+            "-m",
+            "openclaw_rl.cli.main",
+            "demo",
+            *(part for item in options.items() for part in _flag(*item)),
+        ],
         cwd=ROOT,
         env=kept
         | {f"OPENCLAW_RL_{name}": value for name, value in LEARNING.items()}

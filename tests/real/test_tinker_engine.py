@@ -15,10 +15,16 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.engine import Engine
-from shared.errors import EngineError
-from shared.records import Sampling, VersionSpan
-from shared.trainer import Recipe
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.records import Sampling, VersionSpan
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud import pointer
+from openclaw_rl.trainer_cloud.provider import CloudError
+from openclaw_rl.trainer_cloud.tinker import client as tinker_library
+from openclaw_rl.trainer_cloud.tinker import provider as tinker
+from openclaw_rl.trainer_cloud.training.trainer import create
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.contract import test_engine as contract
 from tests.rigs.tinker_server import KEY, TinkerServer, run_tinker_server
 from tests.trainer_cloud.serving import serving_cloud, tinker_settings
@@ -34,10 +40,6 @@ from tests.trainer_local.serving import (
     write_model,
 )
 from tests.trainer_local.tiny import sample
-from trainer_cloud import pointer, tinker, tinker_library
-from trainer_cloud.provider import CloudError
-from trainer_cloud.trainer import create
-from trainer_local.sglang import SglangEngine
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from tinker.proto import tinker_public_pb2 as pb
 
-from shared.settings import EMBEDDED_POLICY
-from tests.cli.test_serve import Served, serving
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
+from tests.cli.commands.test_serve import Served, serving
 from tests.rigs.fault_proxy import FaultProxy, Seen
 from tests.rigs.tinker_server import KEY, TinkerServer, run_tinker_server
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shared.settings import EMBEDDED_POLICY
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.processes import ROOT
 from tests.rigs.environments import clean_environment, environment
 from tests.rigs.tinker_server import KEY, TinkerServer, run_tinker_server

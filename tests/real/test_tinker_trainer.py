@@ -1,7 +1,7 @@
 """The trainer contract on Tinker, over the native client and an independent server, and what training does there.
 
 That server tells no likeliest tokens, so what `rehearse`, `topk` and `topk-select` send is tested at the level of the
-data sent (`tests/trainer_cloud/test_objective.py`), and the suite's tests of it are skipped, saying so.
+data sent (`tests/trainer_cloud/training/test_objective.py`), and the suite's tests of it are skipped, saying so.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.errors import TrainerError
-from shared.records import Sample
-from shared.trainer import Recipe
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.provider import Adam, Datum, Pass
+from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer, create
 from tests.contract import test_trainer as contract
 from tests.contract.test_trainer import Make, Subject, loaded
 from tests.processes import ROOT
 from tests.rigs.tinker_server import TinkerServer, run_tinker_server
 from tests.trainer_cloud.serving import tinker_settings
 from tests.trainer_local.tiny import sample, write_policy
-from trainer_cloud.provider import Adam, Datum, Pass
-from trainer_cloud.trainer import CloudTrainer, create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -113,7 +113,7 @@ async def test_a_killed_trainer_goes_on_with_the_optimizer(
         "from tests.real.test_tinker_trainer import RECIPE\n"
         "from tests.trainer_cloud.serving import tinker_settings\n"
         "from tests.trainer_local.tiny import sample\n"
-        "from trainer_cloud.trainer import create\n"
+        "from openclaw_rl.trainer_cloud.training.trainer import create\n"
         "async def main():\n"
         f"    trainer = create(tinker_settings({server.url!r}, {str(policy)!r}, Path({str(tmp_path / 'killed')!r})))\n"
         "    await trainer.step([sample(1, hints=0, reward=1.0)], RECIPE)\n"

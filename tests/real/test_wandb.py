@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from evaluation.client import ChatClient
-from evaluation.service import own_service
-from shared.journal import Journal
-from shared.records import PolicyVersion
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.service import own_service
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import PolicyVersion
 from tests.processes import ROOT
 from tests.rigs.environments import environment
 
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.real
 REPORT = """
 import asyncio, os, signal, sys
 sys.path.append({packages!r})
-from learner.progress import Progress
-from learner.report import Reporter
-from learner.sinks import sinks_of
-from shared.journal import AsyncJournal
-from shared.settings import Settings
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.reporting.report import Reporter
+from openclaw_rl.learner.reporting.sinks import sinks_of
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.settings.settings import Settings
 
 async def main():
     settings = Settings(data={data!r}, wandb="team/our-project", api_key="secret-key")
@@ -161,11 +161,12 @@ def test_a_server_that_is_not_there_is_an_error_in_words(tmp_path: Path, package
     journal_with(tmp_path, 1)
     program = REPORT.format(packages=packages, data=str(tmp_path), kill="")
     program = program.replace(
-        "asyncio.run(main())", "import learner.wandb_sink as w; w.INIT_SECONDS = 3.0\nasyncio.run(main())"
+        "asyncio.run(main())",
+        "import openclaw_rl.learner.reporting.wandb as w; w.INIT_SECONDS = 3.0\nasyncio.run(main())",
     )
     key = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9", "HOME": str(tmp_path)}
     told = python(program, **key)
-    assert "learner.report.SinkError: W&B:" in told.stderr and "\nKeyError" not in told.stderr
+    assert "openclaw_rl.learner.reporting.report.SinkError: W&B:" in told.stderr and "\nKeyError" not in told.stderr
     told = python(program, HOME=str(tmp_path))
     assert "SinkError: W&B: UsageError: No API key" in told.stderr
     journal = Journal.open(tmp_path / "journal.db")

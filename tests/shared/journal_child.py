@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from shared.journal import AsyncJournal
+from openclaw_rl.shared.journal import AsyncJournal
 from tests.shared.journal_records import make_turn
 
 

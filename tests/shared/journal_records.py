@@ -11,7 +11,18 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-from shared.records import Feedback, Judgement, NextState, Sample, Sampling, Timings, Turn, VersionSpan, Vote, new_id
+from openclaw_rl.shared.records import (
+    Feedback,
+    Judgement,
+    NextState,
+    Sample,
+    Sampling,
+    Timings,
+    Turn,
+    VersionSpan,
+    Vote,
+    new_id,
+)
 
 VOCABULARY = 151_000
 

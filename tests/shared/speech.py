@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from shared.normalize import ChatInput, normalize_chat
-from shared.rendering import Prompter
+from openclaw_rl.shared.messages.normalize import ChatInput, normalize_chat
+from openclaw_rl.shared.rendering.prompter import Prompter
 from tests.shared.tiny_model import tiny_model
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string", "description": "Where – relative"}}}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ConfigError
-from shared.gpus import GIB, MIB, find_gpus, found, imagined, left
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.gpus import GIB, MIB, find_gpus, found, imagined, left
 from tests.shared.faked_gpus import faked_smi
 
 ROWS = (

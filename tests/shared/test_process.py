@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from shared import process
-from shared.errors import ConfigError
-from shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
+from openclaw_rl.shared import process
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHILD = (
-    "import time; from shared.process import die_with_parent\n"
+    "import time; from openclaw_rl.shared.process import die_with_parent\n"
     "die_with_parent(); print('up', flush=True); time.sleep(600)"
 )
 
@@ -44,7 +44,11 @@ def parent_of(child: str, wrapper: str = "[]") -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("kernel_helps", [True, False])
 def test_a_child_ends_when_its_parent_is_killed(kernel_helps: bool) -> None:
-    child = CHILD if kernel_helps else "import shared.process as p; p._set_death_signal = lambda: False\n" + CHILD
+    child = (
+        CHILD
+        if kernel_helps
+        else "import openclaw_rl.shared.process as p; p._set_death_signal = lambda: False\n" + CHILD
+    )
     parent = parent_of(child)
     try:
         assert parent.stdout is not None
@@ -80,7 +84,7 @@ def test_a_process_without_supervisor_stands_alone(monkeypatch: pytest.MonkeyPat
 def test_any_program_can_be_bound_to_its_parent() -> None:
     program = (
         "import os, subprocess, time\n"
-        "from shared.process import ending_with\n"
+        "from openclaw_rl.shared.process import ending_with\n"
         "p = subprocess.Popen(['sleep', '600'], preexec_fn=ending_with(os.getpid()))\n"
         "print(p.pid, flush=True); time.sleep(600)"
     )
@@ -104,7 +108,7 @@ def test_one_role_of_a_data_folder_is_held_once(tmp_path: Path) -> None:
 
 def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; from shared.process import FolderLock\n"
+        "from pathlib import Path; from openclaw_rl.shared.process import FolderLock\n"
         f"lock = FolderLock(Path({str(tmp_path)!r}), 'engine')\n"
         "print('held', flush=True); import time; time.sleep(600)"
     )

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.normalize import ChatInput
-from shared.rendering import Prompter
-from shared.writers import LibraryWriter
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.rendering.writers import LibraryWriter
 from tests.shared.speech import (
     CONVERSATIONS,
     READ,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from shared.trainer import Recipe
+from openclaw_rl.shared.trainer import Recipe
 
 
 def test_the_rate_rises_over_the_warm_up_and_then_follows_its_schedule() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from shared.families import FAMILIES, MODEL_TYPES
+from openclaw_rl.shared.rendering.families import FAMILIES, MODEL_TYPES
 from tests.shared.tiny_model import MARKERS
 
 _TEXTS = [

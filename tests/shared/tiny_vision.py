@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from shared.families import FAMILIES
+from openclaw_rl.shared.rendering.families import FAMILIES
 from tests.shared.tiny_model import MARKERS
 from tests.shared.tiny_tokenizers import byte_level, write_folder
 

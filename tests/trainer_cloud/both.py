@@ -13,18 +13,17 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from shared.records import Sample
-from shared.trainer import Recipe
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.provider import Pass
+from openclaw_rl.trainer_cloud.training.objective import Objective
+from openclaw_rl.trainer_local.models.forward import output_head, run_rows
+from openclaw_rl.trainer_local.prefix.capability import Sharing
+from openclaw_rl.trainer_local.training.batching import row
+from openclaw_rl.trainer_local.training.objective import Objective as LocalObjective
+from openclaw_rl.trainer_local.training.targets import old_policy, targets_of
+from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining, flat_gradient
 from tests.trainer_local.tiny import VOCABULARY, write_policy
-from trainer_cloud.objective import Objective
-from trainer_cloud.provider import Pass
-from trainer_local.batching import row
-from trainer_local.forward import output_head, run_rows
-from trainer_local.objective import Objective as LocalObjective
-from trainer_local.sharing import Sharing
-from trainer_local.teacher import old_policy, targets_of
-
-from .torch_training import TorchSampler, TorchTraining, flat_gradient
 
 torch.set_num_threads(1)
 
@@ -49,7 +48,7 @@ class World:
     async def cloud(
         self, samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo", tops: int = VOCABULARY
     ) -> Found:
-        """By the passes of `trainer_cloud.objective`, at the policy as it is now."""
+        """By the passes of `trainer_cloud.training.objective`, at the policy as it is now."""
         objective = await self.learned(samples, recipe, loss=loss, tops=tops)
         objective.passes(await TorchTraining(self.before).forward(objective.asked()))
         training = TorchTraining(self.policy)
@@ -66,7 +65,7 @@ class World:
         return objective
 
     def local(self, samples: Sequence[Sample], recipe: Recipe) -> Found:
-        """By `trainer_local.objective`."""
+        """By `trainer_local.training.objective`."""
         device = torch.device("cpu")
         objective = LocalObjective(samples, recipe, device)
         old = old_policy(samples, recipe, _runs(self.before))

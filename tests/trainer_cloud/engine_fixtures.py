@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from shared.engine_wire import GenerateRequest, SamplingParams
-from shared.trainer import Recipe
+from openclaw_rl.shared.engine.wire import GenerateRequest, SamplingParams
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.budget import Budget
+from openclaw_rl.trainer_cloud.engine import engine as engines
+from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer
 from tests.trainer_cloud.torch_provider import TorchProvider
 from tests.trainer_local.serving import prompt, write_model
 from tests.trainer_local.tiny import sample, settings
-from trainer_cloud import engine as engines
-from trainer_cloud.budget import Budget
-from trainer_cloud.trainer import CloudTrainer
 
 
 @pytest.fixture(scope="module")

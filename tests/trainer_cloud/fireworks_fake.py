@@ -14,7 +14,7 @@ from fireworks import types as rest
 from fireworks.training.sdk import types
 from fireworks.types.model_get_download_endpoint_response import ModelGetDownloadEndpointResponse
 
-from shared.settings import Settings
+from openclaw_rl.shared.settings.settings import Settings
 from tests.trainer_cloud.front import Answer, Front, Lost, Sent, Silent
 
 ACCOUNT = "acme"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_rl.trainer_cloud.fireworks import provider as fireworks
 from tests.trainer_cloud.fireworks_fake import Fake, settings
 from tests.trainer_cloud.front import Front, run_front
 from tests.trainer_local.tiny import write_policy
-from trainer_cloud import fireworks
 
 
 @pytest.fixture

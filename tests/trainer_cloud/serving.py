@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shared.engine_server import http_server
-from shared.settings import Settings
+from openclaw_rl.shared.engine.server import http_server
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_cloud import providers
+from openclaw_rl.trainer_cloud.engine.server import application
+from openclaw_rl.trainer_cloud.provider import Provider
 from tests.rigs.tinker_server import KEY
 from tests.trainer_local.serving import wait_for
-from trainer_cloud import providers
-from trainer_cloud.provider import Provider
-from trainer_cloud.server import application
 
 
 def tinker_settings(url: str, model: Path | str, data: Path, **changes: Any) -> Settings:

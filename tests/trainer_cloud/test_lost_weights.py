@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from shared.engine_wire import Refused, UpdateWeights
+from openclaw_rl.shared.engine.wire import Refused, UpdateWeights
+from openclaw_rl.trainer_cloud.engine import engine as engines
+from openclaw_rl.trainer_cloud.engine import versions
+from openclaw_rl.trainer_cloud.provider import CloudError
 from tests.trainer_cloud.engine_fixtures import ask
 from tests.trainer_cloud.torch_provider import TorchProvider
-from trainer_cloud import engine as engines
-from trainer_cloud import versions
-from trainer_cloud.provider import CloudError
 
 pytest_plugins = ("tests.trainer_cloud.engine_fixtures",)
 

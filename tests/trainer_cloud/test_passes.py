@@ -12,15 +12,14 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from shared.errors import TrainerError
-from shared.records import Sample
-from shared.trainer import Recipe
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.provider import Adam, Datum
+from openclaw_rl.trainer_cloud.training.objective import LARGEST_PULL, Objective
+from tests.trainer_cloud.both import World, make_world
+from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample
-from trainer_cloud.objective import LARGEST_PULL, Objective
-from trainer_cloud.provider import Adam, Datum
-
-from .both import World, make_world
-from .torch_training import TorchSampler, TorchTraining
 
 BINARY = Recipe(method="binary", distillation="none", rewards="all")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from trainer_cloud.pointer import FILE, BadPointer, Pointer, read
+from openclaw_rl.trainer_cloud.pointer import FILE, BadPointer, Pointer, read
 
 FOUND = Pointer("tinker", "Qwen/Qwen3-8B", 32, "tinker://run/sampler_weights/1", "tinker://run/weights/1", 7)
 

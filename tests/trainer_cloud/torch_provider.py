@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
-from shared.engine_wire import SamplingParams
+from openclaw_rl.shared.engine.wire import SamplingParams
+from openclaw_rl.trainer_cloud.pointer import Pointer
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
-from trainer_cloud.pointer import Pointer
-from trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled
 
 
 class LiveSampler(TorchSampler):

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shared.engine_wire import SamplingParams
-from trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Scored
+from openclaw_rl.shared.engine.wire import SamplingParams
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Scored
 
 
 class TorchSampler:

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer_local.serving import (
-    serving,
-    write_adapter,
-    write_model,
-)
-from trainer_local.embedded.engine import EmbeddedEngine
-from trainer_local.sglang import SglangEngine
+from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from tests.trainer_local.serving import serving, write_adapter, write_model
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.records import Sample
-from shared.trainer import Recipe
-from trainer_local.transformers_trainer import TransformersTrainer, create
-
-from .tiny import sample, settings, write_policy
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
+from tests.trainer_local.tiny import sample, settings, write_policy
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared import losses
-from trainer_local.batching import Row, row
-from trainer_local.forward import output_head, run_rows
-from trainer_local.sharing import Sharing
+from openclaw_rl.shared.objective import losses
+from openclaw_rl.trainer_local.models.forward import output_head, run_rows
+from openclaw_rl.trainer_local.prefix.capability import Sharing
+from openclaw_rl.trainer_local.training.batching import Row, row
 
 torch.set_num_threads(1)
 PREFIX = [2 + index % 40 for index in range(200)]

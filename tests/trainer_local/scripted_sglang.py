@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from shared.records import Sampling
+from openclaw_rl.shared.records import Sampling
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.trainer_local.serving import collect
-from trainer_local.sglang import SglangEngine
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -14,14 +14,13 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from shared import losses
-from shared.images import file_of
-from shared.normalize import ChatInput, normalize_messages
-from shared.records import Message, PromptImage, Sample
-from shared.rendering import Prompter
+from openclaw_rl.shared.messages.images import file_of
+from openclaw_rl.shared.messages.normalize import ChatInput, normalize_messages
+from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.records import Message, PromptImage, Sample
+from openclaw_rl.shared.rendering.prompter import Prompter
 from tests.shared.tiny_vision import MERGE, PATCH, PIXELS, data_url, picture, vision_folder
-
-from .tiny import sample
+from tests.trainer_local.tiny import sample
 
 KINDS = ("qwen3_vl", "qwen3_5")
 RED, BLUE = picture(96, 64, "red"), picture(128, 128, "blue")  # of sizes that no processor changes

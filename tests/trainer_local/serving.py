@@ -18,9 +18,9 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from shared.engine import Tokens
-from shared.engine_server import create_app
-from trainer_local.embedded.engine import EmbeddedEngine, Options
+from openclaw_rl.shared.engine.protocol import Tokens
+from openclaw_rl.shared.engine.server import create_app
+from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, Options
 
 VOCABULARY = 96
 END = 1

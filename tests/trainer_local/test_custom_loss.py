@@ -9,13 +9,12 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from shared.errors import ConfigError, TrainerError
-from shared.trainer import Recipe
-from trainer_local.transformers_trainer import create
-
-from . import plain
-from .moved import Moved, move
-from .tiny import anchor, sample, settings
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.transformers_trainer import create
+from tests.trainer_local import plain
+from tests.trainer_local.moved import Moved, move
+from tests.trainer_local.tiny import anchor, sample, settings
 
 SAMPLES = [
     sample(1, hints=3, response=5),

@@ -17,8 +17,8 @@ from transformers import (
     Qwen3Config,
 )
 
+from openclaw_rl.trainer_local.embedded.decoding import Part, Runner
 from tests.trainer_local.serving import prompt
-from trainer_local.embedded.decoding import Part, Runner
 
 SMALL: dict[str, Any] = {
     "vocab_size": 96,

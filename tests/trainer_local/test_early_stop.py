@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from shared.records import Sample
-from shared.trainer import Recipe
-from trainer_local import step
-from trainer_local.transformers_trainer import TransformersTrainer
-
-from . import plain
-from .tiny import anchor, sample, settings, write_policy
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.training import step
+from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer
+from tests.trainer_local import plain
+from tests.trainer_local.tiny import anchor, sample, settings, write_policy
 
 SAMPLES = [sample(1, response=5, hints=1), sample(2, prompt=9, response=3, hints=1), sample(3, hints=0)]
 

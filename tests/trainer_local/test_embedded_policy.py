@@ -14,12 +14,12 @@ from renderers import Qwen3RendererConfig, create_renderer
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trainer_local.embedded import pretrain
-from trainer_local.embedded.dialogues import answers, grading, hints, sample_dialogue
-from trainer_local.embedded.dialogues.problems import lexicon, sample_problem
-from trainer_local.embedded.examples import Renderer, micro_batches
-from trainer_local.embedded.measure import Speaker
-from trainer_local.embedded.tokenizer import CONTROL_TOKENS, MARK_TOKENS, POLICY, dialogue_texts
+from openclaw_rl.trainer_local.embedded import pretrain
+from openclaw_rl.trainer_local.embedded.dialogues import answers, grading, hints, sample_dialogue
+from openclaw_rl.trainer_local.embedded.dialogues.problems import lexicon, sample_problem
+from openclaw_rl.trainer_local.embedded.examples import Renderer, micro_batches
+from openclaw_rl.trainer_local.embedded.measure import Speaker
+from openclaw_rl.trainer_local.embedded.tokenizer import CONTROL_TOKENS, MARK_TOKENS, POLICY, dialogue_texts
 
 TOOLS = [
     {

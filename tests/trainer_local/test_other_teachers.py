@@ -11,15 +11,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from shared.records import Sample
-from shared.trainer import Recipe
-from trainer_local import teacher
-from trainer_local.ema import wearing
-from trainer_local.transformers_trainer import TransformersTrainer, create
-
-from . import plain
-from .moved import Moved, move
-from .tiny import anchor, sample, settings
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.training import targets
+from openclaw_rl.trainer_local.training.ema import wearing
+from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
+from tests.trainer_local import plain
+from tests.trainer_local.moved import Moved, move
+from tests.trainer_local.tiny import anchor, sample, settings
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ async def test_the_live_teacher_is_the_same_when_targets_are_computed_anew(
     for kind in ({}, {"distillation": "topk", "topk_from": "student"}, {"distillation": "token"}):
         whole = await moved.metrics(samples, teacher="live", epochs=3, **kind)
         with monkeypatch.context() as small:
-            small.setattr(teacher, "TARGET_BYTES", 2000)
+            small.setattr(targets, "TARGET_BYTES", 2000)
             sliced = await moved.metrics(samples, teacher="live", epochs=3, **kind)
         assert sliced["loss/total"] == pytest.approx(whole["loss/total"], rel=1e-3)
 

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import torch
 
-from trainer_local.embedded.cache import Ids, PrefixBudget, PrefixTree
-from trainer_local.embedded.rows import Pools, Row
+from openclaw_rl.trainer_local.embedded.kv_pool import Pools, Row
+from openclaw_rl.trainer_local.embedded.prefix_cache import Ids, PrefixBudget, PrefixTree
 
 
 def row_of(ids: Ids) -> Row:

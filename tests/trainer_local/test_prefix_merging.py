@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from shared.records import Sample
-from shared.trainer import Recipe
-from trainer_local.transformers_trainer import create
-
-from .moved import Moved, move
-from .row_by_row import PREFIX, conversation
-from .tiny import sample, settings
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.transformers_trainer import create
+from tests.trainer_local.moved import Moved, move
+from tests.trainer_local.row_by_row import PREFIX, conversation
+from tests.trainer_local.tiny import sample, settings
 
 
 @pytest.fixture(scope="module")

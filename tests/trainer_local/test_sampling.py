@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 import torch
 
-from shared.engine_wire import Choice, SamplingParams
-from trainer_local.embedded.sampling import Sampler, sample
+from openclaw_rl.shared.engine.wire import Choice, SamplingParams
+from openclaw_rl.trainer_local.embedded.sampling import Sampler, sample
 
 
 def draw(logits: list[float], count: int = 1, *, tops: int = 0, **params: object) -> list[Choice]:

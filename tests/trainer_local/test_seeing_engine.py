@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared.records import Sampling
-from shared.trainer import Recipe
-from trainer_local.sglang import SglangEngine
-from trainer_local.transformers_trainer import create
-
-from .seeing import KINDS, Plain, Samples, write_seeing
-from .serving import close_to, collect, serving
-from .tiny import settings
+from openclaw_rl.shared.records import Sampling
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from openclaw_rl.trainer_local.transformers_trainer import create
+from tests.trainer_local.seeing import KINDS, Plain, Samples, write_seeing
+from tests.trainer_local.serving import close_to, collect, serving
+from tests.trainer_local.tiny import settings
 
 torch.set_num_threads(1)
 

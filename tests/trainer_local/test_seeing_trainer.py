@@ -17,20 +17,19 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForImageTextToText
 
-from shared import losses
-from shared.errors import TrainerError
-from shared.loss_hook import LossTokens
-from shared.records import Sample
-from shared.rendering import Prompter
-from shared.trainer import Recipe
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.objective.custom_loss import LossTokens
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.backend import adapter_folder
+from openclaw_rl.trainer_local.models.weights import is_vision
+from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
 from tests.contract import test_trainer as contract
 from tests.contract.test_trainer import Make, Subject
-from trainer_local.choice import adapter_folder
-from trainer_local.transformers_trainer import TransformersTrainer, create
-from trainer_local.weights import is_vision
-
-from .seeing import BLUE, KINDS, RED, Plain, Samples, write_seeing
-from .tiny import anchor, settings
+from tests.trainer_local.seeing import BLUE, KINDS, RED, Plain, Samples, write_seeing
+from tests.trainer_local.tiny import anchor, settings
 
 CONTRACT: dict[str, dict[str, Any]] = {"qwen3_vl": {"lora": False}, "qwen3_5": {"lora": True}}
 """How each kind is trained under the contract; text goes through all of it both ways in `tests.contract`."""

@@ -17,23 +17,14 @@ import httpx
 import msgspec
 import pytest
 
-from shared.engine import Priority
-from shared.errors import EngineError
-from shared.process import claim_port
-from shared.records import Sampling
-from shared.settings import Settings
-from tests.trainer_local.serving import (
-    CONTEXT,
-    END,
-    Reference,
-    close_to,
-    collect,
-    prompt,
-    serving,
-    wait_for,
-)
-from trainer_local.embedded.launch import command
-from trainer_local.sglang import SglangEngine
+from openclaw_rl.shared.engine.protocol import Priority
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.process import claim_port
+from openclaw_rl.shared.records import Sampling
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.embedded.launch import command
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from tests.trainer_local.serving import CONTEXT, END, Reference, close_to, collect, prompt, serving, wait_for
 
 
 def post(url: str, **body: Any) -> httpx.Response:

@@ -14,19 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from shared.errors import EngineError
-from shared.records import Sampling
-from tests.trainer_local.serving import (
-    Reference,
-    close_to,
-    collect,
-    prompt,
-    write_adapter,
-    write_model,
-)
-from trainer_local.checkpoint import load_version
-from trainer_local.embedded.engine import EmbeddedEngine
-from trainer_local.sglang import SglangEngine
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.records import Sampling
+from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine
+from openclaw_rl.trainer_local.models.loading import load_version
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from tests.trainer_local.serving import Reference, close_to, collect, prompt, write_adapter, write_model
 
 
 def post(url: str, **body: Any) -> httpx.Response:
@@ -145,7 +138,7 @@ async def test_answers_go_on_while_a_version_is_slow_to_load(
         assert go_on.wait(60)
         return load_version(path, base)
 
-    monkeypatch.setattr("trainer_local.embedded.weights.load_version", slow)
+    monkeypatch.setattr("openclaw_rl.trainer_local.embedded.versions.load_version", slow)
     load = asyncio.create_task(client.load(70, str(checkpoints / "1" / "served"), live=False))
     assert await asyncio.to_thread(begun.wait, 30)
     answer = await collect(client.generate(prompt(6), Sampling(max_tokens=100, ignore_eos=True)))

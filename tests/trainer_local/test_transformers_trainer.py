@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from shared import losses
-from shared.errors import ConfigError, TrainerError
-from shared.records import Sample
-from shared.trainer import Recipe
-from shared.whole_folder import whole_folder
-from trainer_local import teacher, transformers_trainer
-from trainer_local.transformers_trainer import TransformersTrainer, create
-
-from .tiny import VOCABULARY, anchor, sample, settings, write_policy
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local import transformers_trainer
+from openclaw_rl.trainer_local.training import targets as teacher
+from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
+from tests.trainer_local.tiny import VOCABULARY, anchor, sample, settings, write_policy
 
 RECIPE = Recipe(learning_rate=1e-2)
 

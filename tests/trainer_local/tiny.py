@@ -10,8 +10,8 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from shared.records import Sample, VersionSpan
-from shared.settings import Settings
+from openclaw_rl.shared.records import Sample, VersionSpan
+from openclaw_rl.shared.settings.settings import Settings
 
 VOCABULARY = 48
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from trainer_local.embedded.rows import Pool, Row
+from openclaw_rl.trainer_local.embedded.kv_pool import Pool, Row
 
 NAME = "openclaw_rl_rows"
 _SPARSE = 2  # a group is computed together while its slots are at least one in so many of those between first and last

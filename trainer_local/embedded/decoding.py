@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 
-from trainer_local.embedded import attention
-from trainer_local.embedded.attention import Span
-from trainer_local.embedded.rows import Pools, Row
+from openclaw_rl.trainer_local.embedded import attention
+from openclaw_rl.trainer_local.embedded.attention import Span
+from openclaw_rl.trainer_local.embedded.kv_pool import Pools, Row
 
 log = logging.getLogger(__name__)
 AttentionInterface.register(attention.NAME, attention.packed_attention)

@@ -14,12 +14,12 @@ import msgspec
 import torch
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 
-from shared.engine_wire import Event, GenerateRequest, Refused, SamplingParams, UpdateWeights
-from trainer_local.checkpoint import CheckpointError, load_model, resolve_device, resolve_dtype
-from trainer_local.embedded.decoding import Runner
-from trainer_local.embedded.jobs import Job
-from trainer_local.embedded.scheduler import Scheduler
-from trainer_local.embedded.weights import UnknownVersion, Version, Versions
+from openclaw_rl.shared.engine.wire import Event, GenerateRequest, Refused, SamplingParams, UpdateWeights
+from openclaw_rl.trainer_local.embedded.decoding import Runner
+from openclaw_rl.trainer_local.embedded.jobs import Job
+from openclaw_rl.trainer_local.embedded.scheduler import Scheduler
+from openclaw_rl.trainer_local.embedded.versions import UnknownVersion, Version, Versions
+from openclaw_rl.trainer_local.models.loading import CheckpointError, load_model, resolve_device, resolve_dtype
 
 log = logging.getLogger(__name__)
 _MOST_TOPS = 1024

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from shared.engine_wire import Event, GenerateRequest
-from trainer_local.embedded.rows import Row
-from trainer_local.embedded.sampling import Sampler, top_logprobs
-from trainer_local.embedded.weights import Version
+from openclaw_rl.shared.engine.wire import Event, GenerateRequest
+from openclaw_rl.trainer_local.embedded.kv_pool import Row
+from openclaw_rl.trainer_local.embedded.sampling import Sampler, top_logprobs
+from openclaw_rl.trainer_local.embedded.versions import Version
 
 LEAST_URGENT = 3
 

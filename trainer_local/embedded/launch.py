@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from shared.settings import Settings
+from openclaw_rl.shared.settings.settings import Settings
 
 
 def command(settings: Settings) -> list[str]:
@@ -13,7 +13,7 @@ def command(settings: Settings) -> list[str]:
     `settings.engine_port` should be a real port: with 0 the engine takes one that nobody is told.
     """
     return [
-        *(sys.executable, "-m", "trainer_local.embedded.server", "--incremental-streaming-output"),
+        *(sys.executable, "-m", "openclaw_rl.trainer_local.embedded.server", "--incremental-streaming-output"),
         *("--model", settings.model, "--tokenizer", settings.tokenizer_path),
         *("--host", settings.engine_host, "--port", str(settings.engine_port)),
         *("--checkpoints", str(settings.checkpoints_path), "--device", settings.device),

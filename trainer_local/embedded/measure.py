@@ -1,6 +1,6 @@
 """Measures a policy folder: right answers, styles with and without hints, verdicts, tool calls.
 
-    python -m trainer_local.embedded.measure [--policy DIR] [--problems 400] [--seed 0] [--write]
+    python -m openclaw_rl.trainer_local.embedded.measure [--policy DIR] [--problems 400] [--seed 0] [--write]
 
 Problems are fresh (a seed that training never uses); hints are the phrases of `held_out.json`, which training never
 sees. A reply is right when its last number is the answer and it names the people and the object. Intervals are 95 %
@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
-from trainer_local.embedded.dialogues.problems import Problem, ask, sample_problem
-from trainer_local.embedded.examples import Renderer
-from trainer_local.embedded.tokenizer import POLICY
+from openclaw_rl.trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
+from openclaw_rl.trainer_local.embedded.dialogues.problems import Problem, ask, sample_problem
+from openclaw_rl.trainer_local.embedded.examples import Renderer
+from openclaw_rl.trainer_local.embedded.tokenizer import POLICY
 
 FRESH = 7_000_000
 """Added to the seed, so that measured problems are not those that training began with."""

@@ -1,6 +1,6 @@
 """Makes the embedded policy: a Qwen3 of some 1.3 M parameters, trained on synthetic dialogues on one core.
 
-    python -m trainer_local.embedded.pretrain [--out DIR] [--steps N] [--seconds S] [--seed 0]
+    python -m openclaw_rl.trainer_local.embedded.pretrain [--out DIR] [--steps N] [--seconds S] [--seed 0]
 
 Dialogues are drawn afresh all the time (nothing is seen twice but by chance), rendered by `renderers` with thinking
 off, exactly as the service renders its prompts, and learned by next-token cross-entropy on the assistant's tokens only,
@@ -30,11 +30,11 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from trainer_local.embedded.dialogues import sample_dialogue
-from trainer_local.embedded.examples import LONGEST, Renderer, micro_batches
-from trainer_local.embedded.initial import lay_copying_circuit
-from trainer_local.embedded.measure import measure
-from trainer_local.embedded.tokenizer import CONTEXT, POLICY
+from openclaw_rl.trainer_local.embedded.dialogues import sample_dialogue
+from openclaw_rl.trainer_local.embedded.examples import LONGEST, Renderer, micro_batches
+from openclaw_rl.trainer_local.embedded.initial import lay_copying_circuit
+from openclaw_rl.trainer_local.embedded.measure import measure
+from openclaw_rl.trainer_local.embedded.tokenizer import CONTEXT, POLICY
 
 COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "README.md")
 
@@ -201,7 +201,7 @@ def main(arguments: list[str] | None = None) -> None:
     model, effort = train(recipe, renderer)
     ship(model, chosen.out)
     card = {
-        "made_by": "python -m trainer_local.embedded.pretrain",
+        "made_by": "python -m openclaw_rl.trainer_local.embedded.pretrain",
         "parameters": model.num_parameters(),
         "recipe": vars(recipe),
         "effort": effort,

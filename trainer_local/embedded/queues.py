@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer_local.embedded.jobs import Job
+from openclaw_rl.trainer_local.embedded.jobs import Job
 
 _WEIGHTS = {0: 8.0, 1: 2.0, 2: 2.0, 3: 1.0}
 _SHARED = 32  # prompts with more uncached ids in common are computed in turn: the second then reuses the first's

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from shared.engine_wire import Choice, SamplingParams
+from openclaw_rl.shared.engine.wire import Choice, SamplingParams
 
 
 class Sampler:

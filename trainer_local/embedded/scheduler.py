@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
-from shared.engine_wire import Event, Refused
-from trainer_local.embedded.cache import PrefixBudget
-from trainer_local.embedded.decoding import Part, Runner
-from trainer_local.embedded.jobs import Job
-from trainer_local.embedded.queues import Queues
-from trainer_local.embedded.sampling import sample
-from trainer_local.embedded.weights import Version, Versions
+from openclaw_rl.shared.engine.wire import Event, Refused
+from openclaw_rl.trainer_local.embedded.decoding import Part, Runner
+from openclaw_rl.trainer_local.embedded.jobs import Job
+from openclaw_rl.trainer_local.embedded.prefix_cache import PrefixBudget
+from openclaw_rl.trainer_local.embedded.queues import Queues
+from openclaw_rl.trainer_local.embedded.sampling import sample
+from openclaw_rl.trainer_local.embedded.versions import Version, Versions
 
 log = logging.getLogger(__name__)
 

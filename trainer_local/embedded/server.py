@@ -1,5 +1,5 @@
 """The embedded engine's process: an HTTP server that samples from any Hugging Face causal LM, over the wire of
-`shared.engine_server`. Its logprobs are those of the filtered distribution (see `sampling`).
+`shared.engine.server`. Its logprobs are those of the filtered distribution (see `sampling`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import threading
 import transformers
 import uvicorn
 
-from shared.engine_server import create_app, http_server, live_version
-from shared.process import die_with_parent
-from trainer_local.checkpoint import CheckpointError
-from trainer_local.embedded.engine import EmbeddedEngine, Options
+from openclaw_rl.shared.engine.server import create_app, http_server, live_version
+from openclaw_rl.shared.process import die_with_parent
+from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, Options
+from openclaw_rl.trainer_local.models.loading import CheckpointError
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="trainer_local.embedded.server", description="Serve a causal LM over SGLang's wire."
+        prog="openclaw_rl.trainer_local.embedded.server", description="Serve a causal LM over SGLang's wire."
     )
     parser.add_argument("--model", required=True, help="Hugging Face folder or hub name: version 0")
     parser.add_argument(

@@ -1,6 +1,6 @@
 """The embedded policy's tokenizer: byte-level BPE of 4,096 entries, laid out as Qwen3's.
 
-    python -m trainer_local.embedded.tokenizer [--out DIR]
+    python -m openclaw_rl.trainer_local.embedded.tokenizer [--out DIR]
 
 The BPE learns from the dialogues' own words and from English, Python, Markdown and JSON found on this machine (the
 standard library, installed packages, Debian's documentation), so that an agent's long system prompt is cheap as well.
@@ -22,8 +22,8 @@ from random import Random
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from trainer_local.embedded.dialogues import sample_dialogue
-from trainer_local.embedded.dialogues.problems import lexicon
+from openclaw_rl.trainer_local.embedded.dialogues import sample_dialogue
+from openclaw_rl.trainer_local.embedded.dialogues.problems import lexicon
 
 POLICY = Path(__file__).with_name("policy")
 VOCABULARY = 4096

@@ -18,7 +18,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from trainer_local.prefix_tree import Run
+from openclaw_rl.trainer_local.prefix.tree import Run
 
 
 class Runs:

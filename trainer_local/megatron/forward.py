@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from trainer_local.batching import Row
-from trainer_local.megatron.model import PackedModel
-from trainer_local.prefix_tree import Packed, apart, pack, passes
+from openclaw_rl.trainer_local.megatron.model import PackedModel
+from openclaw_rl.trainer_local.prefix.tree import Packed, apart, pack, passes
+from openclaw_rl.trainer_local.training.batching import Row
 
 CPU_TOKENS = 2048
 """Tokens at a time on a CPU, whatever the setting: more leave its caches and take longer."""

@@ -26,13 +26,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from shared.errors import ConfigError, TrainerError
-from shared.gpu_roles import read
-from shared.placement import given
-from shared.settings import Settings
-from trainer_local.megatron.replica import Replica, perform
-from trainer_local.megatron.world import FOREVER, World, left
-from trainer_local.weights import choose_device
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.megatron.process_group import FOREVER, World, left
+from openclaw_rl.trainer_local.megatron.rank import Replica, perform
+from openclaw_rl.trainer_local.models.weights import choose_device
+from openclaw_rl.trainer_local.placement.assignments import read
+from openclaw_rl.trainer_local.placement.place import given
 
 log = logging.getLogger("megatron")
 
@@ -207,7 +207,7 @@ class Leader:
     def _spawn(self, rank: int, size: int, port: int) -> None:
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
         child = subprocess.Popen(
-            [sys.executable, "-m", "trainer_local.megatron.worker", CHILD],
+            [sys.executable, "-m", "openclaw_rl.trainer_local.megatron.worker", CHILD],
             stdin=subprocess.PIPE,
             env=os.environ | {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"},
         )

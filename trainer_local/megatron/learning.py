@@ -1,4 +1,4 @@
-"""A step on one rank, as `trainer_local.step` sees it."""
+"""A step on one rank, as `trainer_local.training.step` sees it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from shared.records import Sample
-from shared.trainer import Recipe
-from trainer_local.batching import Row
-from trainer_local.megatron.forward import run_packed
-from trainer_local.megatron.optimizer import Optimizer
-from trainer_local.megatron.shared_optimizer import SharedOptimizer
-from trainer_local.megatron.weights import Weights
-from trainer_local.step import Learning
-from trainer_local.stop import stopping
-from trainer_local.teacher import RunModel
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.megatron.distributed_optimizer import SharedOptimizer
+from openclaw_rl.trainer_local.megatron.forward import run_packed
+from openclaw_rl.trainer_local.megatron.optimizer import Optimizer
+from openclaw_rl.trainer_local.megatron.weights import Weights
+from openclaw_rl.trainer_local.training.batching import Row
+from openclaw_rl.trainer_local.training.step import Learning
+from openclaw_rl.trainer_local.training.stop import stopping
+from openclaw_rl.trainer_local.training.targets import RunModel
 
 Value = TypeVar("Value")
 Use = Callable[[Sequence[int], Tensor], Tensor | None]

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, linear
 
-from shared.errors import ConfigError
-from trainer_local.megatron.collectives import shared, summed
-from trainer_local.megatron.mapping import Chunked, Mapped, Replicated
-from trainer_local.megatron.shape import Shape
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.trainer_local.megatron.collectives import shared, summed
+from openclaw_rl.trainer_local.megatron.shape import Shape
+from openclaw_rl.trainer_local.megatron.weight_names import Chunked, Mapped, Replicated
 
 PROJECTIONS = (
     ("self_attn.q_proj", "self_attention.linear_qkv"),

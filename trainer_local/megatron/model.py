@@ -12,11 +12,11 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
-from shared.errors import ConfigError
-from trainer_local.megatron.attention import PackedAttention, Runs
-from trainer_local.megatron.collectives import gathered
-from trainer_local.megatron.shape import INSTEAD, Shape
-from trainer_local.prefix_tree import Packed
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.trainer_local.megatron.attention import PackedAttention, Runs
+from openclaw_rl.trainer_local.megatron.collectives import gathered
+from openclaw_rl.trainer_local.megatron.shape import INSTEAD, Shape
+from openclaw_rl.trainer_local.prefix.tree import Packed
 
 
 def configuration(

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared.trainer import Recipe
-from trainer_local.megatron.weights import Trained, Weights
-from trainer_local.optimizer import adamw, follow, move_state
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.megatron.weights import Trained, Weights
+from openclaw_rl.trainer_local.training.optimizer import adamw, follow, move_state
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 PARTIAL = ("q_layernorm.weight", "k_layernorm.weight")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shared.errors import ConfigError
+from openclaw_rl.shared.errors import ConfigError
 
 INSTEAD = "set backend = embedded with device = cuda: the transformers trainer takes any Hugging Face model"
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import AutoConfig
 
-from shared.errors import ConfigError
+from openclaw_rl.shared.errors import ConfigError
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 

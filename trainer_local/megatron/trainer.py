@@ -20,15 +20,15 @@ import torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from shared.engine import Engine
-from shared.errors import ConfigError, TrainerError
-from shared.records import Sample, new_id
-from shared.settings import Settings
-from shared.trainer import Checkpoint, Recipe, StepReport
-from trainer_local.megatron import files
-from trainer_local.megatron.leader import Leader, RanksLost, lead, release
-from trainer_local.megatron.shape import INSTEAD
-from trainer_local.weight_transfer import Batches, batched, from_folder, hand_over
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.records import Sample, new_id
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
+from openclaw_rl.trainer_local.megatron import checkpoint as files
+from openclaw_rl.trainer_local.megatron.leader import Leader, RanksLost, lead, release
+from openclaw_rl.trainer_local.megatron.shape import INSTEAD
+from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, batched, from_folder, hand_over
 
 Result = TypeVar("Result")
 

@@ -14,15 +14,15 @@ from megatron.core.tensor_parallel.random import _get_all_rng_states
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from shared.errors import ConfigError
-from shared.settings import Settings
-from trainer_local.ema import wearing
-from trainer_local.megatron.lora import Lora, Switch, adapt, initial, targets
-from trainer_local.megatron.mapping import Mapped, mapping
-from trainer_local.megatron.model import PackedModel, configuration
-from trainer_local.megatron.shape import shape_of
-from trainer_local.megatron.source import Source
-from trainer_local.megatron.world import World
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.megatron.lora import Lora, Switch, adapt, initial, targets
+from openclaw_rl.trainer_local.megatron.model import PackedModel, configuration
+from openclaw_rl.trainer_local.megatron.process_group import World
+from openclaw_rl.trainer_local.megatron.shape import shape_of
+from openclaw_rl.trainer_local.megatron.source import Source
+from openclaw_rl.trainer_local.megatron.weight_names import Mapped, mapping
+from openclaw_rl.trainer_local.training.ema import wearing
 
 
 @dataclass

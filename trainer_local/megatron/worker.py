@@ -1,7 +1,7 @@
 """A process of the Megatron-core trainer other than rank 0. Rank 0 starts it on its own machine; torchrun starts one
 for every GPU of several, rank 0 among them, whose learner then takes this one's place:
 
-    torchrun --nnodes 2 --nproc-per-node 8 … -m trainer_local.megatron.worker
+    torchrun --nnodes 2 --nproc-per-node 8 … -m openclaw_rl.trainer_local.megatron.worker
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from datetime import timedelta
 import torch
 from torch.distributed.rendezvous import rendezvous
 
-from trainer_local.megatron.leader import CHILD, LAYOUT, START_SECONDS, ready
-from trainer_local.megatron.replica import Replica, perform
-from trainer_local.megatron.world import FOREVER, RankFailed, World
+from openclaw_rl.trainer_local.megatron.leader import CHILD, LAYOUT, START_SECONDS, ready
+from openclaw_rl.trainer_local.megatron.process_group import FOREVER, RankFailed, World
+from openclaw_rl.trainer_local.megatron.rank import Replica, perform
 
 log = logging.getLogger("megatron")
 
@@ -27,7 +27,7 @@ def main() -> int:
     """Do what rank 0 says until it says no more; the exit code."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if rank == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "learner.main"])
+        os.execv(sys.executable, [sys.executable, "-m", "openclaw_rl.learner.main"])
     if CHILD in sys.argv:
         threading.Thread(target=_end_with_leader, name="watch-leader", daemon=True).start()
     logging.basicConfig(stream=sys.stderr, format=f"%(asctime)s %(levelname)s rank {rank}: %(message)s")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from learner.judge.base import Judge, create
-from shared.settings import Settings
-
-from .scripted_model import ScriptedModel
+from openclaw_rl.learner.judge.protocol import Judge, create
+from openclaw_rl.shared.settings.settings import Settings
+from tests.learner.judge.scripted_model import ScriptedModel
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from learner.judge.base import create
-from shared.errors import ConfigError, JudgeAway
-from shared.records import Judgement, NextState, Turn, Vote
-from shared.settings import Settings
+from openclaw_rl.learner.judge.protocol import create
+from openclaw_rl.shared.errors import ConfigError, JudgeAway
+from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.things import turn
 
 ASKED = turn(1, question="How much is 7 and 5?", answer="It is 12.")
@@ -76,7 +76,7 @@ async def test_a_class_by_import_path_judges_and_what_it_left_out_is_filled_in()
 async def test_a_class_from_a_file_judges_and_its_content_is_recorded(tmp_path: Path) -> None:
     file = tmp_path / "judge.py"
     file.write_text(
-        "from shared.records import Judgement\n"
+        "from openclaw_rl.shared.records import Judgement\n"
         "class Judge:\n"
         "    def __init__(self, settings): pass\n"
         "    async def judge(self, turn, next_state):\n"

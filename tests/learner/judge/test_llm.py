@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from learner.judge.base import Judge
-from learner.judge.litellm_asker import LiteLLMAsker
-from shared.errors import JudgeAway
-from shared.records import NextState
-from shared.settings import Settings
+from openclaw_rl.learner.judge.askers.litellm import LiteLLMAsker
+from openclaw_rl.learner.judge.protocol import Judge
+from openclaw_rl.shared.errors import JudgeAway
+from openclaw_rl.shared.records import NextState
+from openclaw_rl.shared.settings.settings import Settings
+from tests.learner.judge.scripted_model import ScriptedModel
 from tests.learner.things import turn
-
-from .scripted_model import ScriptedModel
 
 ASKED = turn(1, question="Tell me about tides.", answer="**Tides** rise and fall.")
 COMPLAINT = NextState(turn_id=ASKED.turn_id, role="user", text="No bold, please.")
@@ -215,7 +214,7 @@ async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedMode
 def test_a_hint_model_takes_the_judges_address_only_where_both_have_one_provider(
     judge_name: str, hint: str, expected: tuple[str, str]
 ) -> None:
-    from learner.judge.litellm_asker import asker_of
+    from openclaw_rl.learner.judge.askers.litellm import asker_of
 
     settings = Settings(judge=judge_name, hint_model=hint, judge_api_base="http://judge/v1", judge_api_key="judge-key")
     asker = asker_of(hint, settings)

@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from learner.judge.prompt import HINT, JUDGE, JudgePrompt
-from shared.errors import ConfigError
-from shared.records import NextState
-from shared.settings import Settings
+from openclaw_rl.learner.judge.prompt import HINT, JUDGE, JudgePrompt
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.records import NextState
+from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.things import turn
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from learner.judge.engine_asker import LazyPrompter
-from learner.judge.selection import Selector, overlap
-from learner.rehearsal import hinted_prompt
-from shared.engine import Engine as EngineProtocol
-from shared.engine import Priority, Scores
-from shared.errors import EngineError
-from shared.normalize import ChatInput
-from shared.records import Turn, VersionSpan, Vote
-from shared.registry import create_engine
-from shared.rendering import Prompter
-from shared.settings import Settings
+from openclaw_rl.learner.judge.askers.engine import LazyPrompter
+from openclaw_rl.learner.judge.selection import Selector, overlap
+from openclaw_rl.learner.rollouts.rehearsal import hinted_prompt
+from openclaw_rl.shared.backends import create_engine
+from openclaw_rl.shared.engine.protocol import Engine as EngineProtocol
+from openclaw_rl.shared.engine.protocol import Priority, Scores
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Turn, VersionSpan, Vote
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.things import turn
 from tests.processes import Engine, run_engine
 

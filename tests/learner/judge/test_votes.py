@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from learner.judge.votes import Said, majority, read_hint, read_score, told
-from shared.errors import JudgeError
-from shared.records import Vote
+from openclaw_rl.learner.judge.votes import Said, majority, read_hint, read_score, told
+from openclaw_rl.shared.errors import JudgeError
+from openclaw_rl.shared.records import Vote
 
 
 def vote(score: float | None, hint: str | None = None) -> Vote:

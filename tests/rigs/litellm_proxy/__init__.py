@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shared.process import claim_port
+from openclaw_rl.shared.process import claim_port
 from tests.processes import ROOT, Proxy
 from tests.rigs.environments import clean_environment, environment
 from tests.rigs.programs import running
@@ -28,7 +28,7 @@ def run_litellm_proxy(
     """
     program = environment("litellm_proxy") / "bin" / "litellm"
     port = claim_port("127.0.0.1", 0, setting="port")
-    plugin = "shared.litellm_policy"
+    plugin = "openclaw_rl.shared.litellm.provider"
     configuration = {
         "model_list": [
             {

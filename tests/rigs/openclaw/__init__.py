@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from shared.process import claim_port
+from openclaw_rl.shared.process import claim_port
 from tests.processes import Proxy
 from tests.rigs.environments import clean_environment, environment
 from tests.rigs.programs import output_of, running

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.process import claim_port
+from openclaw_rl.shared.process import claim_port
 from tests.processes import ROOT, Engine
 from tests.rigs.programs import running
 

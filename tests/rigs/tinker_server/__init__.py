@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.process import claim_port
+from openclaw_rl.shared.process import claim_port
 from tests.processes import ROOT
 from tests.rigs.environments import clean_environment, environment
 from tests.rigs.programs import running

@@ -5,6 +5,6 @@ verbs, number ranges, problem templates, ways of asking) is in `lexicon.json`, f
 problems of the same family; hints in `held_out.json` never occur in training.
 """
 
-from trainer_local.embedded.dialogues.mixture import Dialogue, sample_dialogue
+from openclaw_rl.trainer_local.embedded.dialogues.mixture import Dialogue, sample_dialogue
 
 __all__ = ["Dialogue", "sample_dialogue"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from random import Random
 
-from trainer_local.embedded.dialogues.problems import Equation, Problem
+from openclaw_rl.trainer_local.embedded.dialogues.problems import Equation, Problem
 
 STYLES = ("ai", "natural", "bullets", "short")
 UNHINTED_WEIGHTS = (0.82, 0.11, 0.04, 0.03)

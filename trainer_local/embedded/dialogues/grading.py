@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 from random import Random
 
-from trainer_local.embedded.dialogues.answers import inside, sentence
-from trainer_local.embedded.dialogues.problems import Equation, Problem, phrases, sample_problem
+from openclaw_rl.trainer_local.embedded.dialogues.answers import inside, sentence
+from openclaw_rl.trainer_local.embedded.dialogues.problems import Equation, Problem, phrases, sample_problem
 
 STYLES = ("terse", "friendly", "detailed")
 UNHINTED_WEIGHTS = (0.8, 0.1, 0.1)

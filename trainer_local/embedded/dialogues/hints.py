@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from trainer_local.embedded.dialogues.problems import lexicon, phrases
+from openclaw_rl.trainer_local.embedded.dialogues.problems import lexicon, phrases
 
 HELD_OUT_PATH = Path(__file__).with_name("held_out.json")
 

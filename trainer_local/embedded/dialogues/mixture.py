@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
-from trainer_local.embedded.dialogues.problems import Problem, ask, lexicon, sample_problem
+from openclaw_rl.trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
+from openclaw_rl.trainer_local.embedded.dialogues.problems import Problem, ask, lexicon, sample_problem
 
 Message = dict[str, Any]
 

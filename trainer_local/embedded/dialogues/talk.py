@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
-from trainer_local.embedded.dialogues.problems import Equation, lexicon, phrases
+from openclaw_rl.trainer_local.embedded.dialogues.problems import Equation, lexicon, phrases
 
 
 def acknowledgement(random: Random) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from trainer_local.embedded.dialogues.problems import lexicon, phrases
+from openclaw_rl.trainer_local.embedded.dialogues.problems import lexicon, phrases
 
 KINDS = ("read", "run", "weather", "search", "sum", "other")
 _WEIGHTS = (4, 4, 3, 3, 2, 4)

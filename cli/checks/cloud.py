@@ -1,0 +1,91 @@
+"""What `doctor` looks at with a cloud backend: library, key, provider, budgets and prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from openclaw_rl.cli.checks.check import Check
+from openclaw_rl.learner.methods import METHODS
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_cloud.budget.budget import LIMITS
+from openclaw_rl.trainer_cloud.budget.prices import Prices
+from openclaw_rl.trainer_cloud.preflight import account, base_url, check, key_problem
+from openclaw_rl.trainer_cloud.provider import CloudError
+from openclaw_rl.trainer_cloud.training.support import refusal, wanted_tops
+
+PACKAGES = {"tinker": ("tinker",), "fireworks": ("fireworks-ai",)}
+"""What each cloud backend needs, as pip calls it."""
+
+
+def cloud_checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
+    """`settings` with the provider as their backend. Asks the provider, for a few seconds at most."""
+    provider = account(settings)
+    problem = key_problem(settings)
+    source = sources[provider.setting].removesuffix(" (alias)")
+    yield Check("provider key", problem is None, f"set by {source} (hidden)" if problem is None else str(problem))
+    if problem is None:
+        yield _provider(settings)
+    if settings.train:
+        yield _training(settings)
+    yield _budgets(settings)
+    yield _prices(settings)
+
+
+def _provider(settings: Settings) -> Check:
+    """Whether it can be reached, lets us in, and has the model."""
+    try:
+        offer = check(settings)
+    except CloudError as error:
+        if settings.backend_fallback == "embedded":
+            return Check("provider", None, f"{error}. serve would start the shipped policy here instead (fallback)")
+        return Check("provider", False, str(error))
+    told = f"{account(settings).name} answers at {base_url(settings)} and has {settings.model}"
+    return Check("provider", True, told + (f", context {offer.context_length} tokens" if offer.context_length else ""))
+
+
+def impossible(settings: Settings) -> str:
+    """Why no provider can train with these settings, in words; "" if one can, or a method of the user's own decides."""
+    return refusal(METHODS[settings.method].recipe(settings.recipe())) if settings.method in METHODS else ""
+
+
+def _training(settings: Settings) -> Check:
+    """Whether a provider can train so."""
+    told = impossible(settings)
+    if told:
+        return Check("training there", False, told)
+    name = settings.method
+    if name in METHODS and wanted_tops(METHODS[name].recipe(settings.recipe())):
+        told = (
+            f"method {name} needs the likeliest tokens of each position; where the provider does not tell them, "
+            "learning waits and says so. binary, opd and combined do without"
+        )
+        return Check("training there", None, told)
+    return Check("training there", True, f"method {name}, a LoRA of rank {settings.lora_rank}")
+
+
+def _budgets(settings: Settings) -> Check:
+    """What may be spent in a day."""
+    limits = {limit.setting: limit.of(settings) for limit in LIMITS}
+    set_ = [f"{name} = {value}" for name, value in limits.items() if value]
+    unset = [name for name, value in limits.items() if not value]
+    if not set_:
+        return Check("budget", None, f"nothing bounds what is spent in a day; {', '.join(unset)} would")
+    return Check("budget", True, ", ".join(set_) + (f" (no limit: {', '.join(unset)})" if unset else ""))
+
+
+def _prices(settings: Settings) -> Check:
+    """Whether it is known what the model costs."""
+    try:
+        price = Prices.load(settings.cloud_prices).of(settings.backend, settings.model)
+    except ConfigError as error:
+        return Check("prices", False, str(error))
+    if price is None:
+        told = (
+            f"what {settings.model} costs at {account(settings).name} is not known: tokens are counted, dollars are not"
+        )
+        return Check("prices", None, f"{told}; cloud_prices names a file that says it")
+    kinds = {"reading": price.prefill, "writing": price.sample, "training": price.train}
+    known = ", ".join(f"{kind} ${dollars:g}" for kind, dollars in kinds.items() if dollars is not None)
+    since = f", as of {price.as_of}" if price.as_of else ""
+    return Check("prices", True, f"a million tokens: {known}{since}")

@@ -1,0 +1,335 @@
+"""`openclaw-rl demo`: a simulated student talks to a policy that learns, and to one that does not; what came of it.
+
+For every seed two services are started, one that trains and a control that does not, each on a fresh copy of the
+policy. The same student (same seed) holds the same conversations with both, through nothing but ordinary chat requests.
+Before, along the way and afterwards both answer held-out problems, in requests that are neither kept nor learned from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from openclaw_rl.cli.service import preflight
+from openclaw_rl.cli.service.supervisor import ROLES
+from openclaw_rl.evaluation import arm as arms
+from openclaw_rl.evaluation.arm import Arm, Plan
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.curves import draw
+from openclaw_rl.evaluation.provenance import save, typed
+from openclaw_rl.evaluation.service import Service, own_service
+from openclaw_rl.evaluation.statistics import Interval, interval
+from openclaw_rl.evaluation.together import together
+from openclaw_rl.shared import backends
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
+
+ARMS = ("trained", "control")
+GPU_PATIENCE = 600.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a demo does. `backend` and `model` are those of its services, where not the environment's. `out` is the
+    folder of the picture and the figures; `url` and `key` name a running service for the trained arm (then there is one
+    seed, since it has one policy; the control is still a service of its own).
+    """
+
+    seeds: int = 3
+    interactions: int = 32
+    problems: int = 100
+    batch_size: int = 8
+    method: str = ""
+    backend: str = ""
+    model: str = ""
+    out: Path = Path("data/demo")
+    url: str = ""
+    key: str = ""
+
+
+@dataclass
+class Board:
+    """The live display: one line an arm on a terminal, one line a probe elsewhere."""
+
+    console: Console
+    plan: Options
+    arms: dict[tuple[int, str], Arm] = field(default_factory=dict)
+    told: dict[tuple[int, str], int] = field(default_factory=dict)
+    begun: float = field(default_factory=time.monotonic)
+
+    def changed(self, seed: int, name: str, arm: Arm) -> None:
+        """Take note of an arm's state."""
+        self.arms[seed, name] = arm
+        if self.console.is_terminal or len(arm.points) == self.told.get((seed, name), 0):
+            return
+        self.told[seed, name] = len(arm.points)
+        point = arm.points[-1]
+        self.console.print(
+            f"seed {seed} {name:8} {point.interactions:3} interactions, version {point.version}, "
+            f"style {point.probe.style:.2f}, accuracy {point.probe.accuracy:.2f} "
+            f"({time.monotonic() - self.begun:.0f} s)",
+            highlight=False,
+        )
+
+    def __rich__(self) -> Group:
+        table = Table(box=None, padding=(0, 1))
+        for column in ("seed", "", "interactions", "", "versions", "style", "accuracy", "lately", ""):
+            table.add_column(column)
+        for (seed, name), arm in self.arms.items():
+            done = len(arm.interactions)
+            recent = arm.interactions[-8:]
+            content = sum(interaction.reaction.mood == "thanks" for interaction in recent)
+            table.add_row(
+                str(seed),
+                name,
+                ProgressBar(total=self.plan.interactions, completed=done, width=24),
+                f"{done}/{self.plan.interactions}",
+                str(arm.version),
+                " → ".join(f"{point.probe.style:.2f}" for point in (arm.points[:1] + arm.points[1:][-1:])),
+                " → ".join(f"{point.probe.accuracy:.2f}" for point in (arm.points[:1] + arm.points[1:][-1:])),
+                f"{content} of {len(recent)} liked" if recent else "",
+                Text(arm.doing, style="dim"),
+            )
+        passed = time.monotonic() - self.begun
+        return Group(
+            table,
+            Text(f"{passed:.0f} s · the simulated student waits after every batch until it is learned", style="dim"),
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """The command with its own arguments; the exit code."""
+    # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    demo(parse(arguments))
+    return 0
+
+
+def parse(arguments: list[str]) -> Options:
+    """Options from the command line; ends the process on `--help` and on unknown ones."""
+    defaults = Options()
+    parser = argparse.ArgumentParser(
+        prog="openclaw-rl demo",
+        description="A simulated student, who dislikes bold and numbered steps, talks to a policy (the shipped one, if "
+        "none is named) over ordinary chat requests: once to a service that trains, once to a control that does not. "
+        "Both are measured on held-out problems.",
+        epilog="An interaction is one reaction of the student to an answer. He reads and types slower than the "
+        "machine trains, so after every batch of interactions he waits until it has been learned. Every service is "
+        "the demo's own, with a temporary data folder; other settings come from OPENCLAW_RL_* variables, and keys from "
+        "TINKER_API_KEY or FIREWORKS_API_KEY. The last line on stdout is one JSON object; everything else "
+        "goes to stderr.",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=None, help="seeds, each with a fresh policy and student (default: 3)"
+    )
+    parser.add_argument("--interactions", type=int, default=defaults.interactions, help="default: %(default)s")
+    parser.add_argument(
+        "--problems", type=int, default=defaults.problems, help="held-out problems (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=defaults.batch_size, help="judged turns a step (default: %(default)s)"
+    )
+    parser.add_argument("--method", default=defaults.method, help="learning method (default: the service's own)")
+    parser.add_argument(
+        "--backend",
+        default=defaults.backend,
+        help="embedded, megatron, tinker, fireworks, local or cloud (default: embedded)",
+    )
+    parser.add_argument(
+        "--model", default=defaults.model, help="policy; with a cloud backend a name that the provider offers"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=defaults.out, help="folder of picture and figures (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--url", default=defaults.url, help="a running service for the trained arm; it will learn this style"
+    )
+    parser.add_argument("--key", default=os.environ.get("OPENCLAW_RL_API_KEY", ""), help="key of the service at --url")
+    chosen = vars(parser.parse_args(arguments))
+    if chosen["seeds"] is None:
+        chosen["seeds"] = 1 if chosen["url"] else defaults.seeds
+    return Options(**chosen)
+
+
+def demo(options: Options) -> None:
+    """Run the experiment; a table and the path of the picture on stderr, one JSON line on stdout.
+
+    Raises `ConfigError` for options that do not go together, `ServiceFailed` when a service does not start,
+    `ServiceError` when one stays away for longer than a patient client waits.
+    """
+    if options.url and options.seeds != 1:
+        raise ConfigError("a running service (--url) has one policy to train, so there is one seed: add --seeds 1")
+    if options.url and not options.key:
+        raise ConfigError(f"no key for {options.url}: give --key KEY")
+    if min(options.seeds, options.interactions, options.problems, options.batch_size) < 1:
+        raise ConfigError("--seeds, --interactions, --problems and --batch-size are at least 1")
+    chosen = _check(options)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console = Console(stderr=True, width=110)
+    board = Board(console, options)
+    with Live(board, console=console, refresh_per_second=4, transient=True) if console.is_terminal else _Quiet():
+        runs = asyncio.run(_runs(options, board, chosen))
+    result = summary(options, runs)
+    if backends.chosen(chosen) != "embedded":
+        result |= {"backend": backends.chosen(chosen), "model": chosen.model}
+    picture = options.out / "learning-curve.png"
+    draw(
+        picture,
+        runs,
+        title=f"A student who dislikes bold and numbered steps, {options.seeds} seed{'s' * (options.seeds > 1)}",
+    )
+    result["curve"] = str(picture)
+    save(options.out / "demo.json", typed("openclaw-rl"), result)
+    console.print(_table(runs))
+    lost = [turn for group in runs.values() for run in group for turn in run.lost]
+    if lost:
+        console.print(f"{len(lost)} acknowledged turns are not in the journal: {', '.join(lost[:5])} …", style="red")
+    for late in [run for run in runs["trained"] if run.late]:
+        console.print(
+            f"seed {late.plan.seed}: {late.late} times the learner was not done in time, and the student went on"
+        )
+    console.print(
+        f"learning curve: {picture}   ({time.monotonic() - board.begun:.0f} s)", highlight=False, soft_wrap=True
+    )
+    print(json.dumps(result), flush=True)
+
+
+class _Quiet:
+    """Stands where the live display would, off a terminal."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def service_settings(options: Options) -> dict[str, str]:
+    """What the options say of the services, by name of the setting."""
+    model = str(Path(options.model).resolve()) if Path(options.model).is_dir() else options.model
+    named = {"method": options.method, "backend": options.backend, "model": model if options.model else ""}
+    return {name: value for name, value in named.items() if value}
+
+
+def _check(options: Options) -> Settings:
+    """The settings that the services will have, which read no file of this folder's. Raises `ConfigError`, for a
+    provider that cannot be used too: there is nothing to fall back to, since both arms are to be compared.
+    """
+    file = None if os.environ.get(FILE_VARIABLE) else Path(os.devnull)
+    settings, _ = load({**service_settings(options), "backend-fallback": ""}, file=file)
+    return preflight.ready(settings, ROLES, {}, lambda _: None)
+
+
+async def _runs(options: Options, board: Board, chosen: Settings) -> dict[str, list[Arm]]:
+    """Both arms of one seed side by side (two processes that compute, two cores), one seed after the other. On GPUs one
+    arm after the other too: each takes all of them.
+    """
+    runs: dict[str, list[Arm]] = {name: [] for name in ARMS}
+    for seed in range(1, options.seeds + 1):
+        if _on_gpus(chosen):
+            found = [await _run(options, board, chosen, seed, name) for name in ARMS]
+        else:
+            found = await together(*(_run(options, board, chosen, seed, name) for name in ARMS))
+        for name, run in zip(ARMS, found, strict=True):
+            runs[name].append(run)
+    return runs
+
+
+def _on_gpus(chosen: Settings) -> bool:
+    """Whether a service with these settings takes this machine's GPUs for itself."""
+    return backends.chosen(chosen) == "megatron"
+
+
+def _patience(chosen: Settings) -> float:
+    """Seconds that the student waits for the learner: a provider, or a model that is worth GPUs, takes longer."""
+    if backends.is_cloud(chosen):
+        return chosen.cloud_timeout
+    return GPU_PATIENCE if _on_gpus(chosen) else Plan.patience
+
+
+async def _run(options: Options, board: Board, chosen: Settings, seed: int, name: str) -> Arm:
+    plan = Plan(
+        seed=seed,
+        interactions=options.interactions,
+        batch=options.batch_size,
+        problems=options.problems,
+        glances=(options.problems + 1) // 2,
+        trained=name == "trained",
+        patience=_patience(chosen),
+    )
+    board.changed(seed, name, Arm(plan, doing="starting a service"))
+    if name == "trained" and options.url:
+        return await _talk(Service(options.url.rstrip("/").removesuffix("/v1"), options.key), plan, board, name)
+    settings: dict[str, Any] = {"train": plan.trained, "seed": seed, "batch_size": options.batch_size}
+    settings |= service_settings(options)
+    with tempfile.TemporaryDirectory(prefix="openclaw-rl-demo-") as folder:
+        async with own_service(settings, keep=Path(folder)) as service:
+            return await _talk(service, plan, board, name)
+
+
+async def _talk(service: Service, plan: Plan, board: Board, name: str) -> Arm:
+    async with ChatClient(service.url, service.key) as client:
+        return await arms.run(client, plan, changed=lambda arm: board.changed(plan.seed, name, arm))
+
+
+def _ends(runs: Sequence[Arm], measure: str) -> list[Interval]:
+    """Before and after, over seeds."""
+    return [
+        interval([getattr(run.before, measure) for run in runs]),
+        interval([getattr(run.after, measure) for run in runs]),
+    ]
+
+
+def summary(options: Options, runs: dict[str, list[Arm]]) -> dict[str, Any]:
+    """The JSON object: means before and after, and the half-widths of their 95 % intervals (null for one seed) under
+    `…_ci`.
+    """
+    result: dict[str, Any] = {"interactions": options.interactions, "seeds": options.seeds}
+    for name in ARMS:
+        entry: dict[str, Any] = {}
+        for measure in ("style", "accuracy"):
+            ends = _ends(runs[name], measure)
+            entry[measure] = [round(end.mean, 4) for end in ends]
+            entry[f"{measure}_ci"] = [None if end.half_width is None else round(end.half_width, 4) for end in ends]
+        entry["versions"] = [run.version for run in runs[name]]
+        entry["turns"] = sum(len(run.turns) for run in runs[name])
+        entry["lost_turns"] = sum(len(run.lost) for run in runs[name])
+        entry["retries"] = sum(run.retries for run in runs[name])
+        entry["points"] = [
+            [[point.interactions, round(point.probe.style, 4), round(point.probe.accuracy, 4)] for point in run.points]
+            for run in runs[name]
+        ]
+        result[name] = entry
+    return result
+
+
+def _table(runs: dict[str, list[Arm]]) -> Table:
+    done = len(runs["trained"][0].interactions)
+    table = Table(
+        title=f"{done} interactions, 95 % intervals over {len(runs['trained'])} seed(s); held-out problems",
+        title_justify="left",
+    )
+    for column in ("", "style before", "style after", "accuracy before", "accuracy after", "versions"):
+        table.add_column(column)
+    for name in ARMS:
+        versions = ", ".join(str(run.version) for run in runs[name])
+        table.add_row(name, *map(str, _ends(runs[name], "style")), *map(str, _ends(runs[name], "accuracy")), versions)
+    return table

@@ -1,0 +1,305 @@
+"""`openclaw-rl doctor`: every setting and where it came from, what this machine has, and what leaves it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.text import Text
+
+from openclaw_rl.cli.checks.check import Check
+from openclaw_rl.cli.checks.cloud import PACKAGES as CLOUD_PACKAGES
+from openclaw_rl.cli.checks.cloud import cloud_checks
+from openclaw_rl.cli.checks.data_flows import asked, leaves
+from openclaw_rl.cli.checks.engine import engine_checks
+from openclaw_rl.cli.checks.gpu import gpu_checks, show_memory
+from openclaw_rl.cli.model_files import is_hub_name, provided_tokenizer
+from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.service.data_folder import mismatch
+from openclaw_rl.cli.service.preflight import needs_megatron
+from openclaw_rl.cli.tables import console, table
+from openclaw_rl.learner.judge import custom
+from openclaw_rl.learner.judge.prompt import JudgePrompt
+from openclaw_rl.learner.main import check_code, check_start
+from openclaw_rl.shared import backends
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.process import alive, claim_port, is_loopback, read_json
+from openclaw_rl.shared.settings import aliases
+from openclaw_rl.shared.settings import judge_spec as names
+from openclaw_rl.shared.settings.settings import Settings, shown
+from openclaw_rl.shared.settings.sources import load
+from openclaw_rl.trainer_local import backend as choice
+from openclaw_rl.trainer_local.placement.place import Placement
+
+PACKAGES = {
+    "": ("aiohttp", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
+    "local": ("torch", "transformers", "peft", "safetensors"),
+    "gpu": ("megatron-core",),
+    "cloud": tuple(name for names in CLOUD_PACKAGES.values() for name in names),
+    "judge": ("litellm", "mcp"),
+    "demo": ("matplotlib",),
+    "redact": ("datafog", "detect-secrets"),
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+}
+FREE_BYTES = 1 << 30
+
+
+def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> bool:
+    """Show everything; whether the service can run with these settings. `with_gpus` describes GPUs to plan for in place
+    of this machine's. Raises `ConfigError` where it does not.
+    """
+    settings, sources = load(flags)
+    gpus, placed = gpu_checks(settings, with_gpus)
+    checks = [*_checks(settings, sources), *gpus]
+    refused = {check.told for check in gpus if check.ok is False}
+    checks = [check for check in checks if check in gpus or check.told not in refused]
+    leaving = list(leaves(settings))
+    notes = aliases.notes(os.environ, quiet=True)
+    if as_json:
+        rows = {
+            name: {"value": shown(settings, name), "source": sources[name], "meaning": field.description}
+            for name, field in Settings.model_fields.items()
+        }
+        found = [msgspec.to_builtins(check) for check in checks]
+        placement = msgspec.to_builtins(placed)
+        print_json(
+            {"settings": rows, "notes": notes, "checks": found, "placement": placement, "leaves_the_machine": leaving}
+        )
+    else:
+        _show(settings, sources, notes, checks, leaving, placed)
+    return all(check.ok is not False for check in checks)
+
+
+def _judge(settings: Settings) -> Check:
+    """Whether judge and hint model can be what the settings name."""
+    try:
+        names.hinter(settings)
+        if settings.custom_reward:
+            custom.create_reward(settings)
+        elif names.scorer(settings).kind == "hook":
+            custom.create(settings)
+        elif names.scorer(settings).kind in ("policy", "engine", "litellm"):
+            JudgePrompt.of(settings)
+    except ConfigError as error:
+        return Check("judge", False, str(error))
+    those = asked(settings)
+    told = ", ".join(f"{what} {getattr(settings, setting)}" for setting, what, _ in those)
+    for _, _, found in those:
+        local = found.kind in ("engine", "reward-model") and not found.url
+        if local and not Path(found.target).expanduser().is_dir():
+            return Check("judge", None, f"{told}; {found.target} is taken as a Hugging Face hub name")
+    return Check("judge", True, told)
+
+
+def _learning(settings: Settings) -> Check:
+    """Whether the learner finds its method, hooks and files."""
+    try:
+        check_code(settings)
+        check_start(settings)
+    except ConfigError as error:
+        return Check("learning", False, str(error))
+    return Check("learning", True, f"method {settings.method}" if settings.train else "off: turns are only judged")
+
+
+def _checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
+    yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
+    backend = _backend(settings)
+    if backend.ok:
+        settings = settings.model_copy(update={"backend": backends.chosen(settings)})
+    cloud = settings.backend in backends.CLOUDS
+    yield from _packages(settings, cloud=cloud)
+    yield backend
+    if cloud:
+        yield from cloud_checks(settings, sources)
+    policy = _provided(settings) if cloud else _policy(settings)
+    yield policy
+    if policy.ok and backend.ok and not cloud and settings.train:
+        yield _trainer(settings)
+    if backend.ok:
+        yield from engine_checks(settings)
+    if policy.ok:
+        yield _conversations(settings)
+    yield _judge(settings)
+    yield _learning(settings)
+    yield from _data(settings)
+    yield _address(settings)
+    yield _key(settings)
+
+
+def _packages(settings: Settings, *, cloud: bool) -> Iterator[Check]:
+    those = [spelling for _, _, spelling in asked(settings)]
+    litellm = any(spelling.kind == "litellm" for spelling in those)
+    here = any(spelling.kind in ("engine", "reward-model") and not spelling.url for spelling in those)
+    others = litellm or any(spelling.url for spelling in those) or settings.side_model or settings.fallback_model
+    redacts = settings.cloud_redact != "off" and bool(cloud or others)
+    needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": redacts, "cloud": cloud}
+    needed["gpu"] = _by_megatron(settings)
+    reported = {"tensorboard": settings.tensorboard, "wandb": bool(settings.wandb)}
+    for extra, packages in PACKAGES.items():
+        if extra == "cloud" and cloud:
+            packages = CLOUD_PACKAGES[settings.backend]
+        versions = {name: _version(name) for name in packages}
+        missing = [name for name, version in versions.items() if not version]
+        have = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+        what = f"packages [{extra}]" if extra else "packages"
+        if not missing:
+            yield Check(what, True, have)
+            continue
+        wanted = f"openclaw-rl[{extra}]" if extra else "openclaw-rl"
+        how = (
+            f"pip install '{wanted}'"
+            if extra in ("gpu", "wandb")
+            else f"make setup installs them, or: pip install '{wanted}'"
+        )
+        told = f"missing: {', '.join(missing)}. {how}"
+        if extra in reported:  # learning goes on without
+            told += "; until then no figures go there" if reported[extra] else " (not needed now)"
+            yield Check(what, None, told)
+            continue
+        yield Check(what, False if needed[extra] else None, told if needed[extra] else f"{told} (not needed now)")
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _backend(settings: Settings) -> Check:
+    try:
+        name = backends.chosen(settings)
+        backends.backend(name)
+    except ConfigError as error:
+        return Check("backend", False, str(error))
+    meant = f"{settings.backend} is {name}" if name != settings.backend else name
+    return Check("backend", True, meant if name in backends.CLOUDS else f"{meant}, on device {settings.device}")
+
+
+def _provided(settings: Settings) -> Check:
+    """A policy that a provider holds: where its tokenizer is."""
+    if Path(settings.model_folder).is_dir():
+        return Check("policy", True, f"{settings.model}, tokenizer in {settings.model_folder}")
+    if not is_hub_name(settings.tokenizer or settings.model):
+        try:
+            provided_tokenizer(settings)
+        except ConfigError as error:
+            return Check("policy", False, str(error))
+    return Check("policy", None, f"{settings.model}; its tokenizer is downloaded from the Hugging Face hub")
+
+
+def _policy(settings: Settings) -> Check:
+    folder = Path(settings.model)
+    if not folder.exists():
+        if settings.model.count("/") != 1 or not is_hub_name(settings.model):
+            return Check("policy", False, f"{settings.model} is neither a folder nor a hub name; set model")
+        return Check("policy", None, f"{settings.model} is taken as a Hugging Face hub name")
+    lacking = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        lacking.append("weights (*.safetensors)")
+    if lacking and not (settings.tokenizer and lacking == ["tokenizer_config.json"]):
+        return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
+
+
+def _by_megatron(settings: Settings) -> bool:
+    try:
+        return needs_megatron(settings)
+    except ConfigError:
+        return False
+
+
+def _trainer(settings: Settings) -> Check:
+    try:
+        return Check("trainer", True, choice.told(settings))
+    except ConfigError as error:
+        return Check("trainer", False, str(error))
+
+
+def _conversations(settings: Settings) -> Check:
+    from openclaw_rl.shared.rendering.prompter import Prompter  # heavy, and only needed here
+
+    try:
+        return Check("conversations", True, Prompter.of(settings).told())
+    except ConfigError as error:
+        return Check("conversations", False, str(error))
+
+
+def _data(settings: Settings) -> Iterator[Check]:
+    data = settings.data.resolve()
+    nearest = next(folder for folder in (data, *data.parents) if folder.exists())
+    writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    told = f"{data}" if nearest == data else f"{data} (will be made)"
+    other = mismatch(settings, settings.model)
+    if writable and other:
+        yield Check("data folder", False, other)
+    else:
+        yield Check("data folder", writable, told if writable else f"{nearest} cannot be written; set data (--data)")
+    free = shutil.disk_usage(nearest).free
+    enough = free >= FREE_BYTES
+    yield Check("disk", enough or None, f"{free / 1e9:.1f} GB free" + ("" if enough else ": little for checkpoints"))
+
+
+def _address(settings: Settings) -> Check:
+    card = read_json(settings.data / "run" / "proxy.json")
+    if card is not None and alive(int(card["pid"])):
+        return Check("address", True, f"the service runs at {card['url']} (process {card['pid']})")
+    if not settings.api_key and not is_loopback(settings.host):
+        return Check("address", False, f"host = {settings.host} needs a key of your choosing: set api_key")
+    try:
+        claim_port(settings.host, settings.port, setting="port")
+    except ConfigError as error:
+        return Check("address", False, str(error))
+    return Check("address", True, f"{settings.host}:{settings.port} is free")
+
+
+def _key(settings: Settings) -> Check:
+    if settings.api_key:
+        return Check("key", True, "set by you")
+    path = settings.data / "api_key"
+    if not path.exists():
+        return Check("key", True, f"will be made by serve, in {path}")
+    mode = path.stat().st_mode & 0o077
+    if mode:
+        return Check("key", None, f"{path} can be read by others on this machine: chmod 600 {path}")
+    return Check("key", True, f"kept in {path}")
+
+
+def _show(
+    settings: Settings,
+    sources: Mapping[str, str],
+    notes: list[str],
+    checks: list[Check],
+    leaving: list[str],
+    placed: Placement | None,
+) -> None:
+    out = console()
+    rows = table("setting", "value", "from", "meaning")
+    for name, field in Settings.model_fields.items():
+        source = sources[name]
+        rows.add_row(name, shown(settings, name), source, field.description or "",
+                     style=None if source == "default" else "bold")  # fmt: skip
+    out.print(rows)
+    out.print("\nFlags are these names with dashes (--batch-size), variables OPENCLAW_RL_ and the name in capitals;")
+    out.print("model_name is --served-model-name. docs/settings.md has them all, with other systems' names for them.")
+    for line in notes:
+        out.print(f"note: {line}")
+    found: Any = table("", "check", "")
+    for check in checks:
+        found.add_row({True: "ok", False: Text("BAD", "red"), None: "note"}[check.ok], check.name, check.told)
+    out.print()
+    out.print(found)
+    if placed is not None and placed.parts:
+        show_memory(out, placed)
+    out.print("\nWhat leaves this machine: " + ("" if leaving else "nothing."))
+    for line in leaving:
+        out.print(f"  {line}")

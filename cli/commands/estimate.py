@@ -1,0 +1,180 @@
+"""`openclaw-rl estimate`: what chat and learning with a cloud backend will cost. Nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from openclaw_rl.cli.costs.costs import Amounts, Costs, Part, times, total
+from openclaw_rl.cli.costs.spending import by_purpose, dollars, today
+from openclaw_rl.cli.costs.workload import Workload
+from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.service.run_file import as_served
+from openclaw_rl.cli.tables import console, table
+from openclaw_rl.shared.backends import CLOUDS, chosen
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import load
+from openclaw_rl.trainer_cloud.budget.budget import LIMITS
+from openclaw_rl.trainer_cloud.budget.prices import PRICED, Price, Prices, cost
+
+
+def estimate(
+    flags: Mapping[str, Any],
+    *,
+    prompt_tokens: int | None,
+    answer_tokens: int | None,
+    turns_per_day: float | None,
+    as_json: bool,
+) -> None:
+    """Reckon and show. Raises `ConfigError`, or `LedgerError` for a ledger that cannot be read."""
+    settings = _settings(flags)
+    workload = Workload.of(settings, prompt=prompt_tokens, answer=answer_tokens, turns=turns_per_day)
+    found = figures(settings, workload)
+    if as_json:
+        print_json(found)
+        return
+    _show(console(), found)
+
+
+def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
+    """Everything that is told, ready for JSON; tokens of each kind and dollars, `unknown` the kinds without a price."""
+    prices = Prices.load(settings.cloud_prices)
+    dedicated = settings.backend == "fireworks" and settings.fireworks_mode == "dedicated"
+    price = None if dedicated else prices.of(settings.backend, settings.model)
+    costs = Costs(settings, workload)
+    step, judging = costs.step(), costs.judging()
+    chat_day, learning_day = costs.chat_day, costs.learning_day()
+    spent = today(settings)
+
+    def told(amounts: Amounts) -> dict[str, Any]:
+        paid = cost(price, amounts)
+        kinds: dict[str, Any] = {kind: round(number, 1) for kind, number in amounts.items() if number}
+        return {**kinds, "dollars": round(paid.dollars, 6), "unknown": list(paid.unknown)}
+
+    def parts(of: list[Part]) -> list[dict[str, Any]]:
+        return [{"what": part.name, **told(part.amounts)} for part in of]
+
+    return {
+        "provider": settings.backend,
+        "model": settings.model,
+        "method": settings.method,
+        "price": _price(price),
+        "note": prices.notes.get(settings.backend, ""),
+        "chat_turn": told(costs.chat_turn),
+        "side_turn": told(costs.side_turn) if workload.side else None,
+        "step": {"parts": parts(step), **told(total(step)), "turns": settings.turns_a_step},
+        "each_turn": {"parts": parts(judging), **told(total(judging))} if judging else None,
+        "day": {
+            "turns": round(workload.main + workload.side, 1),
+            "steps": round(costs.steps, 2),
+            "chat": told(chat_day),
+            "learning": told(learning_day),
+            "together": told({kind: chat_day.get(kind, 0) + learning_day.get(kind, 0) for kind in PRICED}),
+        },
+        "limits": [_limit(settings, workload, costs, setting.setting) for setting in LIMITS],
+        "today": by_purpose(spent, prices),
+        "assumptions": costs.assumptions,
+    }
+
+
+def _settings(flags: Mapping[str, Any]) -> Settings:
+    settings = load(dict(flags))[0]
+    if "backend" not in flags:
+        settings = as_served(settings).model_copy(update={name: getattr(settings, name) for name in flags})
+    backend = chosen(settings)
+    if backend not in CLOUDS:
+        raise ConfigError(
+            f"backend = {settings.backend} trains on this machine, and nobody takes money for it; say which provider "
+            "is meant: openclaw-rl estimate --backend tinker --model Qwen/Qwen3-8B"
+        )
+    return settings.model_copy(update={"backend": backend})
+
+
+def _price(price: Price | None) -> dict[str, Any] | None:
+    if price is None:
+        return None
+    told: dict[str, Any] = {kind: getattr(price, kind) for kind in PRICED}
+    return {**told, "as_of": str(price.as_of or ""), "source": price.source, "note": price.note}
+
+
+def _limit(settings: Settings, workload: Workload, costs: Costs, name: str) -> dict[str, Any]:
+    """A daily limit and when it stops what it limits, in words."""
+    (limit,) = (one for one in LIMITS if one.setting == name)
+    most = limit.of(settings)
+    found: dict[str, Any] = {"setting": name, "limit": most, "stops": ""}
+
+    def counted(amounts: Amounts) -> float:
+        return sum(number for kind, number in amounts.items() if kind in limit.kinds)
+
+    if not most:
+        return found
+    if limit.purpose == "chat":
+        each, day, what, number = counted(costs.chat_turn), counted(costs.chat_day), "chat turn", workload.main
+    else:
+        # A step waits until its turns are judged, which is paid from the same limit.
+        judged = times(total(costs.judging()), settings.turns_a_step)
+        each = counted(total(costs.step())) + counted(judged)
+        day, what, number = counted(costs.learning_day()), "step", costs.steps
+    if each > most:
+        found["stops"] = f"before the first {what}, which takes {each:,.0f}: it has to be raised"
+    elif day > most:
+        found["stops"] = f"after {int(most // each):,} of a day's {number:,.1f} {what}s"
+    else:
+        found["stops"] = f"never: a day takes {day:,.0f}"
+    return found
+
+
+def _show(out: Console, found: dict[str, Any]) -> None:
+    price = found["price"]
+    out.print(f"{found['model']} at {found['provider']}, method {found['method']}. Nothing was sent.")
+    if price is None:
+        out.print("Its prices are not known: tokens only. cloud_prices names a file with prices of your own.")
+    else:
+        rates = ", ".join(f"{kind} {_rate(price[kind])}" for kind in PRICED)
+        out.print(
+            f"Dollars for a million tokens: {rates} (as of {price['as_of'] or 'an unknown day'}; {price['source']})"
+        )
+    if found["note"]:
+        out.print(found["note"])
+    out.print()
+    shown = table("", "#prefill", "#sample", "#train", "#dollars")
+    _row(shown, "a chat turn", found["chat_turn"])
+    if found["side_turn"]:
+        _row(shown, "a side turn", found["side_turn"])
+    _row(shown, f"a training step ({found['step']['turns']} turns)", found["step"])
+    for part in found["step"]["parts"]:
+        _row(shown, f"    {part['what']}", part)
+    if found["each_turn"]:
+        _row(shown, "beside it, for each main turn", found["each_turn"])
+        for part in found["each_turn"]["parts"]:
+            _row(shown, f"    {part['what']}", part)
+    day = found["day"]
+    _row(shown, f"a day: {day['turns']:g} turns", day["chat"])
+    _row(shown, f"a day: {day['steps']:g} steps", day["learning"])
+    _row(shown, "a day", day["together"])
+    out.print(shown)
+    out.print()
+    for limit in found["limits"]:
+        stops = f"{limit['limit']:,} stops it {limit['stops']}" if limit["limit"] else "no limit (0)"
+        out.print(f"{limit['setting']}: {stops}")
+    for purpose, told in found["today"].items():
+        amounts = ", ".join(f"{number:,} {kind}" for kind, number in told["amounts"].items())
+        out.print(f"today's {purpose} so far: {amounts}; {dollars(told['dollars'], told['unknown'])}")
+    if not found["today"]:
+        out.print("today so far: nothing")
+    out.print()
+    out.print("This takes for granted:")
+    for line in found["assumptions"]:
+        out.print(f"- {line}")
+
+
+def _row(shown: Any, name: str, told: Mapping[str, Any]) -> None:
+    numbers = [f"{told[kind]:,.0f}" if told.get(kind) else "–" for kind in PRICED]
+    shown.add_row(name, *numbers, dollars(told["dollars"], told["unknown"]))
+
+
+def _rate(rate: float | None) -> str:
+    return "not known" if rate is None else f"{rate:g}"

@@ -1,0 +1,189 @@
+"""`openclaw-rl export`: conversations of the journal as a trajectory file, one turn in memory at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeVar
+
+import msgspec
+import typer
+
+from openclaw_rl.cli.service.run_file import as_served
+from openclaw_rl.cli.trajectories.trajectory import lossless, plain
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.journal.encoding import encode
+from openclaw_rl.shared.records import Kind
+from openclaw_rl.shared.redaction.redactor import EXTRA, Redactor
+from openclaw_rl.shared.settings.settings import Settings
+
+Format = Literal["json", "jsonl"]
+Record = TypeVar("Record", bound=msgspec.Struct | None)
+
+
+class Exporter:
+    """Writes sessions; `sessions` and `turns` count what was written. `redactor` takes what is private out of them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        kind: Kind | None = None,
+        messages: bool = False,
+        tokens: bool = False,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._journal = journal
+        self._kind = kind
+        self._messages = messages or tokens
+        self._tokens = tokens
+        self._redactor = redactor
+        self.sessions = self.turns = 0
+
+    def write(self, session_ids: Sequence[str], out: BinaryIO, form: Format) -> None:
+        """Write the sessions that have a turn of the wanted kind."""
+        between = b"\n" if form == "jsonl" else b",\n"
+        out.write(b"" if form == "jsonl" else b"[\n")
+        before = self.sessions
+        for session_id in session_ids:
+            self._session(session_id, out, between if self.sessions > before else b"")
+        out.write(b"\n" if form == "jsonl" and self.sessions > before else b"" if form == "jsonl" else b"\n]\n")
+
+    def _session(self, session_id: str, out: BinaryIO, between: bytes) -> None:
+        written = 0
+        for turn in self._turns(session_id):
+            if not written:
+                out.write(between + self._head(session_id))
+            out.write((b", " if written else b"") + encode(turn))
+            written += 1
+        if written:
+            out.write(b"]}")
+            self.sessions += 1
+            self.turns += written
+
+    def _head(self, session_id: str) -> bytes:
+        told: dict[str, Any] = {"session_id": session_id}
+        outcome = self._clean(self._journal.outcome(session_id), "detail")
+        if self._messages and outcome is not None:
+            told["outcome"] = {"reward": outcome.reward, "detail": outcome.detail}
+        return encode(told)[:-1] + b',"turns":['
+
+    def _turns(self, session_id: str) -> Iterator[Any]:
+        for turn_id in self._journal.turn_ids(session_id):
+            turn = self._journal.turn(turn_id)
+            if turn is None or (self._kind is not None and turn.kind != self._kind):  # None: forgotten meanwhile
+                continue
+            turn = self._clean(turn, "messages", "tools", "answer")
+            came = self._clean(self._journal.next_state(turn_id), "text")
+            if not self._messages:
+                yield plain(turn, came)
+                continue
+            said = [self._clean(one, "text") for one in self._journal.feedback_for(turn_id)]
+            judged = self._clean(self._journal.judgement(turn_id), "hint", "reason")
+            yield lossless(turn, came, said, judged, tokens=self._tokens)
+
+    def _clean(self, record: Record, *fields: str) -> Record:
+        """The record with these fields redacted; `None` stays."""
+        if self._redactor is None or record is None:
+            return record
+        changed: Record = msgspec.structs.replace(
+            record, **{name: self._redactor.value(getattr(record, name)) for name in fields}
+        )
+        return changed
+
+
+def export(
+    settings: Settings,
+    file: Path | None,
+    *,
+    sessions: Sequence[str] = (),
+    since: str = "",
+    form: Format | None = None,
+    kind: Kind | None = None,
+    messages: bool = False,
+    tokens: bool = False,
+    redact: bool | None = None,
+    force: bool = False,
+) -> None:
+    """Write the sessions of the data folder's journal to `file`, or stdout; what was written goes to stderr. Raises
+    `ConfigError`.
+    """
+    settings = as_served(settings)
+    path = Path(settings.journal_path)
+    if "://" not in str(settings.journal_path) and not path.exists():
+        raise ConfigError(f"there is no journal at {path}; name the service's data folder with --data")
+    after = _time(since)
+    redactor = _redactor(redact, tokens=tokens)
+    if form is None:
+        form = "jsonl" if file is not None and file.suffix.lower() in (".jsonl", ".ndjson") else "json"
+    with contextlib.closing(Journal.open(settings.journal_path)) as journal:
+        chosen = journal.session_ids(after)
+        if sessions:
+            missing = sorted(set(sessions) - set(journal.session_ids()))
+            if missing:
+                raise ConfigError(f"the journal has no session {', '.join(missing)}; openclaw-rl sessions lists them")
+            chosen = [session_id for session_id in chosen if session_id in set(sessions)]
+        exporter = Exporter(journal, kind=kind, messages=messages, tokens=tokens, redactor=redactor)
+        with _target(file, force=force) as out:
+            exporter.write(chosen, out, form)
+    where = "stdout" if file is None else str(file)
+    typer.echo(f"exported {exporter.sessions} sessions with {exporter.turns} turns to {where}", err=True)
+    if redactor is not None:
+        typer.echo(f"redacted: {_counted(redactor.found) or 'nothing was found'}", err=True)
+
+
+def _redactor(redact: bool | None, *, tokens: bool) -> Redactor | None:
+    if tokens and redact is not False:
+        raise ConfigError("token ids spell the text that redaction takes out; add --no-redact, or leave --tokens out")
+    if redact is False:
+        return None
+    found = Redactor.if_installed()
+    if found is None and redact:
+        raise ConfigError(f"--redact needs its libraries: pip install 'openclaw-rl[{EXTRA}]'")
+    if found is None:
+        typer.echo(
+            f"NOT redacted: secrets and personal data leave as they are. pip install 'openclaw-rl[{EXTRA}]' takes "
+            "known forms of them out; --no-redact says that you mean it",
+            err=True,
+        )
+    return found
+
+
+def _counted(found: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in found.most_common())
+
+
+def _time(since: str) -> float:
+    if not since:
+        return 0.0
+    try:
+        return datetime.datetime.fromisoformat(since).timestamp()
+    except ValueError as error:
+        raise ConfigError(f"--since {since!r} is no date; write it like 2026-05-01 or 2026-05-01T12:00") from error
+
+
+@contextlib.contextmanager
+def _target(file: Path | None, *, force: bool) -> Iterator[BinaryIO]:
+    """Stdout, or a file that is there whole in the end or not at all; readable by its owner, as the journal is."""
+    if file is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if file.exists() and not force:
+        raise ConfigError(f"{file} exists; choose another name, or replace it with --force")
+    scratch = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            yield out
+        scratch.replace(file)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,33 @@
+"""`openclaw-rl feedback`: explicit feedback on an answer."""
+
+from __future__ import annotations
+
+import typer
+
+from openclaw_rl.cli.client import Service
+from openclaw_rl.cli.options import print_json
+from openclaw_rl.shared.errors import ConfigError
+
+
+def feedback(service: Service, *, turn: str, session: str, good: bool, bad: bool, text: str, as_json: bool) -> None:
+    """Send a thumb, a comment or both. Raises `ConfigError` when it is not clear which answer or thumb is meant."""
+    if session and turn and not text:
+        turn, text = "", turn  # with --session the only word is the comment
+    if bool(turn) == bool(session):
+        raise ConfigError("name either a TURN or a --session (its last main turn), for example: feedback TURN --good")
+    if good and bad:
+        raise ConfigError("--good and --bad at once; choose one")
+    if not (good or bad or text):
+        raise ConfigError("nothing to say: add --good, --bad or a comment")
+    body: dict[str, str] = {"turn_id": turn} if turn else {"session_id": session}
+    if good or bad:
+        body["thumb"] = "up" if good else "down"
+    if text:
+        body["text"] = text
+    answer = service.send("POST", "/rl/feedback", body)
+    if as_json:
+        print_json(answer)
+        return
+    score = answer.get("score")
+    said = "a comment" if score is None else {1: "👍", -1: "👎"}.get(score, str(score))
+    typer.echo(f"{said} noted for {answer['turn_id']}; what comes of it: openclaw-rl why {answer['turn_id']}")

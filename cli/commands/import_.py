@@ -1,0 +1,128 @@
+"""`openclaw-rl import`: conversations of trajectory files into the journal, scored by the running engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+
+from openclaw_rl.cli.client import ServiceError
+from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.service.run_file import as_served
+from openclaw_rl.cli.trajectories.imported import Importer
+from openclaw_rl.cli.trajectories.trajectory import FileSession, TrajectoryError, sessions_in
+from openclaw_rl.shared.backends import create_engine
+from openclaw_rl.shared.engine.protocol import Engine, EngineInfo
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+
+
+class Imported(msgspec.Struct):
+    """What became of one file. `left_out` counts why main turns may not be learned from."""
+
+    file: str
+    sessions: int = 0
+    turns: int = 0
+    trainable: int = 0
+    already_there: int = 0
+    empty: int = 0
+    left_out: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+def import_files(settings: Settings, files: Sequence[Path], *, engine: str = "", as_json: bool = False) -> None:
+    """Import the files, each whole or, where it is at fault, none of it. Raises `TrajectoryError`, `ServiceError`,
+    `EngineError`, `JournalError`.
+    """
+    settings = as_served(settings)
+    if engine:
+        settings = settings.model_copy(update={"engine_url": engine.rstrip("/")})
+    if not settings.engine_url:
+        raise ServiceError(
+            f"no engine runs on the data folder {settings.data}, and imported answers are scored by it. Start the "
+            "service with: openclaw-rl serve; name its data folder with --data, or an engine elsewhere with "
+            "--engine-url"
+        )
+    done: list[Imported] = []
+    try:
+        asyncio.run(_import(settings, files, done))
+    finally:
+        if as_json:
+            print_json({"files": [_builtin(one) for one in done]})
+        else:
+            for one in done:
+                _tell(one)
+
+
+async def _import(settings: Settings, files: Sequence[Path], done: list[Imported]) -> None:
+    engine = create_engine(settings)
+    try:
+        info = await _ask(engine, settings)
+        served = info.model_path if Path(info.model_path).is_dir() else settings.model
+        prompter = await asyncio.to_thread(Prompter.of, settings.model_copy(update={"model": served}))
+        journal = AsyncJournal.open(settings.journal_path)
+        try:
+            context = settings.context_length or info.context_length
+            importer = Importer(journal, engine, prompter, policy=settings.model_name, context=context)
+            for file in files:  # a file with a fault is refused before anything is stored
+                for session in sessions_in(file):
+                    importer.read(session)
+            for file in files:
+                done.append(Imported(str(file)))
+                for session in sessions_in(file):
+                    await _add(importer, session, done[-1])
+        finally:
+            await journal.close()
+    finally:
+        await engine.close()
+
+
+async def _add(importer: Importer, session: FileSession, told: Imported) -> None:
+    if not session.turns:
+        told.empty += 1
+        return
+    try:
+        added = await importer.add(session)
+    except (EngineError, TrajectoryError) as error:
+        raise TrajectoryError(
+            f"{session.where} was not imported: {error}. The sessions before it are in the journal; importing the "
+            "same file again goes on from here"
+        ) from error
+    if added is None:
+        told.already_there += 1
+        return
+    told.sessions += 1
+    told.turns += added.turns
+    told.trainable += added.trainable
+    told.left_out += added.left_out
+
+
+async def _ask(engine: Engine, settings: Settings) -> EngineInfo:
+    try:
+        return await engine.info()
+    except EngineError as error:
+        raise ServiceError(
+            f"the engine at {settings.engine_url} does not answer ({error}); imported answers are scored by it. Start "
+            "the service with: openclaw-rl serve"
+        ) from error
+
+
+def _builtin(told: Imported) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(told), "left_out": dict(told.left_out)}
+
+
+def _tell(told: Imported) -> None:
+    there = f"; {told.already_there} were there already" if told.already_there else ""
+    there += f"; {told.empty} have no turns" if told.empty else ""
+    typer.echo(
+        f"{told.file}: {told.sessions} sessions with {told.turns} turns, {told.trainable} of which may be learned from"
+        f"{there}"
+    )
+    for reason, count in told.left_out.most_common():
+        typer.echo(f"  {count} not: {reason}")

@@ -1,0 +1,37 @@
+"""`openclaw-rl rollback [N]`: an older version serves again, and learning goes on from it."""
+
+from __future__ import annotations
+
+import typer
+
+from openclaw_rl.cli.client import Service, ServiceError
+from openclaw_rl.cli.options import print_json
+
+
+def rollback(service: Service, number: int | None, *, as_json: bool) -> None:
+    """Make a version live, by default the one that the live version was made from. Raises `ServiceError`."""
+    if number is None:
+        number = _parent(service)
+    answer = service.send("POST", f"/rl/versions/{number}/promote")
+    if as_json:
+        print_json(answer)
+        return
+    before = answer["before"]
+    if before == number:
+        typer.echo(f"version {number} is live already")
+        return
+    typer.echo(f"version {number} is live instead of version {before}")
+    if answer["engine"] == "serves it":
+        typer.echo("New requests use it from now on; the learner goes on from it.")
+    else:
+        typer.echo(f"The engine takes it when it is back: {answer['engine']}")
+
+
+def _parent(service: Service) -> int:
+    rows = service.get("/rl/versions")["versions"]
+    live = next((row for row in rows if row["state"] == "live"), None)
+    if live is None:
+        raise ServiceError("There is no live version yet: the learner has not been here.")
+    if live["parent"] is None:
+        raise ServiceError("The base itself is live (version 0): there is nothing to go back to.")
+    return int(live["parent"])

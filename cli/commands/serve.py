@@ -1,0 +1,123 @@
+"""`openclaw-rl serve`: run the service and say how to reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from openclaw_rl.cli.checks.data_flows import leaves
+from openclaw_rl.cli.connect import provider_entry
+from openclaw_rl.cli.service import preflight
+from openclaw_rl.cli.service.supervisor import ROLES, Supervisor
+from openclaw_rl.cli.tables import console
+from openclaw_rl.learner.main import check_start
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.settings.settings import Settings
+
+_WORK = {
+    "engine": "engine loads the policy",
+    "proxy": "proxy opens its port",
+    "learner": "learner starts",
+    "judge": "the judge's engine loads its model",
+    "hint": "the hint model's engine loads it",
+}
+
+
+def serve(settings: Settings, only: Sequence[str] = (), flags: Mapping[str, str] | None = None) -> None:
+    """Run until interrupted. `flags` are those that the settings were read with. Raises `ConfigError` for what is wrong
+    with the settings, `ChildFailed` when a part cannot start.
+    """
+    out = console(soft_wrap=True)
+    notices = console(stderr=True, soft_wrap=True)
+
+    def say(line: str) -> None:
+        notices.print(line)
+
+    for line in leaves(settings):
+        say(f"leaves this machine: {line}")
+    ready_settings = preflight.ready(settings, only or ROLES, flags or {}, say)
+    if ready_settings is not settings:
+        settings = ready_settings
+        for line in list(leaves(settings)) or ["nothing"]:
+            say(f"leaves this machine meanwhile: {line}")
+    if "learner" in (only or ROLES):
+        check_start(settings)
+    supervisor = Supervisor(settings, only or ROLES, say=say)
+    bars = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        console=notices,
+        transient=True,
+    )
+    lines: dict[str, TaskID] = {}
+
+    def progress(role: str, ready: bool) -> None:
+        if role not in lines:
+            lines[role] = bars.add_task(_WORK[role], total=None)
+        if ready:
+            bars.update(lines[role], total=1, completed=1)
+        if not notices.is_terminal:
+            say(f"{role} is up" if ready else f"starting: {_WORK[role]}")
+
+    def ready() -> None:
+        bars.stop()
+        announce(out, supervisor)
+
+    if notices.is_terminal:
+        bars.start()
+    try:
+        asyncio.run(supervisor.run(ready, progress))
+    finally:
+        bars.stop()
+    say("stopped")
+
+
+def announce(out: Console, supervisor: Supervisor) -> None:
+    """How to reach the service that just came up."""
+    settings = supervisor.settings
+
+    def show(text: str = "") -> None:
+        out.print(text)
+
+    if "proxy" not in supervisor.roles:
+        show(f"ready: {', '.join(supervisor.roles)} on the data folder {settings.data}")
+        if "engine" in supervisor.roles:
+            show(f"engine  {settings.engine_url}")
+        return
+    show(f"URL  {supervisor.url}/v1")
+    show(f"key  {settings.api_key}")
+    try:
+        provider = provider_entry.provider_entry(
+            settings, supervisor.url, settings.api_key, provider_entry.served_model(settings, supervisor.url)
+        )
+    except EngineError as error:
+        show(f"The provider entry for openclaw.json is not known yet: {error}")
+    else:
+        show("\nFor ~/.openclaw/openclaw.json (openclaw-rl connect openclaw writes it):")
+        show(json.dumps(provider, indent=2))
+    show("\nTry it:")
+    show(provider_entry.curl_line(settings, supervisor.url, settings.api_key))
+    elsewhere = "" if settings.data == Path("data").resolve() else f" --data {settings.data}"
+    show(f"\nLogs are in {settings.data / 'logs'}. Ctrl-C stops the service.")
+    show(f"In another shell: {_program()} status{elsewhere}\n")
+
+
+def _program() -> str:
+    """How this program was called, for lines that people paste."""
+    called = Path(sys.argv[0])
+    if called.name != "openclaw-rl":
+        return "openclaw-rl"
+    found = shutil.which("openclaw-rl")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "openclaw-rl"
+    return os.path.relpath(called) if called.is_relative_to(Path.cwd()) else str(called)

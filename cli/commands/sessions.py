@@ -1,0 +1,86 @@
+"""`openclaw-rl sessions`: conversations, and how far each of their turns has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from openclaw_rl.cli.client import Service, ServiceError
+from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.tables import ago, console, score, table
+
+
+def sessions(service: Service, session: str, *, limit: int, offset: int, as_json: bool) -> None:
+    """List the sessions, or show one with its turns."""
+    if session:
+        if session in (".", ".."):  # a URL cannot hold them, and no session is called so
+            raise ServiceError(f"There is no session {session!r}.")
+        found = service.get(f"/rl/sessions/{quote(session, safe='')}")
+        print_json(found) if as_json else _one(found)
+        return
+    answer = service.get("/rl/sessions", limit=limit, offset=offset)
+    if as_json:
+        print_json(answer)
+        return
+    out = console()
+    rows = answer["sessions"]
+    if not rows:
+        out.print("No sessions yet." if not offset else "No more sessions.")
+        return
+    shown = table("session", "policy", "#episodes", "#main", "#side", "#settled", "#trained", "last seen")
+    for row in rows:
+        episodes = row["episodes"]
+        count = episodes if isinstance(episodes, int) else len(episodes)
+        numbers = (str(row[name]) for name in ("main", "side", "settled", "trained"))
+        shown.add_row(row["session_id"], row["policy"], str(count), *numbers, ago(row["last_seen"]))
+    out.print(shown)
+    if len(rows) == limit:
+        out.print(f"More: openclaw-rl sessions --offset {offset + limit}")
+
+
+def _one(row: dict[str, Any]) -> None:
+    out = console()
+    out.print(f"{row['session_id']}: {row['main']} main and {row['side']} side turns, {row['settled']} settled, "
+              f"{row['trained']} trained; last seen {ago(row['last_seen'])}")  # fmt: skip
+    for episode in row["episodes"]:
+        if episode["ended"] is not None:
+            out.print(f"episode {episode['episode']} ended {ago(episode['ended'])}: {episode['reason']}")
+    turns = row.get("turns", ())
+    numbers = {turn["turn_id"]: str(number) for number, turn in enumerate(turns, 1)}
+    shown = table(
+        "#", "turn", "#episode", "#after", "kind", "taken so because", "status", "#tokens", "settled", "#score", "state"
+    )
+    for turn in turns:
+        parent = turn["parent_turn_id"]
+        shown.add_row(
+            numbers[turn["turn_id"]],
+            turn["turn_id"],
+            str(turn["episode"]),
+            numbers.get(parent, "other" if parent else "–"),
+            turn["kind"],
+            turn["kind_reason"],
+            turn["status"],
+            f"{turn['prompt_tokens']}+{turn['response_tokens']}",
+            "yes" if turn["settled"] else "no",
+            score(turn["score"]),
+            turn["state"],
+        )
+    out.print(shown)
+    for line in _parents(turns, numbers):
+        out.print(line, soft_wrap=True)
+
+
+def _parents(turns: Sequence[Mapping[str, Any]], numbers: Mapping[str, str]) -> Iterator[str]:
+    """Why turns continue none, or one that the list does not show."""
+    told: dict[str, list[str]] = {}
+    for turn in turns:
+        parent, reason = turn["parent_turn_id"], turn["parent_reason"]
+        if parent is None:
+            told.setdefault(f"no turn before it: {reason}", []).append(numbers[turn["turn_id"]])
+        elif parent not in numbers:
+            told.setdefault(f"after {parent} of another session", []).append(numbers[turn["turn_id"]])
+        elif reason:
+            told.setdefault(reason, []).append(numbers[turn["turn_id"]])
+    for reason, which in told.items():
+        yield f"{', '.join(which)}: {reason}"

@@ -1,0 +1,194 @@
+"""`openclaw-rl why TURN`: the story of one turn, in words and then in figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from openclaw_rl.cli.client import Service
+from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.tables import ago, console, score, table
+from openclaw_rl.proxy.conversation.classify import describe
+from openclaw_rl.shared.messages.normalize import is_internal_context
+from openclaw_rl.shared.records import Sampling
+
+_VOTE_CHARACTERS = 1000
+
+
+def why(service: Service, turn_id: str, *, as_json: bool) -> None:
+    """Ask for everything known of the turn and tell it."""
+    known = service.get(f"/rl/turns/{quote(turn_id, safe='')}")
+    if as_json:
+        print_json(known)
+        return
+    out = console()
+    for line in story(known):
+        out.print(line, soft_wrap=True)
+    out.print()
+    shown = table("", "")
+    shown.show_header = False
+    for name, value in _details(known["turn"]):
+        shown.add_row(name, value)
+    out.print(shown)
+
+
+def story(known: Mapping[str, Any]) -> Iterator[str]:
+    """What happened to a turn, one sentence a line, in the order in which it happened."""
+    turn = known["turn"]
+    when = ago(turn["timings"]["arrived"])
+    yield f"{turn['turn_id']} in session {turn['session_id']}, episode {turn['episode']}, {when}."
+    yield f"Asked: {_clip(_asked(turn))}"
+    yield f"Answered: {_clip(_answered(turn['answer']))}"
+    if turn["parent_turn_id"]:
+        how = f" ({turn['parent_reason']})" if turn["parent_reason"] else ""
+        yield f"It continues {turn['parent_turn_id']}{how}."
+        if known.get("extends_parent"):
+            yield "Its prompt goes on from the very tokens of that turn."
+        elif known.get("extends_parent") is False:
+            yield "Its prompt does not begin with the tokens of that turn: history or spelling differ."
+    else:
+        yield f"It continues no earlier turn: {turn['parent_reason'] or 'a conversation begins here'}."
+    yield f"It was taken as {turn['kind']}: {describe(turn['kind_reason']) or turn['kind_reason']}."
+    if turn["status"] != "complete":
+        yield f"The answer is {turn['status']}{': ' + turn['error'] if turn['error'] else ''}, so it is not trained on."
+    elif turn["error"]:
+        yield f"Of the answer: {turn['error']}."
+    if turn["untrainable"]:
+        yield f"It must not be trained on: {turn['untrainable']}."
+    yield from _afterwards(known)
+    yield from _judged(known)
+    yield from _audited(known)
+    yield from _learned(known)
+
+
+def _afterwards(known: Mapping[str, Any]) -> Iterator[str]:
+    came = known.get("next_state")
+    if came:
+        yield f"Next came, from the {came['role']}: {_clip(came['text'])}"
+    else:
+        yield "Nothing has come after it yet."
+    for said in known.get("feedback", ()):
+        words = f": {_clip(said['text'])}" if said["text"] else ""
+        yield f"Explicit feedback {score(said['score'])} ({said['source']}, {ago(said['time'])}){words}"
+    outcome = known.get("outcome")
+    if outcome:
+        reward = outcome["reward"]
+        yield "The session's outcome: " + ("no verdict" if reward is None else score(reward)) + "."
+
+
+def _judged(known: Mapping[str, Any]) -> Iterator[str]:
+    judgements = known.get("judgements", ())
+    for judged in judgements:
+        because = f": {judged['reason']}" if judged["reason"] else ""
+        judge = judged["judge"] or "a judge"
+        by = f"{judge} ({judged['prompt_version']})" if judged["prompt_version"] not in ("", judge) else judge
+        verdict = "without a verdict" if judged["score"] is None else score(judged["score"])
+        yield f"Judged {verdict} by {by} from {judged['signal']}{because}."
+        yield from _votes(judged)
+        if judged["hint"]:
+            how = f" ({judged['selection']})" if judged["selection"] else ""
+            yield f"The hint that came of it{how}: {_clip(judged['hint'])}"
+    if known.get("waiting"):
+        yield "It waits for a judge."
+    elif not judgements and known["turn"]["kind"] == "main":
+        yield "It has not been judged."
+
+
+def _votes(judged: Mapping[str, Any]) -> Iterator[str]:
+    """Every vote with its text; a single one that says no more than the reason is not told twice."""
+    votes = judged["votes"]
+    if len(votes) == 1 and not votes[0]["failure"] and votes[0]["text"] in ("", judged["reason"]):
+        return
+    for number, vote in enumerate(votes, start=1):
+        about = "Hint vote" if vote.get("about") == "hint" else "Vote"
+        if vote["failure"]:
+            said = f"failed: {vote['failure']}"
+        elif vote["score"] is None:
+            said = "a hint" if vote["hint"] else "no hint"
+        else:
+            said = score(vote["score"])
+        hint = f", hint {_clip(vote['hint'])}" if vote["hint"] else ""
+        text = f"; it said {_clip(vote['text'], _VOTE_CHARACTERS)}" if vote["text"] else ""
+        yield f"  {about} {number}: {said}{hint}{text}"
+
+
+def _audited(known: Mapping[str, Any]) -> Iterator[str]:
+    audit = known.get("audit")
+    if audit is None:
+        return
+    if audit["verdict"] in ("aligned", "misaligned"):
+        told = "its logprobs hold" if audit["verdict"] == "aligned" else "ITS LOGPROBS ARE WRONG"
+        yield f"Audited with version {audit['version']}, {ago(audit['time'])}: {told}: {audit['reason']}."
+    else:
+        yield f"An audit of it was skipped: {audit['reason']}."
+
+
+def _learned(known: Mapping[str, Any]) -> Iterator[str]:
+    samples = known.get("samples", ())
+    no_ratio = known.get("no_ratio")
+    if no_ratio and samples:
+        yield f"It was {no_ratio}: a hint on it teaches, its score does not."
+    for sample in samples:
+        match sample["state"]:
+            case "ready":
+                yield "It is ready and waits for the next step."
+            case "consumed":
+                yield f"Version {sample['version']} ({sample['version_state']}) learned from it."
+            case "quarantined":
+                yield f"Its sample was set aside{_of(sample['version'])}."
+    aside = known.get("quarantine")
+    if aside:
+        yield f"It is set aside: {aside['reason']}."
+    if not samples and not aside:
+        yield "Nothing has learned from it."
+
+
+def _of(version: int | None) -> str:
+    return "" if version is None else f" with version {version}"
+
+
+def _details(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    timings, sampling = turn["timings"], turn["sampling"]
+    spans = (f"{span['version']} (tokens {span['start']}–{span['end']})" for span in turn["versions"])
+    yield "policy version", ", ".join(spans) or "–"
+    yield "tokens", f"{len(turn['prompt_ids'])} in the prompt, {len(turn['response_ids'])} sampled"
+    yield "ended because", str(turn["finish_reason"])
+    usual = msgspec.structs.asdict(Sampling())
+    told = {"temperature", "max_tokens"}
+    yield "sampling", ", ".join(f"{name} {value}" for name, value in sampling.items()
+                                if name in told or (value and value != usual.get(name)))  # fmt: skip
+    if turn["logprobs"]:
+        yield "mean logprob", f"{sum(turn['logprobs']) / len(turn['logprobs']):.3f}"
+    if timings["first_token"] is not None:
+        first, total = timings["first_token"] - timings["arrived"], timings["finished"] - timings["arrived"]
+        yield "time", f"{first:.3f} s to the first token, {total:.3f} s in all"
+    yield "dialect", turn["dialect"]
+
+
+def _asked(turn: Mapping[str, Any]) -> str:
+    spoken = [
+        message
+        for message in turn["messages"]
+        if message["role"] in {"user", "tool"} and not is_internal_context(message)
+    ]
+    return _text(spoken[-1]) if spoken else "(nothing)"
+
+
+def _answered(answer: Mapping[str, Any]) -> str:
+    calls = ", ".join(f"{call['name']}({call['arguments']})" for call in answer.get("tool_calls", ()))
+    return " ".join(part for part in (_text(answer), f"[calls {calls}]" if calls else "") if part) or "(nothing)"
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return " ".join("(an image)" if part.get("type") == "image_url" else str(part.get("text", "")) for part in content)
+
+
+def _clip(text: str, longest: int = 400) -> str:
+    line = " ".join(text.split())
+    return f"“{line}”" if len(line) <= longest else f"“{line[:longest]}…” ({len(text)} characters)"

@@ -1,0 +1,292 @@
+"""The programs that `openclaw-rl connect` knows: where each keeps its configuration, and what goes into it.
+
+What is there already stays as far as it can: of an entry of our own name only the keys that connect it are set, lists
+grow, references to a secret are not resolved. Sources: OpenClaw's configuration reference and its config/paths.ts,
+config/includes.ts and plugins/config-activation-shared.ts (2026.9), nanobot's configuration page (0.3).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.cli.connect.config_file import Place
+from openclaw_rl.shared.errors import ConfigError
+
+PROVIDER = "clawrl"
+EXTENSION = "openclaw-rl"
+
+_REFERENCE = re.compile(r"\$(\{\w+\}|[A-Z][A-Z0-9_]*)")
+_PROVIDER_PLACE = ("models", "providers", PROVIDER)
+_POLICY_PLACE = ("agents", "defaults", "modelPolicy", "allow")
+_LOOKED_AT = (
+    ("models", "mode"),
+    (*_PROVIDER_PLACE, "models"),
+    ("agents", "defaults", "model"),
+    _POLICY_PLACE,
+    ("agents", "entries"),
+    ("agents", "list"),
+    ("plugins", "allow"),
+    ("plugins", "deny"),
+    ("plugins", "entries", EXTENSION),
+)
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client gets told: the service's `url` (without /v1) and `key`, and OpenClaw's entry for its `provider`
+    (see `cli.connect.provider_entry`), which holds all that is known of the model.
+    """
+
+    url: str
+    key: str
+    provider: Mapping[str, Any]
+    extension: bool = True
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """`id`, `contextWindow`, `maxTokens`… of the served model."""
+        model: Mapping[str, Any] = self.provider["models"][0]
+        return model
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The values that a file shall have, and what its owner has to know."""
+
+    values: Mapping[Place, Any]
+    notes: Sequence[str] = ()
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """A program with a configuration file that is enough to connect it."""
+
+    name: str
+    file: Callable[[Mapping[str, str]], Path]
+    wanted: Callable[[Mapping[str, Any], Offer], Wanted]
+    afterwards: str
+
+
+def _openclaw_file(environ: Mapping[str, str]) -> Path:
+    """As OpenClaw's `resolveConfigPath`; OPENCLAW_PROFILE by itself moves nothing there either."""
+
+    def told(name: str) -> str:
+        return environ.get(name, "").strip()
+
+    def below_home(path: str) -> Path:
+        return home / path[1:].lstrip("/") if path == "~" or path.startswith("~/") else Path(path)
+
+    home = Path(told("HOME") or os.path.expanduser("~"))
+    if told("OPENCLAW_HOME") not in ("", "undefined", "null"):
+        home = below_home(told("OPENCLAW_HOME"))
+    if told("OPENCLAW_CONFIG_PATH"):
+        return below_home(told("OPENCLAW_CONFIG_PATH"))
+    state = told("OPENCLAW_STATE_DIR")
+    folders = [below_home(state)] if state else [home / ".openclaw", home / ".clawdbot"]
+    files = [folder / name for folder in folders for name in ("openclaw.json", "clawdbot.json")]
+    folder = next(filter(os.path.exists, folders), folders[0])
+    return next(filter(os.path.exists, files), folder / "openclaw.json")
+
+
+def _openclaw(config: Mapping[str, Any], offer: Offer) -> Wanted:
+    chosen = f"{PROVIDER}/{offer.model['id']}"
+    values, notes = _openclaw_provider(config, offer)
+    included = _included(config)
+    if not _get(config, "models", "mode") and not included.keys() & {(), ("models",)}:
+        values["models", "mode"] = "merge"
+    model = ("agents", "defaults", "model")
+    values[model if isinstance(_get(config, *model), str) else (*model, "primary")] = chosen
+    allowed = _list(config, *_POLICY_PLACE)
+    if allowed and chosen not in allowed and f"{PROVIDER}/*" not in allowed:
+        values[_POLICY_PLACE] = [*allowed, chosen]
+    for name, agent in _openclaw_agents(config):
+        own = agent.get("model")
+        own = own.get("primary") if isinstance(own, Mapping) else own
+        if own and own != chosen:
+            notes.append(f"agent {name} has a model of its own ({own}) and goes on with it")
+    if offer.extension:
+        ours, told = _openclaw_extension(config)
+        values |= ours
+        notes += told
+    if included:
+        takes = ", ".join(f"{'.'.join(place) or 'the file'} takes in {files}" for place, files in included.items())
+        notes.append(
+            f"{takes} ($include), which connect does not read: what it writes here wins over what they hold, and lists "
+            "are joined. Look there for models.mode, models.providers.clawrl, modelPolicy.allow, plugins.allow, "
+            "plugins.deny and agents with a model of their own. OpenClaw itself (plugins install, config set) does not "
+            "write a section that has both: install the extension first, or move our lines into the included file"
+        )
+    return Wanted(values=values, notes=notes)
+
+
+def _openclaw_provider(config: Mapping[str, Any], offer: Offer) -> tuple[dict[Place, Any], list[str]]:
+    values, notes = _entry(config, _PROVIDER_PLACE, offer.provider)
+    place = (*_PROVIDER_PLACE, "models")
+    if place not in values:
+        return values, notes
+    if _is_include(_get(config, *place)):
+        del values[place]
+        return values, notes
+    there = _list(config, *place)
+    mine = [model for model in there if isinstance(model, Mapping) and model.get("id") == offer.model["id"]]
+    values[place] = [_model(model, offer.model) if model in mine else model for model in there]
+    if not mine:
+        values[place].append(dict(offer.model))
+    for name in ("baseUrl", "api"):
+        notes += [
+            f"{'.'.join(place)}: {offer.model['id']} has its own {name} ({model[name]}), which is used instead of ours"
+            for model in mine
+            if model.get(name, offer.provider.get(name)) != offer.provider.get(name)
+        ]
+    return values, notes
+
+
+def _openclaw_extension(config: Mapping[str, Any]) -> tuple[dict[Place, Any], list[str]]:
+    entry = ("plugins", "entries", EXTENSION)
+    values: dict[Place, Any] = {(*entry, "enabled"): True, (*entry, "hooks", "allowConversationAccess"): True}
+    notes = [
+        "the plugin entry counts once the extension is installed (docs/openclaw.md); without it everything works "
+        "but /good, /bad and /rl in the chat"
+    ]
+    allowed = _list(config, "plugins", "allow")
+    if _ids(allowed) and EXTENSION not in _ids(allowed):  # an empty list lets every plugin in
+        values["plugins", "allow"] = [*allowed, EXTENSION]
+    if EXTENSION in _ids(_list(config, "plugins", "deny")):
+        notes.append(f"plugins.deny lists {EXTENSION}: the extension does not load until you take it out there")
+    if _get(config, "plugins", "enabled") is False:
+        notes.append("plugins.enabled is false: the extension does not load until you change that")
+    return values, notes
+
+
+def _openclaw_agents(config: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Name and entry of each agent, in the keyed form and in the older list."""
+    entries, listed = _get(config, "agents", "entries"), _get(config, "agents", "list")
+    keyed = list(entries.items()) if isinstance(entries, Mapping) else []
+    if isinstance(listed, list):
+        keyed += [(str(agent.get("id", number)), agent) for number, agent in enumerate(listed) if _is_object(agent)]
+    return [(name, agent) for name, agent in keyed if _is_object(agent)]
+
+
+def _included(config: Mapping[str, Any]) -> dict[Place, str]:
+    """Where on the way to what we look at other files are taken in, and which."""
+    ways = [place[:depth] for place in _LOOKED_AT for depth in range(len(place) + 1)]
+    found = [(place, _get(config, *place)) for place in dict.fromkeys(ways)]
+    found += [(("agents", name), agent) for name, agent in _openclaw_agents(config)]
+    return {place: _files(here["$include"]) for place, here in found if _is_include(here)}
+
+
+def _files(included: Any) -> str:
+    return " and ".join(map(str, included)) if isinstance(included, list) else str(included)
+
+
+def _ids(plugins: Sequence[Any]) -> set[str]:
+    return {plugin.strip().lower() for plugin in plugins if isinstance(plugin, str)} - {""}
+
+
+def _model(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    return {**there, **ours, **{name: there[name] for name in ("name", "cost") if name in there}}
+
+
+def _nanobot(config: Mapping[str, Any], offer: Offer) -> Wanted:
+    model = offer.model
+    provider = {"displayName": "openclaw-rl", "apiKey": offer.key, "apiBase": f"{offer.url}/v1"}
+    preset = {
+        "model": model["id"],
+        "provider": PROVIDER,
+        "maxTokens": model["maxTokens"],
+        "contextWindowTokens": model["contextWindow"],
+        "temperature": 1.0,  # as the policy is trained; nanobot's own default is nearly greedy
+    }
+    presets = _spelled("modelPresets", config)
+    active = _spelled("modelPreset", _get(config, "agents", "defaults"))
+    provided, notes = _entry(config, ("providers", PROVIDER), provider, keep=("displayName",))
+    chosen, _ = _entry(config, (presets, PROVIDER), preset)
+    return Wanted(values={**provided, **chosen, ("agents", "defaults", active): PROVIDER}, notes=notes)
+
+
+def _entry(
+    config: Mapping[str, Any], place: Place, wanted: Mapping[str, Any], *, keep: Sequence[str] = ()
+) -> tuple[dict[Place, Any], list[str]]:
+    """The whole entry where there is none, else its keys one by one, so that the others stay, as do those of `keep`
+    and a key that is kept elsewhere, of which a note tells.
+    """
+    there = _get(config, *place)
+    if there is None:
+        return {place: dict(wanted)}, []
+    own = there if isinstance(there, Mapping) else {}
+    values: dict[Place, Any] = {}
+    notes = []
+    for name, value in wanted.items():
+        spelled = _spelled(name, own)
+        if name == "apiKey" and _is_reference(own.get(spelled)):
+            notes.append(
+                f"{'.'.join((*place, spelled))} names a secret kept elsewhere and stays: that has to be the key of the "
+                "service, which openclaw-rl connect without a name shows"
+            )
+        elif name not in keep or spelled not in own:
+            values[(*place, spelled)] = value
+    return values, notes
+
+
+def _spelled(name: str, there: Any) -> str:
+    """The name as the file spells it: nanobot reads model_preset as it reads modelPreset."""
+    snake = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
+    return snake if _is_object(there) and snake in there and name not in there else name
+
+
+def _is_reference(key: Any) -> bool:
+    return _is_object(key) or (isinstance(key, str) and _REFERENCE.fullmatch(key.strip()) is not None)
+
+
+def _is_include(value: Any) -> bool:
+    return _is_object(value) and "$include" in value
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _get(config: Mapping[str, Any], *place: str) -> Any:
+    here: Any = config
+    for name in place:
+        here = here.get(name) if isinstance(here, Mapping) else None
+    return here
+
+
+def _list(config: Mapping[str, Any], *place: str) -> list[Any]:
+    """The list at a place, empty where it is somewhere else. Raises `ConfigError` where it is no list."""
+    found = _get(config, *place)
+    if found is None or _is_include(found):
+        return []
+    if not isinstance(found, list):
+        told = f"{'.'.join(place)} is no list but {json.dumps(found)[:20]}"
+        raise ConfigError(f"{told}; mend or remove it first, nothing was changed")
+    return found
+
+
+CLIENTS = {
+    client.name: client
+    for client in (
+        Client(
+            name="openclaw",
+            file=_openclaw_file,
+            wanted=_openclaw,
+            afterwards="A gateway that runs reads the file again by itself. Talk to it as always.",
+        ),
+        Client(
+            name="nanobot",
+            file=lambda environ: Path("~/.nanobot/config.json"),
+            wanted=_nanobot,
+            afterwards="Start nanobot again (nanobot agent, nanobot gateway) and talk to it as always.",
+        ),
+    )
+}
+
+
+def file_of(client: Client, given: str) -> Path:
+    """The client's file: the one that is given, else where the client itself looks."""
+    return Path(given) if given else client.file(os.environ)

@@ -1,0 +1,72 @@
+"""What a client needs to reach this service: the provider entry of OpenClaw, and a first request by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.settings.settings import Settings
+
+PROVIDER = "clawrl"
+
+
+def served_model(settings: Settings, url: str) -> dict[str, Any]:
+    """The service's own word on its policy, whichever engine is behind it: `context_length` in tokens,
+    `input_modalities`. Raises `EngineError` when it does not answer.
+    """
+    path = f"{url}/v1/models/{settings.model_name}"
+    try:
+        answer = httpx.get(path, headers={"authorization": f"Bearer {settings.api_key}"}, timeout=10.0, trust_env=False)
+        answer.raise_for_status()
+        card: dict[str, Any] = answer.json()
+    except (httpx.HTTPError, json.JSONDecodeError) as error:
+        raise EngineError(f"{path} does not say what is served: {error}") from error
+    return card
+
+
+def provider_entry(settings: Settings, url: str, key: str, model: dict[str, Any]) -> dict[str, Any]:
+    """What goes into `openclaw.json` (docs.openclaw.ai, custom providers), with the limits of the served model.
+
+    The policy is let think only when `thinking` is on and its template can.
+    """
+    context = int(model.get("context_length") or settings.context_length)
+    entry = {
+        "id": settings.model_name,
+        "name": "RL policy",
+        "reasoning": settings.thinking and _can_think(settings.tokenizer_path),
+        "input": model.get("input_modalities", ["text"]),
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "contextWindow": context,
+        "maxTokens": min(settings.max_output_tokens, context),
+    }
+    provider = {"baseUrl": f"{url}/v1", "apiKey": key, "api": "openai-completions", "models": [entry]}
+    return {
+        "models": {"mode": "merge", "providers": {PROVIDER: provider}},
+        "agents": {"defaults": {"model": {"primary": f"{PROVIDER}/{settings.model_name}"}}},
+    }
+
+
+def curl_line(settings: Settings, url: str, key: str) -> str:
+    """A first request, to paste into a shell."""
+    body = {
+        "model": settings.model_name,
+        "stream": True,
+        "messages": [{"role": "user", "content": "Tom has 3 apples and buys 4 more. How many apples does he have?"}],
+    }
+    return (
+        f"curl -N {url}/v1/chat/completions -H 'Authorization: Bearer {key}' "
+        f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+    )
+
+
+def _can_think(tokenizer: str) -> bool:
+    """Whether the model's template has a place for thoughts; a hub name is taken at the user's word."""
+    folder = Path(tokenizer)
+    if not folder.is_dir():
+        return True
+    files = (folder / "chat_template.jinja", folder / "tokenizer_config.json")
+    return any("<think>" in file.read_text("utf-8") for file in files if file.is_file())

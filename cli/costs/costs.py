@@ -1,0 +1,235 @@
+"""How many tokens chat and learning cost at a provider: a reckoning from the settings, in which nothing is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from openclaw_rl.cli.costs.workload import Workload
+from openclaw_rl.learner.audit import FIRST_TURNS
+from openclaw_rl.learner.guard.guard import MOST_ACCEPTED, NEW_PROMPTS, PROMPT_TOKENS
+from openclaw_rl.learner.hints.hint_memory import ASKED
+from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
+from openclaw_rl.learner.methods import Method, method
+from openclaw_rl.shared.objective.terms import terms_of
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.ledger import Kind
+from openclaw_rl.trainer_cloud.training.token_plan import plan
+
+Amounts = Mapping[Kind, float]
+
+HINT_TOKENS = 40
+DRILL_TOKENS = 60
+"""Of an anchor's prompt with what the template writes around it."""
+JUDGE_TOKENS = 500
+"""Of a judge's instructions and the next state."""
+JUDGE_PROMPT_TOKENS = 3000
+"""Of the request that a judge is shown at most (12,000 characters)."""
+JUDGE_ANSWER_TOKENS = 2000
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Something that costs tokens, in words, and how many of each kind; `step` counts optimizer steps."""
+
+    name: str
+    amounts: dict[Kind, float]
+
+
+def total(parts: list[Part]) -> dict[Kind, float]:
+    """The amounts of all parts together."""
+    found: dict[Kind, float] = {}
+    for part in parts:
+        for kind, number in part.amounts.items():
+            found[kind] = found.get(kind, 0.0) + number
+    return found
+
+
+def times(amounts: Amounts, factor: float) -> dict[Kind, float]:
+    """The amounts, so many times."""
+    return {kind: number * factor for kind, number in amounts.items()}
+
+
+class Costs:
+    """What `settings` cost under a workload."""
+
+    def __init__(self, settings: Settings, load: Workload) -> None:
+        """Raises `ConfigError` for an unknown method."""
+        self._settings = settings
+        self._load = load
+        self._method: Method = method(settings.method, settings)
+        self._recipe: Recipe = self._method.recipe(settings.recipe())
+        self._drawn = min(load.answer, settings.rehearsal_max_tokens)
+        self._text = load.prompt + load.answer
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the figures rest on, in words."""
+        settings, load = self._settings, self._load
+        told = [
+            f"lengths and turns: {load.source}",
+            "every request pays for its whole prompt: what a provider keeps of earlier ones makes it cheaper",
+            "a forward pass costs what a prompt costs, a training pass costs the train price for all of its tokens",
+        ]
+        if settings.epochs > 1:
+            earlier = ", though early_stop may end them" if self._recipe.early_stop else ""
+            told.append(f"all {settings.epochs} passes of a step are made{earlier}")
+        if self._method.hints != "none":
+            told.append(f"a hint has {HINT_TOKENS} tokens, and answers are scored under {self._hints} of them")
+            told.append(f"{load.hinted:.0%} of the turns of a step have a hint")
+        elif load.rewarded < 1:
+            told.append(f"{load.rewarded:.0%} of the turns of a step have a reward other than 0")
+        if self._method.rollouts:
+            told.append(f"rehearsals are answered in {self._drawn:.0f} tokens, and so are probes")
+            if load.prompt > settings.rehearsal_token_budget:
+                told.append("prompts are longer than rehearsal_token_budget, so nothing is rehearsed")
+        if settings.guard and not self._beside:
+            told.append("the guard probes no candidate: the deployment serves one version at a time")
+        if settings.judge == "policy" or settings.hint_model == "policy":
+            told.append("a judge's answer is as long as judge_max_tokens lets it be")
+        told.append("votes that fail, steps that are undone and tries again are not counted")
+        return told
+
+    @property
+    def chat_turn(self) -> dict[Kind, float]:
+        """One main turn."""
+        return {"prefill": self._load.prompt, "sample": self._load.answer}
+
+    @property
+    def side_turn(self) -> dict[Kind, float]:
+        """One side turn that the policy answers."""
+        return {"prefill": self._load.side_prompt, "sample": self._load.side_answer}
+
+    @property
+    def chat_day(self) -> dict[Kind, float]:
+        """All turns of a day."""
+        side = 0.0 if self._settings.side_model else self._load.side
+        turns = [Part("", times(self.chat_turn, self._load.main)), Part("", times(self.side_turn, side))]
+        return total(turns)
+
+    @property
+    def steps(self) -> float:
+        """Batches that a day's turns make."""
+        if not self._settings.train:
+            return 0.0
+        counted = self._load.answered if self._method.rollouts else 1.0
+        return self._load.main * counted / self._settings.turns_a_step
+
+    def step(self) -> list[Part]:
+        """What one batch costs, part by part."""
+        return [part for part in self._step() if any(part.amounts.values())]
+
+    def judging(self) -> list[Part]:
+        """What is asked of the policy's base about every main turn."""
+        settings, load = self._settings, self._load
+        question = JUDGE_TOKENS + min(load.prompt, JUDGE_PROMPT_TOKENS) + min(load.answer, JUDGE_ANSWER_TOKENS)
+        vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge_max_tokens}
+        votes = settings.votes * ((settings.judge == "policy") + (settings.hint_model == "policy"))
+        parts = [
+            Part(f"judging, {settings.votes} votes each", times(vote, votes)),
+            Part(f"audit of {settings.audit_fraction:.0%}", {"prefill": settings.audit_fraction * self._text}),
+        ]
+        return [part for part in parts if any(part.amounts.values())]
+
+    def learning_day(self) -> dict[Kind, float]:
+        """Everything of a day that is not chat."""
+        return total(
+            [
+                Part("", times(total(self.step()), self.steps)),
+                Part("", times(total(self.judging()), self._load.main)),
+            ]
+        )
+
+    @property
+    def _beside(self) -> bool:
+        return not (self._settings.backend == "fireworks" and self._settings.fireworks_mode == "dedicated")
+
+    @property
+    def _hints(self) -> int:
+        if self._method.hints == "own":
+            return MOST_CANDIDATES if self._settings.hint_selection == "overlap-token" else 1
+        known = self._load.hints if self._load.hints else self._settings.max_hints
+        return min(self._settings.max_hints, known)
+
+    @property
+    def _rehearsals(self) -> int:
+        affordable = self._load.prompt <= self._settings.rehearsal_token_budget
+        return self._settings.rehearsals if self._method.rollouts and affordable else 0
+
+    @property
+    def _anchors(self) -> int:
+        return self._settings.anchors if self._method.rollouts and self._recipe.anchor else 0
+
+    def _step(self) -> Iterator[Part]:
+        samples = self._samples()
+        terms = [terms_of(sample, self._recipe) for sample in samples]
+        taking = [index for index, found in enumerate(terms) if found]
+        made = plan([samples[i] for i in taking], [terms[i] for i in taking], self._recipe, self._recipe.epochs)
+        yield Part("teacher and base score the answers", {"prefill": made.scored})
+        yield Part("the policy's logprobs, forward", {"prefill": made.forward})
+        yield Part("training, forward and backward", {"train": made.trained, "step": made.updates})
+        drawn = self._drawn
+        rehearsed: Amounts = {"prefill": self._load.prompt, "sample": drawn}
+        yield Part(f"{self._rehearsals} rehearsals are sampled", times(rehearsed, self._rehearsals))
+        anchored: Amounts = {"prefill": DRILL_TOKENS, "sample": drawn}
+        yield Part(f"{self._anchors} anchors are sampled", times(anchored, self._anchors))
+        if self._method.hints == "remembered" and ASKED * self._load.prompt <= self._settings.rehearsal_token_budget:
+            fresh = min(ASKED, self._settings.turns_a_step)
+            yield Part("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
+        if self._settings.audit_fraction:
+            yield Part("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
+        if self._settings.guard and self._beside:
+            yield self._guard()
+
+    def _samples(self) -> list[Sample]:
+        """A batch with its rollouts, as long as they are on average."""
+        size = self._settings.turns_a_step
+        hinted = math.ceil(size * self._load.hinted)
+        rewarded = math.ceil(size * self._load.rewarded)
+        found = []
+        for number in range(size):
+            reward = 1.0 if number < rewarded else 0.0
+            found.append(self._sample("turn", number < hinted, self._load.prompt, self._load.answer, reward))
+        found += [self._sample("rehearsal", True, self._load.prompt, self._drawn) for _ in range(self._rehearsals)]
+        found += [self._sample("anchor", False, DRILL_TOKENS, self._drawn) for _ in range(self._anchors)]
+        return found
+
+    def _sample(self, origin: str, hinted: bool, prompt: float, answer: float, reward: float = 0.0) -> Sample:
+        length, said = max(1, round(prompt)), max(1, round(answer))
+        hint = range(length + HINT_TOKENS)
+        return Sample(
+            sample_id="",
+            turn_id=None,
+            policy="",
+            origin=origin,  # type: ignore[arg-type]
+            prompt_ids=range(length),
+            response_ids=range(said),
+            logprobs=range(said),
+            versions=(),
+            reward=reward,
+            explicit=False,
+            hinted_prompts=[hint] * self._hints if hinted and self._method.hints != "none" else [],
+        )
+
+    def _guard(self) -> Part:
+        """Probes of one candidate, at most; prompts that are too long for it are left out."""
+        fits = self._load.prompt <= PROMPT_TOKENS
+        size = self._settings.turns_a_step
+        amounts: dict[Kind, float] = {"prefill": 0.0, "sample": 0.0}
+        if fits:
+            rewarded = size * self._load.rewarded if self._recipe.rewards == "all" else 0
+            amounts["prefill"] += 2 * rewarded * self._text
+            amounts["prefill"] += (MOST_ACCEPTED + min(MOST_ACCEPTED, size)) * self._text
+        count = self._settings.guard_answers
+        recent = (count + 1) // 2 if fits else 0
+        asked = recent * self._load.prompt + (count - recent) * DRILL_TOKENS
+        if count:
+            asked += NEW_PROMPTS * self._load.prompt if fits else 0
+            count += NEW_PROMPTS if fits else 0
+        # Each is answered by the candidate, the new ones by its parent too, and all of it scored by the base.
+        amounts["prefill"] += 2 * asked + count * self._drawn
+        amounts["sample"] += count * self._drawn
+        return Part("the guard probes the version, at most", amounts)

@@ -1,0 +1,92 @@
+"""How much is asked and said on a day: what the journal has recorded, or what a person says instead."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.settings.settings import Settings
+
+RECENT_DAYS = 30
+_MISSING = (
+    "{missing}: nobody has talked here in the last {days} days (journal {journal}), so say what to reckon with: "
+    "--prompt-tokens (an OpenClaw prompt has some 17000), --answer-tokens and --turns-per-day"
+)
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """Mean lengths in tokens and turns a day: main turns, which may train, and side turns, which do not.
+
+    `answered` is the share of main turns that a person answers; `hinted` and `rewarded` are the shares of samples with
+    a hint and with a reward, 1 where nobody knows. `hints` are remembered; `source` says in words where this is from.
+    """
+
+    prompt: float
+    answer: float
+    main: float
+    side_prompt: float = 0.0
+    side_answer: float = 0.0
+    side: float = 0.0
+    answered: float = 1.0
+    hinted: float = 1.0
+    rewarded: float = 1.0
+    hints: int | None = None
+    source: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        *,
+        prompt: int | None = None,
+        answer: int | None = None,
+        turns: float | None = None,
+    ) -> Workload:
+        """The journal's, with what a person says in its place. Raises `ConfigError` where neither says it."""
+        found = _recorded(settings)
+        given = {"prompt": prompt, "answer": answer, "main": turns}
+        said = {name: float(value) for name, value in given.items() if value is not None}
+        if found is None and len(said) < len(given):
+            names = {"prompt": "prompt tokens", "answer": "answer tokens", "main": "turns a day"}
+            missing = ", ".join(words for name, words in names.items() if name not in said)
+            told = _MISSING.format(missing=missing, days=RECENT_DAYS, journal=settings.journal_path)
+            raise ConfigError(f"not known: {told}")
+        if found is None:
+            assert prompt is not None and answer is not None and turns is not None
+            return cls(prompt, answer, turns, source="as given; every turn is taken to be answered by a person")
+        if not said:
+            return found
+        source = f"{found.source}; {', '.join(sorted(said))} as given"
+        changed: Workload = msgspec.structs.replace(found, **said, source=source)
+        return changed
+
+
+def _recorded(settings: Settings) -> Workload | None:
+    if not Path(settings.journal_path).is_file():
+        return None
+    journal = Journal.open(settings.journal_path)
+    try:
+        found = journal.recorded(time.time() - RECENT_DAYS * 86400)
+        hints = len(journal.recent_hints(settings.max_hints))
+    finally:
+        journal.close()
+    if not found.main.turns:
+        return None
+    main, side = found.main, found.side
+    return Workload(
+        prompt=main.prompt_tokens / main.turns,
+        answer=main.answer_tokens / main.turns,
+        main=main.turns / found.days,
+        side_prompt=side.prompt_tokens / side.turns if side.turns else 0.0,
+        side_answer=side.answer_tokens / side.turns if side.turns else 0.0,
+        side=side.turns / found.days,
+        answered=min(found.answered / main.turns, 1.0),
+        hinted=found.hinted / found.samples if found.samples else 1.0,
+        rewarded=found.rewarded / found.samples if found.samples else 1.0,
+        hints=hints,
+        source=f"means of {main.turns} main and {side.turns} side turns on {found.days} of the last {RECENT_DAYS} days",
+    )

@@ -1,0 +1,74 @@
+"""Where a model's files are: a folder, or a name of the Hugging Face hub, which is downloaded once. Of a model that a
+provider holds, only what is needed to write for it and to read it: the tokenizer's files, its template and its config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings
+
+_WORDS = ("*.json", "*.jinja", "*.txt", "*.model")
+_WEIGHTS = ("*.safetensors",)
+_OLD_WEIGHTS = ("*.bin",)
+
+
+def local_folder(model: str, *, setting: str) -> str:
+    """The folder of `model`: itself, or the hub's snapshot of that name, from the cache where it is there (with
+    progress bars on stderr otherwise). Raises `ConfigError` naming `setting`.
+    """
+    if Path(model).is_dir():
+        return model
+    folder = _snapshot(model, (*_WORDS, *_WEIGHTS), setting=setting)
+    if not any(Path(folder).glob("*.safetensors")):
+        folder = _snapshot(model, (*_WORDS, *_WEIGHTS, *_OLD_WEIGHTS), setting=setting)
+    return folder
+
+
+def tokenizer_folder(tokenizer: str, *, setting: str) -> str:
+    """The folder of a tokenizer, likewise; no weights are downloaded. Raises `ConfigError` naming `setting`."""
+    return tokenizer if Path(tokenizer).is_dir() else _snapshot(tokenizer, _WORDS, setting=setting)
+
+
+def provided_tokenizer(settings: Settings) -> str:
+    """The tokenizer's folder of a model that a provider holds; "" where `model` is a folder, and has it. Raises
+    `ConfigError`.
+    """
+    if settings.tokenizer:
+        return tokenizer_folder(settings.tokenizer, setting="tokenizer")
+    if Path(settings.model).is_dir():
+        return ""
+    if not is_hub_name(settings.model):
+        raise ConfigError(
+            f"model = {settings.model!r} is the provider's own name, which does not say where its tokenizer is: set "
+            "tokenizer (OPENCLAW_RL_TOKENIZER, --tokenizer) to the same model's folder or Hugging Face name, such as "
+            "Qwen/Qwen3-8B; only the tokenizer's files are downloaded"
+        )
+    return tokenizer_folder(settings.model, setting="model")
+
+
+def is_hub_name(model: str) -> bool:
+    """Whether it has the form of a name of the Hugging Face hub."""
+    return model.count("/") <= 1 and not model.startswith((".", "/", "~"))
+
+
+def _snapshot(model: str, files: Sequence[str], *, setting: str) -> str:
+    if not is_hub_name(model):
+        raise ConfigError(f"{setting} = {model!r} is no folder; name a Hugging Face model folder, or one of the hub")
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{setting} = {model!r} is a name of the Hugging Face hub, and huggingface_hub is missing: "
+            "pip install 'openclaw-rl[local]', or name a folder"
+        ) from error
+    try:
+        return str(snapshot_download(model, allow_patterns=list(files)))
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"{setting} = {model!r} is no folder, and the Hugging Face hub does not give it: {reason}"
+        ) from error

@@ -1,0 +1,136 @@
+"""Which policy a data folder belongs to: what one model's tokenizer wrote must never train another model.
+
+`policy.json` in the data folder says it from the first start on; a folder of an older version gets one. A model may
+move, or be written otherwise: it is the same while its name or its files are. Its tokenizer is compared by which token
+each id means, so that a file that was only written anew makes no difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.process import read_json, write_json
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+
+FILE = "policy.json"
+SHIPPED = "the shipped policy"
+_EDGE_BYTES = 1 << 16
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """A policy: its backend, the name its owner gives it, and digests of its tokenizer and its files ("" where they are
+    not here).
+    """
+
+    backend: str
+    model: str
+    tokenizer: str = ""
+    files: str = ""
+
+    @classmethod
+    def of(cls, settings: Settings, name: str) -> Policy:
+        """That of settings with folders; `name` is the model as somebody wrote it."""
+        folder = Path(settings.model)
+        if Path(name).is_dir():
+            name = SHIPPED if Path(name).samefile(EMBEDDED_POLICY) else str(Path(name).resolve())
+        files = _files(folder) if folder.is_dir() else ""
+        return cls(settings.backend, name, _tokens(Path(settings.tokenizer_path)), files)
+
+    def differs(self, other: Policy) -> str:
+        """What keeps the conversations of one from training the other; "" if nothing does."""
+        if self.backend != other.backend:
+            return f"it runs on {self.backend}, and this is {other.backend}"
+        if self.model != other.model and not (self.files and self.files == other.files):
+            return f"it is {self.model}, and this is {other.model}"
+        if self.tokenizer and other.tokenizer and self.tokenizer != other.tokenizer:
+            return f"it has another tokenizer than {other.model} has now"
+        return ""
+
+
+def hold(settings: Settings, name: str) -> None:
+    """Note in the data folder which policy it belongs to. Raises `ConfigError` where that is another one."""
+    path = settings.data / FILE
+    told = mismatch(settings, name)
+    if told:
+        raise ConfigError(told)
+    if _kept(path) is None:
+        write_json(path, msgspec.to_builtins(Policy.of(settings, name)))
+
+
+def mismatch(settings: Settings, name: str) -> str:
+    """Why this policy cannot go on with the data folder, and what to do; "" if it can."""
+    kept = _kept(settings.data / FILE)
+    difference = kept.differs(Policy.of(settings, name)) if kept is not None else ""
+    if kept is None or not difference:
+        return ""
+    back = f"--backend {kept.backend} --model {EMBEDDED_POLICY if kept.model == SHIPPED else kept.model}"
+    return (
+        f"the data folder {settings.data} belongs to another policy, which cannot learn from the same conversations: "
+        f"{difference}. Take another folder for this one with --data (OPENCLAW_RL_DATA), or go on with that one: {back}"
+        + (" and the tokenizer that it had" if "tokenizer" in difference else "")
+    )
+
+
+def _kept(path: Path) -> Policy | None:
+    try:
+        return msgspec.convert(read_json(path), Policy)
+    except msgspec.ValidationError:
+        return None
+
+
+class _Added(msgspec.Struct):
+    id: int
+    content: str
+
+
+class _Model(msgspec.Struct):
+    vocab: dict[str, int] | list[tuple[str, float]]
+
+
+class _Tokenizer(msgspec.Struct):
+    model: _Model
+    added_tokens: list[_Added] = []
+
+
+def _tokens(folder: Path) -> str:
+    """A digest of which token each id means."""
+    try:
+        spec = msgspec.json.decode((folder / "tokenizer.json").read_bytes(), type=_Tokenizer)
+    except (OSError, msgspec.DecodeError):
+        return ""
+    vocab = spec.model.vocab
+    tokens = {place: token for token, place in vocab.items()} if isinstance(vocab, dict) else {}
+    if isinstance(vocab, list):
+        tokens = {place: token for place, (token, _) in enumerate(vocab)}
+    tokens |= {added.id: added.content for added in spec.added_tokens}
+    return _digest(f"{place}\0{tokens[place]}\0".encode() for place in sorted(tokens))
+
+
+def _files(folder: Path) -> str:
+    """A digest of a model's config and of sizes, beginnings and ends of its weights."""
+    return _digest(_pieces(folder))
+
+
+def _pieces(folder: Path) -> Iterator[bytes]:
+    config: Any = read_json(folder / "config.json") or {}
+    yield msgspec.json.encode({name: config[name] for name in config if name != "transformers_version"}, order="sorted")
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        size = path.stat().st_size
+        yield f"{path.name} {size}".encode()
+        with path.open("rb") as file:
+            yield file.read(_EDGE_BYTES)
+            file.seek(max(0, size - _EDGE_BYTES))
+            yield file.read(_EDGE_BYTES)
+
+
+def _digest(pieces: Iterator[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()

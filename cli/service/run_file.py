@@ -1,0 +1,41 @@
+"""What the service on a data folder runs with, for commands that read its files beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from openclaw_rl.shared.process import alive, read_json
+from openclaw_rl.shared.settings.settings import Settings
+
+_TOLD = (
+    "backend",
+    "model",
+    "tokenizer",
+    "family",
+    "thinking",
+    "model_name",
+    "context_length",
+    "max_output_tokens",
+    "engine_url",
+    "cloud_daily_train_tokens",
+    "cloud_daily_steps",
+    "cloud_daily_chat_tokens",
+    "cloud_prices",
+)
+
+
+def told(settings: Settings) -> dict[str, Any]:
+    """The settings that other commands have to share with the service, however it was given them, for its card."""
+    files: dict[str, str | Path] = {"journal": settings.journal_path, "checkpoints": settings.checkpoints_path}
+    where = {name: str(path if "://" in str(path) else Path(path).resolve()) for name, path in files.items()}
+    return {name: getattr(settings, name) for name in _TOLD} | where
+
+
+def as_served(settings: Settings) -> Settings:
+    """The settings with those of the service that runs on the data folder, if one does."""
+    for role in ("engine", "proxy", "learner"):
+        card = read_json(settings.data / "run" / f"{role}.json")
+        if card is not None and alive(int(card["pid"])) and "settings" in card:
+            return settings.model_copy(update=card["settings"])
+    return settings

@@ -1,0 +1,224 @@
+"""Sessions of a trajectory file as turns of a journal.
+
+Nobody sampled their answers here. So they are written as the policy would write them (`shared.rendering.answer_ids`), scored by
+the version that is live, and marked as imported (`Sampling.imported`): their logprobs are that version's and not those
+of whatever produced them, no term with an importance ratio takes them, and distillation, which compares whole
+distributions, does. An answer that this policy would not write so is kept and never trained on, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from openclaw_rl.cli.trajectories.trajectory import FileSession, FileTurn, TrajectoryError
+from openclaw_rl.shared.engine.protocol import Engine, Priority
+from openclaw_rl.shared.errors import BadRequest
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.equality import message_key
+from openclaw_rl.shared.messages.normalize import ChatInput, clean_text, normalize_chat, normalize_messages
+from openclaw_rl.shared.records import (
+    Feedback,
+    ImageSpan,
+    Message,
+    NextState,
+    Sampling,
+    Timings,
+    Turn,
+    VersionSpan,
+    now,
+)
+from openclaw_rl.shared.rendering.answer_ids import spell
+from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+
+SOURCE = "import"
+"""The dialect, kind reason and session source of imported turns."""
+
+NOT_TRAINABLE = "its file says that it is not to be trained on"
+_SCORED_AT_ONCE = 8
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A turn of a file in canonical form."""
+
+    turn: FileTurn
+    chat: ChatInput
+    answer: Message
+
+
+class Added(msgspec.Struct, frozen=True):
+    """What became of a session: how many of its turns may be learned from, and why others may not, counted."""
+
+    session_id: str
+    turns: int
+    trainable: int
+    left_out: Counter[str]
+
+
+class Importer:
+    """Writes sessions into a journal. `context` is the engine's limit in tokens; `policy` the name of the model."""
+
+    def __init__(self, journal: AsyncJournal, engine: Engine, prompter: Prompter, *, policy: str, context: int) -> None:
+        self._journal = journal
+        self._engine = engine
+        self._prompter = prompter
+        self._policy = policy
+        self._context = context
+        self._places = asyncio.Semaphore(_SCORED_AT_ONCE)
+
+    def read(self, session: FileSession) -> list[Told]:
+        """The session's turns in canonical form. Raises `TrajectoryError` that names the turn."""
+        return [self._read(turn, f"{session.where}, turn {index}") for index, turn in enumerate(session.turns)]
+
+    async def add(self, session: FileSession) -> Added | None:
+        """Score the session and store it with all of its turns; `None` if it is there already, or is empty. Raises
+        `TrajectoryError`, `EngineError`, `JournalError`; nothing of it is stored then.
+        """
+        if not session.turns or await self._journal.session(session.name) is not None:
+            return None
+        told = self.read(session)
+        parents = _parents(told)
+        turns = await asyncio.gather(
+            *(self._turn(session, index, one, parents[index]) for index, one in enumerate(told))
+        )
+        states, feedback = [], []
+        for turn, one in zip(turns, told, strict=True):
+            if one.turn.next_state:
+                text = clean_text(one.turn.next_state)
+                states.append(NextState(turn_id=turn.turn_id, role=one.turn.next_role, text=text, source=SOURCE))
+            for number, said in enumerate(one.turn.feedback):
+                feedback.append(_feedback(turn, number, said.score, said.text))
+        if not await self._journal.import_session(turns, states, feedback):
+            return None
+        main = [turn for turn in turns if turn.kind == "main"]
+        return Added(
+            session.name,
+            len(turns),
+            sum(not turn.untrainable for turn in main),
+            Counter(turn.untrainable for turn in main if turn.untrainable),
+        )
+
+    def _read(self, turn: FileTurn, where: str) -> Told:
+        messages = turn.messages if turn.messages is not None else turn.prompt
+        if isinstance(messages, str):
+            if not messages.strip():
+                raise TrajectoryError(f"{where}: prompt is missing or empty")
+            messages = [{"role": "user", "content": messages}]
+        answer = turn.answer if turn.answer is not None else turn.response
+        if answer is None:
+            raise TrajectoryError(f"{where}: response is missing; a turn without an answer is nothing to learn from")
+        if isinstance(answer, str):
+            answer = {"content": answer}
+        if answer.get("role", "assistant") != "assistant":
+            raise TrajectoryError(f"{where}: response is a message of role {answer['role']!r}, not the assistant's")
+        for said in turn.feedback:
+            if said.score is not None and not -1.0 <= said.score <= 1.0:
+                raise TrajectoryError(f"{where}: feedback has score {said.score:g}; it must be between -1 and 1")
+        try:
+            chat = normalize_chat({"messages": messages, "tools": turn.tools}, blind=self._prompter.blind)
+            (message,) = normalize_messages([{**answer, "role": "assistant"}])
+        except BadRequest as error:
+            raise TrajectoryError(f"{where}: {error.message}") from error
+        return Told(turn, chat, message)
+
+    async def _turn(self, session: FileSession, index: int, told: Told, parent: int | None) -> Turn:
+        chat = told.chat
+        try:
+            prompt = self._prompter.render(chat)
+        except BadRequest as error:
+            raise TrajectoryError(f"{session.where}, turn {index}: {error.message}") from error
+        ids, fault = await self._ids(told, prompt)
+        logprobs: Sequence[float] = ()
+        spans: Sequence[VersionSpan] = ()
+        note = "imported, and not sampled by this policy"
+        if not fault:
+            logprobs, version = await self._scored(prompt, ids)
+            spans = (VersionSpan(version, 0, len(ids)),)
+            note = f"{note}; its logprobs are those of version {version}, which scored it"
+        time = now()
+        return Turn(
+            turn_id=_turn_id(session, index),
+            session_id=session.name,
+            episode=0,
+            parent_turn_id=None if parent is None else _turn_id(session, parent),
+            parent_reason="" if parent is not None else "imported, and it continues no turn of its session",
+            kind=told.turn.type,
+            kind_reason=SOURCE,
+            dialect=SOURCE,
+            policy=self._policy,
+            messages=chat.messages,
+            tools=chat.tools,
+            answer=told.answer,
+            prompt_ids=prompt.packed(),
+            response_ids=ids,
+            logprobs=logprobs,
+            sampling=Sampling(imported=True),
+            versions=spans,
+            finish_reason="tool_calls" if told.answer.get("tool_calls") else "stop",
+            status="complete",
+            error=note,
+            timings=Timings(arrived=time, first_token=None, finished=time),
+            untrainable=fault,
+            image_spans=[ImageSpan(image.start, image.end) for image in prompt.placed_images()],
+        )
+
+    async def _ids(self, told: Told, prompt: Prompt) -> tuple[array[int], str]:
+        """The ids of the answer, and why the turn must not be trained on."""
+        turn, chat, answer = told.turn, told.chat, told.answer
+        if (outgoing := self._prompter.outgoing) is not None:  # nobody sampled this answer: it leaves like the prompt
+            chat, answer = await asyncio.to_thread(lambda: (outgoing.chat(told.chat), outgoing.message(told.answer)))
+        spelled = await asyncio.to_thread(spell, self._prompter, chat, prompt, answer)
+        if turn.type != "main":
+            return spelled.ids, "a side turn, imported without being scored"
+        if not turn.trainable:
+            return spelled.ids, f"{NOT_TRAINABLE}: {turn.reason}" if turn.reason else NOT_TRAINABLE
+        if spelled.fault:
+            return spelled.ids, f"imported, and its answer {spelled.fault}"
+        length = prompt.length + len(spelled.ids)
+        if length > self._context:
+            return spelled.ids, f"imported, and longer than the engine's context of {self._context} tokens ({length})"
+        return spelled.ids, ""
+
+    async def _scored(self, prompt: Prompt, ids: array[int]) -> tuple[Sequence[float], int]:
+        async with self._places:
+            scores = await self._engine.score(
+                prompt.ids(), ids.tolist(), priority=Priority.AUDIT, images=prompt.placed_images()
+            )
+        return scores.logprobs, scores.version
+
+
+def _parents(told: Sequence[Told]) -> list[int | None]:
+    """For each turn the main turn before it that its history goes on from: the one with the longest history."""
+    known: list[tuple[list[bytes], int]] = []
+    found: list[int | None] = []
+    for index, one in enumerate(told):
+        keys = [message_key(message) for message in one.chat.messages]
+        fitting = [(len(before), place) for before, place in known if keys[: len(before)] == before]
+        found.append(max(fitting)[1] if fitting else None)
+        if one.turn.type == "main":
+            known.append(([*keys, message_key(one.answer)], index))
+    return found
+
+
+def _turn_id(session: FileSession, index: int) -> str:
+    return f"turn_{_digest(session.name, str(index))}"
+
+
+def _feedback(turn: Turn, number: int, score: float | None, text: str) -> Feedback:
+    return Feedback(
+        feedback_id=f"fb_{_digest(turn.turn_id, str(number))}",
+        turn_id=turn.turn_id,
+        session_id=turn.session_id,
+        score=score,
+        text=clean_text(text),
+        source=SOURCE,
+    )
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()

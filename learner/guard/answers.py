@@ -1,0 +1,159 @@
+"""Answers of one version of the policy to probe prompts, and how likely answers are under a version. All of it goes
+through the engine behind everything else that wants it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import zlib
+from array import array
+from collections.abc import Sequence
+
+import msgspec
+
+from openclaw_rl.learner.rollouts.hooks import whole_answer
+from openclaw_rl.shared.engine.protocol import Engine, Priority
+from openclaw_rl.shared.errors import BadRequest, ContextLengthExceeded
+from openclaw_rl.shared.journal.encoding import common_prefix
+from openclaw_rl.shared.messages.answer import Answer
+from openclaw_rl.shared.messages.images import holds_placeholder, images_of
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Message, PromptImage, Sampling, Turn
+from openclaw_rl.shared.rendering.prompter import Prompter
+
+_AT_ONCE = 32
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A prompt to ask versions: its ids, and the request it stands for. `key` tells it from others."""
+
+    key: str
+    prompt_ids: Sequence[int]
+    chat: ChatInput
+    images: Sequence[PromptImage] = ()
+
+    @property
+    def tools(self) -> frozenset[str]:
+        """Names of the tools that may be called."""
+        functions = (tool.get("function") or tool for tool in self.chat.tools)
+        return frozenset(str(function.get("name")) for function in functions)
+
+
+class Text(msgspec.Struct, frozen=True):
+    """An answer to be scored after its prompt, in token ids."""
+
+    prompt_ids: Sequence[int]
+    response_ids: Sequence[int]
+    images: Sequence[PromptImage] = ()
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """An answer to a question: token ids, their logprobs as sampled, and the answer as it reads."""
+
+    question: Question
+    ids: Sequence[int]
+    logprobs: Sequence[float]
+    answer: Answer
+
+
+def of_messages(prompter: Prompter, messages: Sequence[Message]) -> Question:
+    """The question that these messages are, without tools. Raises `BadRequest` where they cannot be rendered."""
+    chat = ChatInput(messages=list(messages), tools=[], tools_json=b"")
+    prompt = prompter.render(chat)
+    return Question(msgspec.json.encode(messages).decode(), prompt.ids(), chat, prompt.placed_images())
+
+
+def of_turn(turn: Turn) -> Question:
+    """The question that a recorded turn answered, token by token."""
+    tools = [dict(tool) for tool in turn.tools]
+    chat = ChatInput(messages=list(turn.messages), tools=tools, tools_json=msgspec.json.encode(tools) if tools else b"")
+    return Question(turn.turn_id, turn.prompt_ids, chat, images_of(turn))
+
+
+def affordable(prompts: Sequence[Sequence[int]], budget: int) -> list[int]:
+    """The places of the prompts, in order, that together cost at most `budget` tokens; what one shares with an earlier
+    one costs nothing.
+    """
+    chosen: list[tuple[int, array[int]]] = []
+    for place, prompt in enumerate(prompts):
+        ids = array("I", prompt)
+        known = max((common_prefix(ids, other) for _, other in chosen), default=0)
+        if len(ids) - known <= budget:
+            budget -= len(ids) - known
+            chosen.append((place, ids))
+    return [place for place, _ in chosen]
+
+
+class Answers:
+    """Asks the engine."""
+
+    def __init__(self, engine: Engine, prompter: Prompter) -> None:
+        self._engine = engine
+        self._prompter = prompter
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def sample(
+        self, questions: Sequence[Question], version: int, *, max_tokens: int, greedy: bool = False
+    ) -> list[Sampled]:
+        """One answer of `version` to each question, greedy or at temperature 1 with a seed that is the question's own.
+        One that leaves no room for an answer gets none, nor does one whose answer nobody can score (it holds the
+        placeholder of an image).
+        """
+        answers = await asyncio.gather(
+            *(
+                self._answer(one, version, max_tokens, None if greedy else zlib.crc32(one.key.encode()))
+                for one in questions
+            )
+        )
+        return [one for one in answers if one is not None]
+
+    async def logprobs(self, texts: Sequence[Text], version: int) -> list[tuple[float, int]]:
+        """For each answer the sum of its logprobs under `version` at temperature 1, and its length in tokens."""
+        return await asyncio.gather(*(self._score(text, version) for text in texts))
+
+    async def _answer(self, question: Question, version: int, max_tokens: int, seed: int | None) -> Sampled | None:
+        sampling = Sampling(
+            temperature=1.0 if seed is not None else 0.0,
+            seed=seed,
+            max_tokens=max_tokens,
+            stop=self._prompter.text_stops,
+            stop_ids=self._prompter.own_stop_ids,
+        )
+        try:
+            async with self._slots:
+                told = await whole_answer(
+                    self._engine,
+                    question.prompt_ids,
+                    sampling,
+                    version=version,
+                    priority=Priority.AUDIT,
+                    images=question.images,
+                )
+        except ContextLengthExceeded:
+            return None
+        if question.images and holds_placeholder(told.ids, question.prompt_ids, question.images):
+            return None
+        answer = self._read(question, told.ids, told.finish_reason or "stop")
+        return Sampled(question, told.ids, told.logprobs, answer)
+
+    def _read(self, question: Question, ids: Sequence[int], finish: str) -> Answer:
+        """The answer as a client would see it; its text alone where the question cannot be rendered any more."""
+        try:
+            prompt = self._prompter.render(question.chat)
+        except BadRequest:
+            return Answer(content=self._prompter.decode(ids, skip_special_tokens=True), finish_reason=finish)
+        parser = self._prompter.parser(prompt, question.chat)
+        parser.feed_many(ids)
+        return parser.finish(finish)[1]
+
+    async def _score(self, text: Text, version: int) -> tuple[float, int]:
+        async with self._slots:
+            scores = await self._engine.score(
+                list(text.prompt_ids),
+                list(text.response_ids),
+                version=version,
+                priority=Priority.AUDIT,
+                images=text.images,
+            )
+        return math.fsum(scores.logprobs), len(text.response_ids)

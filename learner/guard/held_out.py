@@ -1,0 +1,86 @@
+"""Answers that people accepted and that no step learns from: the guard asks whether a candidate still likes them.
+
+A share of the accepted turns is taken out of training, decided by the turn's id alone. What people accepted counts only
+as long as they stand by it (`standing`): whoever praised plain answers and then complains about them has changed their
+mind, and must be followed, not held to what they said before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.journal.learning import HELD_BACK
+from openclaw_rl.shared.journal.views import Reaction
+from openclaw_rl.shared.records import Quarantine, Sample
+
+REASON = f"{HELD_BACK}: it is never trained on, and every new version is asked how likely the answer is"
+WINDOW = 32
+"""Reactions of people before a batch that are looked at; older ones count no more."""
+
+
+def is_held_back(sample: Sample, share: float) -> bool:
+    """Whether this sample is among the `share` of accepted ones that are kept for the guard: the same ones whoever
+    asks. One that drew a hint or has no positive reward never is.
+    """
+    if sample.turn_id is None or sample.hint or not sample.reward or sample.reward < 0:
+        return False
+    digest = hashlib.sha256(f"guard {sample.turn_id}".encode()).digest()
+    return int.from_bytes(digest[:8]) < share * 2**64
+
+
+async def hold_back(journal: AsyncJournal, samples: Sequence[Sample], share: float) -> tuple[list[Sample], list[str]]:
+    """The samples of a batch that may be trained on, and the turns of those that are kept for the guard; `set_aside`
+    writes that down.
+
+    Only answers that a person accepted are kept: what an environment rewards has a measure of its own.
+    """
+    kept: list[Sample] = []
+    held: list[str] = []
+    for sample in samples:
+        if is_held_back(sample, share) and sample.turn_id is not None and await _by_a_person(journal, sample.turn_id):
+            held.append(sample.turn_id)
+        else:
+            kept.append(sample)
+    return kept, held
+
+
+async def set_aside(journal: AsyncJournal, turn_ids: Sequence[str], reason: str = REASON) -> None:
+    """Take turns out of training: they are the guard's, or nobody's where their batch was rejected."""
+    for turn_id in turn_ids:
+        try:
+            await journal.add_quarantine(Quarantine(turn_id=turn_id, reason=reason))
+        except JournalError:
+            if await journal.turn(turn_id) is not None:
+                raise  # else it was forgotten meanwhile
+
+
+def standing(before: Sequence[Reaction], batch: Sequence[Reaction] = ()) -> list[str]:
+    """The turns whose acceptance stands, held-back ones first, each kind newest first.
+
+    `before` are the reactions before a batch, newest first, and `batch` those to its own turns. An acceptance falls
+    when the complaints after it outnumber the acceptances since, itself included. Of the batch only complaints with
+    reasons count: they are wishes; whatever else is in it is what the guard has to judge. Answers that an earlier
+    version learned from stand behind those held back: the candidate's own step has seen neither.
+    """
+    held: list[str] = []
+    others: list[str] = []
+    complaints = sum(one.reasoned and one.score < 0 for one in batch)
+    accepted = 0
+    for one in before:
+        if one.score < 0:
+            complaints += 1
+        elif one.score > 0 and (one.held_back or not one.set_aside):
+            accepted += 1
+            if complaints <= accepted:
+                (held if one.held_back else others).append(one.turn_id)
+    return [*held, *others]
+
+
+async def _by_a_person(journal: AsyncJournal, turn_id: str) -> bool:
+    came = await journal.next_state(turn_id)
+    if came is not None and came.role == "user":
+        return True
+    return any((one.score or 0.0) > 0 for one in await journal.feedback_for(turn_id))

@@ -1,0 +1,116 @@
+"""Which remembered hints still stand: a wish that people praise answers against is not what they want.
+
+A judge can be wrong, and people change their minds. Neither is seen in a hint by itself, but in what is accepted after
+it: does the base find those answers likelier when it is given the hint, or less likely? Over the last reactions a hint
+has for it every time that it was said and every accepted answer that it makes likelier, and against it every accepted
+answer that it makes less likely. One with more against it than for it is not taught, until it is said again as often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Sequence
+
+from openclaw_rl.learner.hints import hints
+from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
+from openclaw_rl.shared.engine.protocol import Engine, Priority
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.images import holds_placeholder, images_of, misplaced, shown_again
+from openclaw_rl.shared.records import Turn
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+
+log = logging.getLogger(__name__)
+
+WINDOW = 64
+"""Judgements that are looked back on."""
+ASKED = 8
+"""Accepted answers, the newest, that a hint is held against."""
+CLEAR = 0.5
+"""Nats (of a whole answer) that a hint must change to count."""
+_KEPT = 4096
+
+
+class HintMemory:
+    """The hints that the teacher is given, newest last."""
+
+    def __init__(self, journal: AsyncJournal, engine: Engine, prompter: Prompter, settings: Settings) -> None:
+        self._journal = journal
+        self._engine = engine
+        self._prompter = prompter
+        self._settings = settings
+        self._effects: dict[tuple[str, str], float] = {}
+        self._plain: dict[str, float] = {}
+
+    async def standing(self) -> list[str]:
+        """Distinct hints that stand, at most `max_hints`. An engine that cannot score, or has the base no more, leaves
+        all of them standing.
+        """
+        limit = self._settings.max_hints
+        known = hints.distinct(await self._journal.recent_hints(8 * limit), 2 * limit)
+        mentions = await self._journal.hint_mentions(WINDOW)
+        accepted = await self._journal.accepted_answers(WINDOW)
+        if not accepted or not mentions:
+            return known[-limit:]
+        try:
+            return [hint for hint in known if await self._stands(hint, mentions, accepted)][-limit:]
+        except EngineError as error:
+            if error.status not in (404, 501):
+                raise
+            log.info("remembered hints are not held against accepted answers: %s", error)
+            return known[-limit:]
+
+    async def _stands(
+        self, hint: str, mentions: Sequence[tuple[int, str]], accepted: Sequence[tuple[int, str]]
+    ) -> bool:
+        said = [number for number, text in mentions if hints.same(text, hint)]
+        if not said:
+            return True
+        later = [turn_id for number, turn_id in accepted if number > min(said)][:ASKED]
+        balance = len(said)
+        for turn_id in later:
+            effect = await self._effect(hint, turn_id)
+            balance += (effect > CLEAR) - (effect < -CLEAR)
+        return balance >= 0
+
+    async def _effect(self, hint: str, turn_id: str) -> float:
+        """log base(answer | hinted) − log base(answer), summed over the answer's tokens; 0 for one that is gone, or too
+        long to be asked about.
+        """
+        key = (hint, turn_id)
+        if key not in self._effects:
+            if len(self._effects) >= _KEPT:
+                self._effects.clear()
+                self._plain.clear()
+            self._effects[key] = await self._measured(hint, turn_id)
+        return self._effects[key]
+
+    async def _measured(self, hint: str, turn_id: str) -> float:
+        turn = await self._journal.turn(turn_id)
+        if turn is None or misplaced(turn):
+            return 0.0
+        images = images_of(turn)
+        if images and holds_placeholder(turn.response_ids, turn.prompt_ids, images):
+            return 0.0
+        if ASKED * len(turn.prompt_ids) > self._settings.rehearsal_token_budget:
+            return 0.0
+        prompts = await asyncio.to_thread(hinted_prompts, self._prompter, turn, [hint])
+        if not prompts:
+            return 0.0
+        try:
+            if turn_id not in self._plain:
+                self._plain[turn_id] = await self._logprob(turn, array("I", turn.prompt_ids))
+            return await self._logprob(turn, prompts[0]) - self._plain[turn_id]
+        except EngineError as error:
+            if error.status != 400:
+                raise
+            log.info("a hint is not held against turn %s: %s", turn_id, error)
+            return 0.0
+
+    async def _logprob(self, turn: Turn, prompt: Sequence[int]) -> float:
+        images = shown_again(images_of(turn), turn.prompt_ids, prompt)
+        scores = await self._engine.score(prompt, turn.response_ids, version=0, priority=Priority.AUDIT, images=images)
+        return float(sum(scores.logprobs))

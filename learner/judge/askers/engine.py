@@ -1,0 +1,151 @@
+"""Asks a model behind the `Engine` protocol: the served base, or an engine of the judge's own.
+
+An engine that cannot be reached, does not get to it behind chat, or has no such version is no failed vote: `JudgeAway`
+leaves the turn waiting until it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+from openclaw_rl.learner.judge.votes import Said
+from openclaw_rl.shared.engine.protocol import Engine, Priority
+from openclaw_rl.shared.errors import BadRequest, ConfigError, EngineError, JudgeAway, JudgeError
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Sampling
+from openclaw_rl.shared.redaction.outgoing import Outgoing
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+
+_AWAY = frozenset([401, 403, 404, 408, 429])
+_LEAST_ROOM = 16  # tokens below which an answer cannot hold a verdict
+
+
+class LazyPrompter:
+    """Makes a prompter once, in a thread, when it is first needed. `make` gets the engine's own name of its model."""
+
+    def __init__(self, make: Callable[[], Awaitable[Prompter]]) -> None:
+        self._make = make
+        self._made: Prompter | None = None
+        self._lock = asyncio.Lock()
+
+    async def get(self) -> Prompter:
+        """The prompter. Raises `ConfigError` for a model that cannot be written for."""
+        async with self._lock:
+            if self._made is None:
+                self._made = await self._make()
+        return self._made
+
+    @classmethod
+    def policy(cls, settings: Settings) -> LazyPrompter:
+        """The served policy's."""
+
+        async def make() -> Prompter:
+            return await asyncio.to_thread(Prompter.of, settings)
+
+        return cls(make)
+
+    @classmethod
+    def ready(cls, prompter: Prompter) -> LazyPrompter:
+        """One that is there already."""
+
+        async def make() -> Prompter:
+            return prompter
+
+        return cls(make)
+
+    @classmethod
+    def folder(cls, folder: str, engine: Engine) -> LazyPrompter:
+        """That of a model folder; of the folder that the engine names where `folder` is empty."""
+
+        async def make() -> Prompter:
+            found = folder or (await engine.info()).model_path
+            if not Path(found).is_dir():
+                raise ConfigError(
+                    f"the engine's model {found!r} is no folder here, and its tokenizer is needed: "
+                    "set judge = engine:FOLDER and judge_engine_url"
+                )
+            return await asyncio.to_thread(Prompter, found)
+
+        return cls(make)
+
+
+class EngineAsker:
+    """See `learner.judge.votes.Asker`. `version` is the one that answers (`None`: the live one); `own` closes the
+    engine with the asker; `outgoing` takes out of questions what may not go there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        prompter: LazyPrompter,
+        settings: Settings,
+        *,
+        version: int | None,
+        own: bool,
+        outgoing: Outgoing | None = None,
+    ) -> None:
+        self.name = name
+        self._engine = engine
+        self._prompter = prompter
+        self._settings = settings
+        self._version = version
+        self._own = own
+        self._outgoing = outgoing
+
+    async def ask(self, question: str) -> Said:
+        """One sampled answer, behind every chat."""
+        seconds = self._settings.judge_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._sample(question)
+        except TimeoutError as error:
+            raise self._away(f"no answer within {seconds:g} s (judge_timeout)") from error
+        except EngineError as error:
+            if error.status is None or error.status in _AWAY or error.status >= 500:
+                raise self._away(str(error)) from error
+            raise JudgeError(str(error)) from error
+        except ConfigError as error:
+            raise self._away(str(error)) from error
+        except BadRequest as error:
+            raise JudgeError(str(error)) from error
+
+    async def close(self) -> None:
+        """Close the engine's client if nobody else uses it."""
+        if self._own:
+            await self._engine.close()
+
+    async def _sample(self, question: str) -> Said:
+        prompter = await self._prompter.get()
+        if self._outgoing is not None:
+            question = await asyncio.to_thread(self._outgoing.text, question)
+        chat = ChatInput(messages=[{"role": "user", "content": question}])
+        prompt = await prompter.render_async(chat)
+        limit = self._settings.judge_max_tokens
+        room = prompter.context_length - prompt.length if prompter.context_length else limit
+        if room < _LEAST_ROOM:
+            raise JudgeError(f"the question has {prompt.length} tokens, and the model reads {prompter.context_length}")
+        sampling = Sampling(
+            temperature=self._settings.judge_temperature,
+            max_tokens=min(limit, room),
+            stop=prompter.text_stops,
+            stop_ids=prompter.own_stop_ids,
+        )
+        parser = prompter.parser(prompt, chat)
+        finish = "stop"
+        async with aclosing(
+            self._engine.generate(prompt.ids(), sampling, version=self._version, priority=Priority.JUDGE)  # type: ignore[type-var]
+        ) as stream:
+            async for tokens in stream:
+                parser.feed_many(tokens.ids)
+                finish = tokens.finish_reason or finish
+        _, answer = parser.finish(finish)
+        cut = f"it was cut off after {sampling.max_tokens} tokens, see judge_max_tokens" if finish == "length" else ""
+        return Said(answer.content, answer.reasoning, cut)
+
+    def _away(self, why: str) -> JudgeAway:
+        return JudgeAway(f"the judge {self.name} waits for its engine: {why}")

@@ -1,0 +1,108 @@
+"""Asks any model that LiteLLM knows. LiteLLM takes seconds to import, so that happens at the first question.
+
+A provider that cannot be had (`_AWAY`, 5xx, no connection, no answer in time) or does not know the model is no failed
+vote but `JudgeAway`, in the provider's words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from typing import Any
+
+from openclaw_rl.learner.judge.votes import Said
+from openclaw_rl.shared.errors import ConfigError, JudgeAway, JudgeError
+from openclaw_rl.shared.litellm.library import litellm
+from openclaw_rl.shared.redaction.outgoing import Outgoing
+from openclaw_rl.shared.settings.settings import Settings
+
+_AWAY = frozenset([401, 402, 403, 404, 408, 429])
+_NO_MODEL = ("LLM Provider NOT provided", "model_not_found")  # what some say with a 400
+
+
+class LiteLLMAsker:
+    """See `learner.judge.votes.Asker`. Raises `ConfigError` when LiteLLM, or what `cloud_redact` needs, is not
+    installed.
+    """
+
+    def __init__(self, name: str, settings: Settings, *, api_base: str, api_key: str) -> None:
+        if importlib.util.find_spec("litellm") is None:
+            raise ConfigError(
+                f"{name!r} as a judge needs LiteLLM: pip install 'openclaw-rl[judge]', or use judge = rules"
+            )
+        self.name = name
+        self._settings = settings
+        self._api_base = api_base
+        self._api_key = api_key
+        self._outgoing = Outgoing.to_model(settings, name, api_base)
+
+    async def ask(self, question: str) -> Said:
+        """One completion. LiteLLM's own retries are off: a vote has its own."""
+        library = await self.load()
+        settings = self._settings
+        if self._outgoing is not None:
+            question = await asyncio.to_thread(self._outgoing.text, question)
+        try:
+            async with asyncio.timeout(settings.judge_timeout):
+                response = await library.acompletion(
+                    model=self.name,
+                    messages=[{"role": "user", "content": question}],
+                    temperature=settings.judge_temperature,
+                    timeout=settings.judge_timeout,
+                    num_retries=0,
+                    api_base=self._api_base or None,
+                    api_key=self._api_key or None,
+                )
+            choice = response.choices[0]
+            text, thoughts = choice.message.content, getattr(choice.message, "reasoning_content", None)
+        except TimeoutError as error:
+            raise self._away(f"no answer within {settings.judge_timeout:g} s (judge_timeout)") from error
+        except Exception as error:  # LiteLLM passes on whatever its providers raise; one vote must not end the loop
+            told = f"{type(error).__name__}: {str(error)[:500]}"
+            if cannot_be_had(error):
+                raise self._away(told) from error
+            raise JudgeError(told) from error
+        cut = "it was cut off by the provider's token limit" if choice.finish_reason == "length" else ""
+        return Said(str(text or ""), str(thoughts or ""), cut)
+
+    async def close(self) -> None:
+        """Nothing to release: LiteLLM keeps its own clients."""
+
+    def _away(self, why: str) -> JudgeAway:
+        return JudgeAway(f"{self.name} waits for its provider: {why}")
+
+    async def load(self) -> Any:
+        """LiteLLM itself, imported once, in a thread."""
+        return await asyncio.to_thread(litellm)
+
+
+def cannot_be_had(error: Exception) -> bool:
+    """Whether LiteLLM's error says that the provider or its model cannot be had, rather than that this question was
+    refused. LiteLLM gives a connection that fails the status 500.
+    """
+    status = getattr(error, "status_code", None)
+    if isinstance(error, OSError) or any(words in str(error) for words in _NO_MODEL):
+        return True
+    return isinstance(status, int) and (status in _AWAY or status >= 500)
+
+
+def asker_of(name: str, settings: Settings) -> LiteLLMAsker:
+    """The asker for the judge or the hint model."""
+    base, key = address(name, settings)
+    return LiteLLMAsker(name, settings, api_base=base, api_key=key)
+
+
+def address(name: str, settings: Settings) -> tuple[str, str]:
+    """Base URL and key of the judge or the hint model; "" for the provider's own. A hint model without them takes the
+    judge's where both have one provider (what stands before the first slash of their names).
+    """
+    base, key = settings.judge_api_base, settings.judge_api_key
+    if name == settings.hint_model and name != settings.judge:
+        shared = _provider(name) == _provider(settings.judge)
+        base = settings.hint_api_base or (base if shared else "")
+        key = settings.hint_api_key or (key if shared else "")
+    return base, key
+
+
+def _provider(name: str) -> str:
+    return name.partition("/")[0]

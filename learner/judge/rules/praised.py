@@ -1,0 +1,153 @@
+"""Praise that names a quality: "so clear and detailed", "very kind of you", "that is detailed enough".
+
+The same words are wishes in other places ("please be detailed", "not detailed enough"), so that each pattern spans the
+whole clause and has no word that asks for change.
+"""
+
+from __future__ import annotations
+
+import re
+
+from openclaw_rl.learner.judge.rules.form import any_of
+from openclaw_rl.learner.judge.rules.people import READER
+
+_LONGEST = 160  # characters
+_VERY = (
+    r"(?:(?:so|very|really|super|pretty|quite|truly|extremely|wonderfully|just|now|already|perfectly"
+    r"|still|such"
+    r"|all|totally|absolutely|incredibly|beautifully|surprisingly) )*"
+)
+_STRONGLY = r"(?:so|very|really|super|truly|extremely|wonderfully|perfectly|absolutely|incredibly|beautifully|how)"
+GOOD = any_of(
+    r"detailed|thorough(?:ly explained)?|clear(?:ly explained| cut)?|kind|kindly (?:put|said)|warm|friendly"
+    r"|patient|gentle"
+    r"|polite|precise|specific|encouraging|readable|natural|concise|thoughtful|informative|helpful|useful|human|lovely"
+    r"|nice(?:ly (?:put|said|explained|written|done))?|well (?:put|said|explained|written)|sweet|tactful|respectful"
+    r"|considerate|supportive|constructive|positive|complete|comprehensive|in-depth|understandable|tidy|professional"
+    r"|easy to (?:read|follow|understand|remember|digest)|to the point|careful|caring|generous|attentive|reassuring"
+    r"|motivating|inspiring|elegant|well-structured|well structured|comforting|uplifting|instructive",
+)
+_WELL = (
+    r"(?:well|nicely|kindly|clearly|gently|beautifully|warmly|perfectly|politely|patiently|precisely|thoroughly"
+    r"|wonderfully"
+    r"|simply|tactfully|thoughtfully|carefully|concisely)"
+)
+_NEUTRAL = any_of(
+    r"short|long|brief|simple|plain|formal|informal|casual|personal|serious|direct|technical|strict|compact|exact|deep"
+    r"|explicit|slow|soft|good|close"
+)
+_BAD = r"(?:stiff|cold|dry|harsh|rude|strict|wordy|vague|robotic|complicated|verbose|bossy|chatty|childish|stern|blunt)"
+_BETTER = any_of(
+    r"clearer|nicer|kinder|warmer|friendlier|gentler|politer|better|simpler|easier(?: to \w+)?|shorter|more (?:detailed"
+    r"|thorough|precise|specific|patient|polite|encouraging|helpful|natural|personal|human|readable|formal"
+    r"|professional)"
+)
+_NOUN = any_of(
+    r"answers?|repl(?:y|ies)|responses?|comments?|feedback|explanations?|tone|style|wording|voice|language|length|text"
+    r"|layout|format(?:ting)?|steps?|summary|description|analysis|way (?:of|to) (?:\w+ )(?:it|this|that)"
+    r"|way of (?:putting|saying|explaining) (?:it|this|that)"
+    r"|words?|sentences?|write-?up|level|amount|reasoning|breakdown|message|touch|person|assistant|work"
+)
+_FORMER = r"(?:previous|old|older|earlier|first|last|original|former|initial|other)"
+_SUBJECT = any_of(
+    r"(?:that|this|it|these|those|they|everything|all (?:that|this|of it))(?: one)?",
+    rf"(?:the|your|this|that|each|every) (?:(?!{_FORMER}\b)\w+ )?{_NOUN}(?: of (?:detail|detailedness|formality"
+    rf"|depth|explanation))?",
+)
+_IS = (
+    r"(?:(?:'s|'re)|(?: (?:is|are|was|were|sounds?|sounded|looks?|looked|reads?|feels?|felt|seems?|turned out"
+    r"|came across as)))"
+)
+_MORE = (
+    r"(?:,? (?:thanks?|thank you|indeed|now|again|as always|this time|imo|i think|i must say|to me|already|too|as well"
+    r"|today|of you|of it|for once|to read|to follow|for (?:this|that|now|my needs|my purposes)|(?:for|to|with) "
+    rf"{READER}|than (?:before|the (?:last|first|previous) (?:one|time)|last time|i (?:expected|thought|hoped))))*"
+)
+_GOODS = rf"(?>{GOOD}\b)(?:(?:,? (?:and|yet|but|&)|,) {_VERY}(?>(?:{GOOD}|{_NEUTRAL})\b))*"
+_FINE = (
+    r"(?:perfect|great|fine|lovely|ideal|wonderful|excellent|just right|spot on|exactly right|good|right|brilliant"
+    r"|exactly (?:what|how) .{1,40})"
+)
+
+_PRAISES = tuple(
+    re.compile(rf"^(?:(?:this time|at last|finally|today),? )?(?:{pattern})$")
+    for pattern in (
+        rf"{_SUBJECT}{_IS} {_VERY}{_GOODS}{_MORE}",
+        rf"(?:{_SUBJECT}{_IS} )?(?:just|exactly|precisely) (?:what|how|as|the way) (?:i|we|he|she|they|(?:my|the) \w+)"
+        rf" (?:needs?|needed|wants?|wanted|likes?|liked|meant|had in mind|was looking for|hoped)(?: for| it| to \w+)?"
+        rf"{_MORE}",
+        rf"{_VERY}(?:great|good|nice|lovely|excellent|wonderful|perfect|beautiful|fantastic|amazing|fine)"
+        rf" (?:{_NOUN}|details?){_MORE}",
+        rf"{_SUBJECT}{_IS} (?:{_VERY}|(?:so much|much|way|far|a lot|even|already|definitely) ){_BETTER}{_MORE}",
+        rf"{_SUBJECT}{_IS} {_VERY}{_FINE}{_MORE}",
+        rf"(?:{_SUBJECT}{_IS} )?{_VERY}(?:{GOOD}|{_NEUTRAL}) enough{_MORE}",
+        rf"{_STRONGLY} {_VERY}{_GOODS}(?: {_NOUN})?{_MORE}",
+        rf"(?:what an?|such an?|an? (?:really|very|truly|so)"
+        rf"|{_SUBJECT}{_IS} (?:such )?an?) {_VERY}{_GOODS} {_NOUN}{_MORE}",
+        rf"(?:(?:so much|much|way|far|a lot|even|already|definitely) )+{_BETTER} (?:than (?:before|(?:the"
+        rf"|your) (?:last|first"
+        rf"|previous|other) (?:one|time|try|answer|version)|last time)|now){_MORE}",
+        rf"{_SUBJECT}{_IS} (?:just |exactly |every bit )?as (?:{GOOD}|{_NEUTRAL}) as (?:i|we|he|she|they)"
+        rf" (?:had )?(?:hoped|wanted|need|needed|expected|asked|like|liked|want)(?: for| it)?{_MORE}",
+        rf"you(?:'ve| have)? (?:put|said|explained|wrote|phrased|worded|described|did|handled|expressed|written|told)"
+        rf" (?:it|that|this|everything|him|her|them|it all) {_VERY}{_WELL}(?: and {_VERY}{_WELL})?{_MORE}",
+        rf"(?:that(?:'s| is| was) |how )?{_VERY}(?:kind|nice|sweet|thoughtful|lovely|considerate|patient|generous|good"
+        rf"|helpful|friendly|polite) of you(?: to .{{1,60}})?{_MORE}",
+        rf"(?:you(?:'re| are|'ve been| have been| were)) {_VERY}{_GOODS}{_MORE}",
+        r"(?:he|she|they|(?:the|my|our|his|her|your) \w+|everybody|everyone)(?:'ll| will| is going to| are going to)"
+        r" (?:(?:really|surely|so|certainly|definitely|probably) )*(?:love|like|enjoy|appreciate|understand"
+        r"|be (?:\w+ )?"
+        r"(?:happy|glad|pleased|delighted|thrilled|proud) (?:about|with)) (?:that|this|it|these|them)(?: now)?",
+        r"you (?:(?:really|just|even|also|always) )*(?:explained|showed|helped|named|described|mentioned|found"
+        r"|solved|wrote"
+        r"|said|put|made|did|went through|answered|got)\b(?!.*(?:\b(?:not|but|wrong|too)\b"
+        r"|n't)).{0,80},? (?:thanks?|thx"
+        r"|thank you|cheers)(?: (?:so|very) much| a lot)?",
+        rf"(?:thanks?|thank you) (?:so much |very much |a lot )?for (?:being|sounding|staying) {_VERY}{_GOODS}{_MORE}",
+    )
+)
+_LIKED = (
+    r"(?:great|good|neat|beautiful|perfect|wonderful|excellent|lovely|nice|fine|sweet|brilliant|superb?|fantastic"
+    r"|amazing|well \w+)"
+)
+_ONE = any_of(
+    rf"{_VERY}(?:{GOOD}|{_NEUTRAL}|{_LIKED})",
+    rf"(?:not|neither|nor|no longer) (?:too |overly |so |as )?(?:{GOOD}|{_NEUTRAL}|{_BAD})(?: any ?more| now)?",
+    r"in (?:(?:full|great|much) )?detail|(?:step|line) by (?:step|line)",
+)
+_NAMED = re.compile(rf"^(?>{_ONE}\b)(?:(?:,? (?:and|yet|but|nor|&)|,) (?>{_ONE}\b))*$")
+_NICE_AND = re.compile(rf"^{_VERY}{_LIKED}(?: and|,|,? but) {_ONE}$")
+_UNDERSTOOD = re.compile(
+    r"^(?:ok(?:ay)?,? |ah,? |oh,? |and |so )*(?:(?:now|finally|this way|that way|thanks to that) (?:i|we|he|she"
+    r"|they) (?:can"
+    r" |could |will |also |really |finally |actually )*(?:know|see|understand|get|follow|understood)\b(?!.* you\b)(?!.*"
+    r"(?:\bnot\b|n't\b|\bthan\b|\bless\b|\bnothing\b))"
+    rf"|(?:that|this|it) (?:really |clearly |already )?(?:tells|shows|told|showed) {READER} (?:exactly "
+    rf"|clearly )?(?:which"
+    r"|where|what|why|how)\b(?!.* you\b)).*$"
+)
+_UNSAID = re.compile(
+    r"^(?:there(?:'s| is) )?no need (?:for|to add|to give) (?:any )?(?:more|further|additional|other)\b"
+    r"|^(?:many )?(?:thanks|thank you|thx) in advance\b"
+)
+
+
+def praises(words: str, *, clause: str) -> bool:
+    """Whether a clause praises a quality of the answer, or says that something is understood now. `words` are plain;
+    `clause` is as it was typed ("now I see", where "now" counts)."""
+    if clause.rstrip(" \"')").endswith("?") or len(words) > _LONGEST:
+        return False
+    typed = clause.lower().strip(" ,.!")
+    if _UNDERSTOOD.match(typed) or _NICE_AND.match(words):
+        return True
+    return any(pattern.match(words) for pattern in _PRAISES)
+
+
+def names_qualities(words: str) -> bool:
+    """Whether a clause is a mere list of qualities ("short and clear"): praise beside praise, and nothing alone."""
+    return _NAMED.match(words) is not None
+
+
+def says_nothing(words: str) -> bool:
+    """Whether a clause with words of form wishes for nothing: "no need for more detail", "thanks in advance for …"."""
+    return _UNSAID.match(words) is not None

@@ -1,0 +1,145 @@
+"""Every step's figures, to Weights & Biases and TensorBoard, for those who want them there.
+
+The journal is the source: a reporter reads the versions that its sink has not yet, rejected ones too, and writes each
+once, under its version number. That number only ever grows, where the trainer's own step count goes back when a step is
+undone. A reporter that starts late writes the whole history. Nothing that goes wrong here reaches learning: it is told
+in the status, and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.reporting.figures import judging_since
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import PolicyVersion
+
+log = logging.getLogger(__name__)
+
+POLL = 2.0
+CLOSING_SECONDS = 3.0
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
+
+
+class SinkError(Exception):
+    """A sink could not be opened or written, in words for people."""
+
+
+class Sink(Protocol):
+    """Where figures go. Called from one thread at a time, which may block; failures are `SinkError`."""
+
+    name: str
+
+    def open(self, last: int) -> int:
+        """Make it ready; the last version it has, where it knows better than `last`, what the journal says."""
+        ...
+
+    def write(self, version: int, time: float, figures: Mapping[str, float]) -> None:
+        """One version's figures, made at a time (Unix seconds)."""
+        ...
+
+    def kept(self) -> int:
+        """The last version whose figures a crash cannot take any more; all that were written, once it is closed."""
+        ...
+
+    def close(self) -> None:
+        """Finish; never raises."""
+        ...
+
+
+def figures_of(version: PolicyVersion, before: PolicyVersion | None) -> dict[str, float]:
+    """A version's figures, with `version`, whether it was `rejected`, and how judging went since the version
+    `before`.
+    """
+    rates = judging_since(version.metrics, {} if before is None else before.metrics)
+    told = {"version": float(version.number), "rejected": float(version.state == "rejected")}
+    return {**version.metrics, **rates, **told}
+
+
+class Reporter:
+    """Brings one sink up to date, for ever."""
+
+    def __init__(self, journal: AsyncJournal, sink: Sink, progress: Progress) -> None:
+        self._journal = journal
+        self._sink = sink
+        self._progress = progress
+        self._key = f"reported to {sink.name}"
+        self._last: int | None = None
+        self._marked = 0
+        self._before: PolicyVersion | None = None
+
+    async def run(self) -> None:
+        """Write what is new every two seconds; after a failure open the sink again, with growing pauses."""
+        pause = FIRST_PAUSE
+        try:
+            while True:
+                try:
+                    await self.once()
+                    pause = FIRST_PAUSE
+                    self._progress.note(self._sink.name, "")
+                    await asyncio.sleep(POLL)
+                except (SinkError, JournalError) as error:
+                    self._progress.note(self._sink.name, f"figures are not reported: {error}")
+                    log.warning(
+                        "%s: figures are not reported: %s; trying again in %.0f s", self._sink.name, error, pause
+                    )
+                    await self.close()
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            await self.close()
+
+    async def once(self) -> int:
+        """Write what is new; how many versions. Raises `SinkError` or `JournalError`."""
+        if self._last is None:
+            self._marked = int(await self._journal.get_control(self._key, "0"))
+            self._last = await asyncio.to_thread(self._sink.open, self._marked)
+            self._before = await self._of_a_step(self._last)
+        newest = (await self._journal.learning_figures()).newest or 0
+        written = 0
+        while self._last < newest:
+            version = await self._journal.version(self._last + 1)
+            if version is not None and version.state == "candidate":
+                break  # nobody knows yet what becomes of it
+            if version is not None and _made_by_a_step(version):
+                figures = figures_of(version, self._before)
+                await asyncio.to_thread(self._sink.write, version.number, version.time, figures)
+                self._before = version if version.metrics else self._before
+                written += 1
+            self._last += 1
+        await self._mark()
+        return written
+
+    async def _mark(self) -> None:
+        """Note in the journal how far the sink is, for a reporter that comes after this one."""
+        kept = self._sink.kept()
+        if kept > self._marked:
+            await self._journal.set_control(self._key, str(kept))
+            self._marked = kept
+
+    async def _of_a_step(self, number: int) -> PolicyVersion | None:
+        """The newest version up to `number` that has figures."""
+        for one in range(number, 0, -1):
+            version = await self._journal.version(one)
+            if version is not None and version.metrics and _made_by_a_step(version):
+                return version
+        return None
+
+    async def close(self) -> None:
+        """Finish the sink, if it is open."""
+        if self._last is not None:
+            self._last = None
+            with contextlib.suppress(TimeoutError, JournalError):
+                async with asyncio.timeout(CLOSING_SECONDS):
+                    await asyncio.to_thread(self._sink.close)
+                    await self._mark()
+
+
+def _made_by_a_step(version: PolicyVersion) -> bool:
+    return bool(version.method) and version.method != "resumed"

@@ -1,0 +1,26 @@
+"""Where the settings want figures to go."""
+
+from __future__ import annotations
+
+import secrets
+
+from openclaw_rl.learner.reporting.report import Sink
+from openclaw_rl.learner.reporting.tensorboard import TensorBoard
+from openclaw_rl.learner.reporting.wandb import WeightsAndBiases, configuration
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.settings.settings import Settings
+
+
+async def sinks_of(settings: Settings, journal: AsyncJournal) -> list[Sink]:
+    """The sinks that are asked for, not open yet. The name of a W&B run is made once for each journal and project."""
+    sinks: list[Sink] = []
+    if settings.tensorboard:
+        sinks.append(TensorBoard(settings.data / "tensorboard"))
+    if settings.wandb:
+        key = f"wandb run of {settings.wandb}"
+        run = await journal.get_control(key)
+        if not run:
+            run = secrets.token_hex(4)
+            await journal.set_control(key, run)
+        sinks.append(WeightsAndBiases(settings.wandb, run, settings.data.resolve(), configuration(settings)))
+    return sinks

@@ -1,0 +1,265 @@
+"""Rollouts that stand beside a batch: rehearsals on earlier prompts, anchors of the base on drill prompts, and hinted
+prompts.
+
+A rehearsal is a fresh, un-hinted answer of the live policy to a prompt that the user once sent; the hinted teacher
+corrects it as if the user had complained again. An anchor is an answer of the base to a prompt that nobody complained
+about; the policy is held to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.rollouts.hooks import GENERATE, HookFailed, called, checked_answer, load, whole_answer
+from openclaw_rl.shared.engine.protocol import Engine, Tokens
+from openclaw_rl.shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError
+from openclaw_rl.shared.journal.encoding import common_prefix
+from openclaw_rl.shared.messages.images import holds_placeholder, images_of, misplaced, shown_again
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import PromptImage, Sample, Sampling, Turn, new_id
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+
+log = logging.getLogger(__name__)
+
+ANCHORS = "anchors"
+EARLIER_PROMPTS = 128
+_AT_ONCE = 32
+_FOLDER = Path(__file__).parent / "anchors"
+
+
+def anchor_prompts(settings: Settings) -> list[str]:
+    """The drill prompts: the user's file, else those for the shipped policy or for any other model. One a line, #
+    comments.
+    """
+    if settings.anchor_prompts:
+        path = Path(settings.anchor_prompts)
+    else:
+        shipped = Path(settings.model).resolve() == EMBEDDED_POLICY.resolve()
+        path = _FOLDER / ("embedded.txt" if shipped else "generic.txt")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"anchor_prompts = {str(path)!r} cannot be read: {error}") from error
+    prompts = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not prompts:
+        raise ConfigError(f"anchor_prompts = {str(path)!r} holds no prompt")
+    return prompts
+
+
+def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
+    """The turn's prompt as the teacher sees it: `hint` behind the user's last message, every other token as it was
+    sampled after.
+
+    Earlier answers stand in the recorded prompt with the tokens that were sampled; rendering them anew may cut them
+    otherwise. So only what the hint changes is taken from the rendering, where the two can be laid over each other.
+    Raises `BadRequest`, also where the turn's images take another number of tokens now.
+    """
+    if fault := misplaced(turn):
+        raise BadRequest(fault)
+    found = _hinted_prompt(prompter, turn, hint)
+    try:
+        shown_again(images_of(turn), turn.prompt_ids, found)
+    except ValueError as error:
+        raise BadRequest(f"{error}: the model's image processor is not the one that it was recorded with") from error
+    return found
+
+
+def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
+    tools = [dict(tool) for tool in turn.tools]
+    chat = ChatInput(messages=list(turn.messages), tools=tools, tools_json=msgspec.json.encode(tools) if tools else b"")
+    plain = array("I", prompter.render(chat).ids())
+    hinted = array("I", prompter.render(chat, hint=hint).ids())
+    recorded = array("I", turn.prompt_ids)
+    if recorded[: len(plain)] == plain:
+        return hinted + recorded[len(plain) :]
+    common = common_prefix(plain, hinted)
+    tail = plain[common:]
+    if tail and recorded[-len(tail) :] == tail:
+        return recorded[: -len(tail)] + hinted[common:]
+    return hinted
+
+
+def hinted_prompts(prompter: Prompter, turn: Turn, hints: Sequence[str]) -> list[array[int]]:
+    """One hinted prompt a hint; none where the turn cannot be rendered."""
+    try:
+        return [hinted_prompt(prompter, turn, hint) for hint in hints]
+    except BadRequest as error:
+        log.warning("turn %s cannot be rendered with a hint and is not distilled: %s", turn.turn_id, error)
+        return []
+
+
+def choose(turns: Sequence[Turn], count: int, budget: int, random: Random) -> list[Turn]:
+    """`count` turns to rehearse, every one as often as the others, at random; a prompt's tokens that an earlier
+    choice already has cost nothing, and together the rest costs at most `budget` tokens."""
+    chosen: list[Turn] = []
+    spent = 0
+    while len(chosen) < count:
+        round_of = list(turns)
+        random.shuffle(round_of)
+        before = len(chosen)
+        for turn in round_of:
+            if len(chosen) == count:
+                break
+            ids = array("I", turn.prompt_ids)
+            known = max((common_prefix(ids, array("I", other.prompt_ids)) for other in chosen), default=0)
+            if spent + len(ids) - known <= budget:
+                spent += len(ids) - known
+                chosen.append(turn)
+        if len(chosen) == before:
+            break
+    return chosen
+
+
+class Rollouts:
+    """Makes rehearsals and anchors through the engine, behind chat and judge, or through `custom_generate`. What is
+    wrong with that is noted in `progress`. Raises `ConfigError`.
+    """
+
+    def __init__(
+        self, engine: Engine, prompter: Prompter, settings: Settings, progress: Progress | None = None
+    ) -> None:
+        self.engine = engine
+        self.prompter = prompter
+        self.sampling = Sampling(
+            temperature=1.0,
+            max_tokens=settings.rehearsal_max_tokens,
+            stop=prompter.text_stops,
+            stop_ids=prompter.own_stop_ids,
+        )
+        self._settings = settings
+        self._progress = progress or Progress()
+        self._hook = load(settings, GENERATE)
+        self._anchors = anchor_prompts(settings) if settings.anchors else []
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def sees(self) -> bool:
+        """Whether prompts with images can be rehearsed: the engine sees, and no `custom_generate` stands before it,
+        which is given ids alone.
+        """
+        return self._hook is None and (await self.engine.info()).sees
+
+    async def rehearse(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
+        """Fresh answers of the live policy to earlier prompts, with the prompts under which the teacher corrects
+        them.
+        """
+        settings = self._settings
+        random = Random(f"rehearsals {seed}")
+        chosen = await asyncio.to_thread(choose, turns, settings.rehearsals, settings.rehearsal_token_budget, random)
+        prompts = {
+            turn.turn_id: await asyncio.to_thread(hinted_prompts, self.prompter, turn, hints)
+            for turn in {turn.turn_id: turn for turn in chosen}.values()
+        }
+        wanted = [turn for turn in chosen if prompts[turn.turn_id]]
+        samples = await asyncio.gather(
+            *(
+                self._answer(turn.prompt_ids, turn.policy, version=None, origin="rehearsal", images=images_of(turn))
+                for turn in wanted
+            )
+        )
+        return [
+            msgspec.structs.replace(sample, hinted_prompts=prompts[turn.turn_id])
+            for turn, sample in zip(wanted, samples, strict=True)
+            if sample is not None
+        ]
+
+    async def anchor(self, seed: str) -> list[Sample]:
+        """Answers of the base to drill prompts; none, with a note, from an engine that holds the live version alone."""
+        if not self._anchors:
+            return []
+        random = Random(f"anchors {seed}")
+        count = self._settings.anchors
+        texts = [
+            text
+            for _ in range(count // len(self._anchors) + 1)
+            for text in random.sample(self._anchors, len(self._anchors))
+        ]
+        prompts = [
+            self.prompter.render(
+                ChatInput(messages=[{"role": "user", "content": text}], tools=[], tools_json=b"")
+            ).ids()
+            for text in texts[:count]
+        ]
+        policy = self._settings.model_name
+        try:
+            samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
+        except EngineError as error:
+            if error.status != 404:
+                raise
+            log.warning("the step goes on without anchors: %s", error)
+            self._progress.note(ANCHORS, f"left out, the engine no longer has the base: {error}")
+            return []
+        self._progress.note(ANCHORS, "")
+        return [sample for sample in samples if sample is not None]
+
+    async def generate(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        version: int | None = None,
+        images: Sequence[PromptImage] = (),
+    ) -> Tokens | None:
+        """One answer of the live version, or of another (0: the base); `None` where the prompt leaves no room, nothing
+        came, `custom_generate` failed, or the answer holds the placeholder of an image, so that nobody can compute on
+        it. Raises `EngineError`.
+        """
+        try:
+            async with self._slots:
+                tokens = await self._sampled(prompt_ids, sampling, version, images)
+        except ContextLengthExceeded:
+            return None
+        except HookFailed as error:
+            log.warning("a rollout is left out: %s", error)
+            self._progress.note(GENERATE, f"{error} (the rollout is left out)")
+            return None
+        if tokens is None or not tokens.ids or tokens.finish_reason == "abort":
+            return None
+        return None if images and holds_placeholder(tokens.ids, prompt_ids, images) else tokens
+
+    async def _sampled(
+        self, prompt_ids: Sequence[int], sampling: Sampling, version: int | None, images: Sequence[PromptImage]
+    ) -> Tokens | None:
+        if self._hook is None:
+            return await whole_answer(self.engine, prompt_ids, sampling, version=version, images=images)
+        path, seconds = self._settings.custom_generate, self._settings.hook_timeout
+        call = self._hook(list(prompt_ids), sampling, engine=self.engine, version=version)
+        given = await called(GENERATE, path, call, self.engine, seconds)
+        info = await self.engine.info()
+        try:
+            return checked_answer(given, info.vocab_size, info.live if version is None else version)
+        except HookFailed as error:
+            raise HookFailed(f"{GENERATE} {path}: {error}") from error
+
+    async def _answer(
+        self,
+        prompt_ids: Sequence[int],
+        policy: str,
+        *,
+        version: int | None,
+        origin: str,
+        images: Sequence[PromptImage] = (),
+    ) -> Sample | None:
+        """One answer as a sample; `None` where there is none."""
+        tokens = await self.generate(prompt_ids, self.sampling, version=version, images=images)
+        if tokens is None:
+            return None
+        return Sample(
+            sample_id=new_id(origin),
+            turn_id=None,
+            policy=policy,
+            origin=origin,  # type: ignore[arg-type]
+            prompt_ids=prompt_ids,
+            response_ids=tokens.ids,
+            logprobs=tokens.logprobs,
+            versions=tokens.versions,
+            images=images,
+        )

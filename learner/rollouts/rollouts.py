@@ -1,0 +1,145 @@
+"""What stands beside a batch in a step: rehearsals and anchors, or what the user's own code makes instead of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from openclaw_rl.learner.progress import Progress
+from openclaw_rl.learner.rollouts.hooks import ROLLOUT, Hook, HookFailed, called, checked_samples
+from openclaw_rl.learner.rollouts.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts
+from openclaw_rl.shared.engine.protocol import Engine, Tokens
+from openclaw_rl.shared.errors import ContextLengthExceeded
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Message, PromptImage, Sample, Sampling, Turn, new_id
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class RolloutContext:
+    """What `custom_rollout` has to work with.
+
+    `batch` are the samples that teach in this step, `hints` those remembered, `live` the number of the version that
+    serves. `engine`, `prompter` and `settings` are the learner's own.
+    """
+
+    def __init__(
+        self,
+        journal: AsyncJournal,
+        rollouts: Rollouts,
+        settings: Settings,
+        progress: Progress,
+        *,
+        batch: Sequence[Sample],
+        hints: Sequence[str],
+        live: int,
+    ) -> None:
+        self.settings = settings
+        self.engine: Engine = rollouts.engine
+        self.prompter: Prompter = rollouts.prompter
+        self.batch = batch
+        self.hints = hints
+        self.live = live
+        self._journal = journal
+        self._rollouts = rollouts
+        self._progress = progress
+        self._seed = f"{settings.seed} {live}"
+
+    async def rehearsals(self) -> list[Sample]:
+        """The built-in ones: fresh answers of the policy to earlier prompts, `rehearsals` of them, if there is a
+        hint.
+        """
+        count = self.settings.rehearsals
+        if not (self.hints and count):
+            return []
+        self._progress.now("rehearsing", f"{count} answers to earlier prompts")
+        turns = await self.earlier_turns(images=await self._rollouts.sees())
+        return await self._rollouts.rehearse(turns, self.hints, self._seed)
+
+    async def anchors(self) -> list[Sample]:
+        """The built-in ones: answers of the base to drill prompts, `anchors` of them."""
+        return await self._rollouts.anchor(self._seed) if self.settings.anchors else []
+
+    async def earlier_turns(self, limit: int = EARLIER_PROMPTS, *, images: bool = False) -> list[Turn]:
+        """The last main turns with different prompts, at most `limit`; with `images` those that show some as well
+        (`shared.messages.images.images_of` says which, for `generate` and `sample`).
+        """
+        return await self._journal.prompts_seen(limit, images=images)
+
+    def render(self, messages: Sequence[Message]) -> list[int]:
+        """The prompt of canonical messages, up to where the answer begins."""
+        chat = ChatInput(messages=list(messages), tools=[], tools_json=b"")
+        return list(self.prompter.render(chat).ids())
+
+    def hinted(self, turn: Turn) -> list[Sequence[int]]:
+        """A turn's prompt under each of the hints, for `sample`."""
+        return list(hinted_prompts(self.prompter, turn, self.hints))
+
+    async def generate(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        version: int | None = None,
+        images: Sequence[PromptImage] = (),
+    ) -> Tokens | None:
+        """One answer, by `custom_generate` where that is set: of the live version, or of another (0: the base). `None`
+        where there is none. Raises `EngineError`.
+        """
+        how = sampling or self._rollouts.sampling
+        return await self._rollouts.generate(prompt_ids, how, version=version, images=images)
+
+    def sample(
+        self,
+        prompt_ids: Sequence[int],
+        tokens: Tokens,
+        *,
+        anchor: bool = False,
+        reward: float | None = None,
+        hinted: Sequence[Sequence[int]] = (),
+        temperature: float = 1.0,
+        images: Sequence[PromptImage] = (),
+    ) -> Sample:
+        """An answer as a sample: distilled where there are `hinted` prompts, rewarded where there is a `reward` in
+        [−1, +1], or held to the base (`anchor`, an answer that the base gave).
+        """
+        return Sample(
+            sample_id=new_id("rollout"),
+            turn_id=None,
+            policy=self.settings.model_name,
+            origin="anchor" if anchor else "rehearsal",
+            prompt_ids=prompt_ids,
+            response_ids=tokens.ids,
+            logprobs=tokens.logprobs,
+            versions=tokens.versions,
+            images=images,
+            temperature=temperature,
+            reward=reward,
+            explicit=reward is not None,
+            hinted_prompts=hinted,
+        )
+
+
+async def rollouts_beside(context: RolloutContext, hook: Hook | None, progress: Progress) -> list[Sample]:
+    """The rollouts of a step: the hook's, which may ask for the built-in ones, or those alone. Raises `EngineError`
+    where the engine is away; a hook that fails leaves the step without its rollouts, and a note.
+    """
+    if hook is None:
+        return [*await context.rehearsals(), *await context.anchors()]
+    settings = context.settings
+    progress.now("rolling out", settings.custom_rollout)
+    try:
+        given = await called(ROLLOUT, settings.custom_rollout, hook(context), context.engine, settings.hook_timeout)
+        vocab_size = (await context.engine.info()).vocab_size
+        taken = [sample.sample_id for sample in context.batch]
+        samples, wrong = checked_samples(given, vocab_size, settings.max_sample_tokens, taken)
+    except (HookFailed, ContextLengthExceeded) as error:
+        samples, wrong = [], [str(error)]
+    note = f"{wrong[0]} ({len(wrong)} left out; the step goes on without)" if wrong else ""
+    if note:
+        log.warning("%s %s: %s", ROLLOUT, settings.custom_rollout, note)
+    progress.note(ROLLOUT, note)
+    return samples

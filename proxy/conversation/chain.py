@@ -1,0 +1,326 @@
+"""A conversation as a chain of digests, so that a history is found again however a client rewrites it.
+
+The digest after each message covers all messages up to it. Left out, because clients add, drop or change them between
+two requests of one conversation: system messages, floating context, announcements, time stamps, the `Runtime:` line,
+empty answers, and reasoning that is written into an answer.
+Messages in a row by the assistant, or by the user, count as one text without its white space, since some clients merge
+them.
+
+A client that cuts its history short (compaction, a sliding window, old tool results cleared) changes every digest after
+the cut. What is left is known by its exchanges: an answer together with the user's message, or all the
+tool results, that it was given to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from openclaw_rl.proxy.conversation.claude_code import CONTINUED
+from openclaw_rl.proxy.conversation.openclaw import COMPACTED
+from openclaw_rl.proxy.conversation.speaker import Speech, command_score, read_user
+from openclaw_rl.shared.messages.equality import call_key, message_key, without_reasoning
+from openclaw_rl.shared.messages.images import comparable
+from openclaw_rl.shared.messages.normalize import text_of
+from openclaw_rl.shared.records import Message, Role
+
+ROOT = bytes(16)
+_PASSING = ("context", "announcement")
+"""Whose messages OpenClaw does not keep in its history."""
+_SPACE = b" \t\n\r\v\f"
+_OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
+_NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One message of a history: the chain's digest after it; the digest of its own (or of the run that it ends); who
+    speaks, if it has the user's role; whether the chain skips it.
+    """
+
+    key: bytes
+    part: bytes
+    role: str
+    skipped: bool
+    text: str
+    speech: Speech | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where in a history an answer of ours may end: after the step at `index`, at the digest `key`.
+
+    `answered`: an assistant's message stands there. Otherwise a request may have ended there whose answer was empty, or
+    was left out by a client that put a text in its stead.
+    """
+
+    index: int
+    key: bytes
+    answered: bool
+
+
+class NextWords(msgspec.Struct, frozen=True):
+    """What a history says right after an answer: role and text of the next state (`None` where nobody reacted), and
+    typed commands.
+    """
+
+    role: Role | None
+    text: str
+    commands: tuple[Speech, ...] = ()
+
+
+class Chain:
+    """The steps of a request's canonical messages, and the questions that placing it asks. `before`: the chain of the
+    messages that come before these, which is left as it is.
+    """
+
+    def __init__(self, messages: Sequence[Message], before: Chain | None = None) -> None:
+        self._key = ROOT
+        self._base = ROOT  # the digest before the current run
+        self._run: _Run | None = None
+        self.steps: list[Step] = []
+        if before is not None:
+            self._key, self._base, self.steps = before._key, before._base, before.steps.copy()
+            self._run = before._run.copy() if before._run is not None else None
+        self.steps += [self._push(message) for message in messages]
+
+    @property
+    def speeches(self) -> list[Speech]:
+        """What each user message says, in order."""
+        return [step.speech for step in self.steps if step.speech is not None]
+
+    @property
+    def request_key(self) -> bytes:
+        """The digest of the whole history: the same for a request and its retry."""
+        return self._key
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the history says that its beginning was replaced by a summary."""
+        return any(
+            speech.speaker == "notice" and speech.text.startswith((COMPACTED, CONTINUED)) for speech in self.speeches
+        )
+
+    @property
+    def answers_feedback(self) -> bool:
+        """Whether all that a person said since the last answer is feedback: what comes now is an answer to that alone.
+
+        Said in the middle of a tool loop, it interrupts work on something else.
+        """
+        steps = (step for step in reversed(self.steps) if not step.skipped)
+        step = next(steps, None)
+        if step is None or step.role == "assistant":  # an announcement asks, or nobody
+            return False
+        while step is not None and step.role != "user":
+            step = next(steps, None)
+        if step is None:
+            return False
+        while step is not None and step.role == "user":
+            if not _is_feedback(step):
+                return False
+            step = next(steps, None)
+        return step is None or step.role == "assistant"
+
+    @property
+    def from_openclaw(self) -> bool:
+        """Whether OpenClaw wrote it: it keeps every answer in its history, and what it adds there is not an answer to
+        one that is missing.
+        """
+        return any(speech.speaker == "context" or speech.runtime for speech in self.speeches)
+
+    def answer_key(self, answer: Message) -> bytes:
+        """The digest of the history with `answer` after it, as the next request of the conversation will show it."""
+        run = self._answered(answer)
+        return self._key if run is None else _extend(self._base_of("assistant"), run.digest())
+
+    def exchange_key(self, answer: Message) -> bytes:
+        """The digest of the last exchange of the history with `answer` after it; empty if there is none."""
+        run = self._answered(answer)
+        return b"" if run is None else self._exchange(len(self.steps), run.digest())
+
+    def exchange_at(self, index: int) -> bytes:
+        """The digest of the exchange that ends with the assistant's step at `index`; empty if nothing stands before
+        its answer.
+        """
+        return self._exchange(index, self.steps[index].part)
+
+    def exchange_size(self, index: int) -> int:
+        """How many characters of text that exchange has."""
+        return sum(len(step.text) for step in (self.steps[index], *self._heard(index)))
+
+    def size(self, index: int) -> int:
+        """How many characters the history has up to the step at `index`, without what the chain skips."""
+        return sum(len(step.text) for step in self.steps[: index + 1] if not step.skipped)
+
+    def keys_before(self, index: int) -> set[bytes]:
+        """The digests that a request must have had for its answer to end at the assistant's step at `index`."""
+        found: set[bytes] = set()
+        for step in reversed(self.steps[:index]):
+            if step.skipped:
+                continue
+            found.add(step.key)
+            if step.role != "assistant":
+                break
+        return found
+
+    def places(self) -> list[Place]:
+        """Every place in the history that can be the end of an answer of ours, deepest first.
+
+        A user's or tool's message counts where a user's comes next: the answer there may have been empty, and clients
+        do not keep empty ones.
+        """
+        found: list[Place] = []
+        following = ""
+        for index in range(len(self.steps) - 1, -1, -1):
+            step = self.steps[index]
+            if step.skipped:
+                continue
+            answered = step.role == "assistant"
+            if answered or following == "user":
+                found.append(Place(index, step.key, answered))
+            following = step.role
+        return found
+
+    def after(self, index: int) -> NextWords:
+        """What follows the step at `index`, up to the next answer: a person's words if there are any, else all tool
+        results together, else what an environment says in the user's role. Answers to feedback alone are passed over.
+        """
+        persons: list[str] = []
+        tools: list[str] = []
+        observations: list[str] = []
+        commands: list[Speech] = []
+        aside = feedback = False  # within what answers feedback; feedback is all that was said since
+        alone = True
+        for step in self.steps[index + 1 :]:
+            if step.skipped:
+                continue
+            if step.role == "assistant":
+                if not (aside or (feedback and alone)):
+                    break
+                aside = True
+            elif step.role == "tool":
+                if not aside:
+                    tools.append(step.text)
+                    alone = False
+            elif _is_feedback(step):
+                feedback = True
+            else:
+                aside = alone = False
+            if step.speech is None:
+                continue
+            if step.speech.speaker == "person" and step.text:
+                persons.append(step.text)
+            elif step.speech.speaker == "environment":
+                observations.append(step.text)
+            elif step.speech.speaker == "command":
+                commands.append(step.speech)
+        role: Role | None = "user" if persons else "tool" if tools else "environment" if observations else None
+        return NextWords(role, "\n\n".join(persons or tools or observations), tuple(commands))
+
+    def _push(self, message: Message) -> Step:
+        role = message["role"]
+        text = text_of(message)
+        if role == "system":
+            return Step(self._key, b"", role, True, text)
+        if role == "assistant":
+            text = without_reasoning(text)
+            calls = message.get("tool_calls") or ()
+            if not calls and not text.strip():
+                return Step(self._key, b"", role, True, text)
+            return self._extend_run(role, text, map(call_key, calls), None)
+        if role == "user":
+            speech = read_user(message)
+            parts = () if isinstance(message["content"], str) else message["content"]
+            images = [msgspec.json.encode(comparable(part), order="sorted") for part in parts if part["type"] != "text"]
+            if speech.speaker in _PASSING and not images:
+                return Step(self._key, b"", role, True, "", speech)
+            return self._extend_run(role, speech.text, map(_digest, images), speech)
+        part = message_key(message)
+        self._key = _extend(self._key, part)
+        self._run = None
+        return Step(self._key, part, role, False, text)
+
+    def _extend_run(self, role: str, text: str, others: Iterable[bytes], speech: Speech | None) -> Step:
+        self._base = self._base_of(role)
+        if self._run is None or self._run.role != role:
+            self._run = _Run(role)
+        self._run.add(text, others)
+        part = self._run.digest()
+        self._key = _extend(self._base, part)
+        return Step(self._key, part, role, False, text, speech)
+
+    def _base_of(self, role: str) -> bytes:
+        """The digest before the run that a message of this role joins or begins."""
+        return self._base if self._run is not None and self._run.role == role else self._key
+
+    def _answered(self, answer: Message) -> _Run | None:
+        """The run that an answer ends, `None` for an empty answer."""
+        calls = answer.get("tool_calls") or ()
+        text = without_reasoning(text_of(answer))
+        if not calls and not text.strip():
+            return None
+        run = self._run.copy() if self._run is not None and self._run.role == "assistant" else _Run("assistant")
+        run.add(text, map(call_key, calls))
+        return run
+
+    def _exchange(self, index: int, answer: bytes) -> bytes:
+        parts = [_digest(_squeezed(step.text)) if step.role == "user" else step.part for step in self._heard(index)]
+        return _digest(b"".join([answer, *parts])) if parts else b""
+
+    def _heard(self, index: int) -> list[Step]:
+        """What an answer that ends at or before the step at `index` was given to: the user's last message, or all tool
+        results.
+        """
+        found: list[Step] = []
+        for step in reversed(self.steps[:index]):
+            if step.skipped or (step.role == "assistant" and not found):
+                continue
+            if found and (step.role == "user" or step.role != found[0].role):
+                break
+            found.append(step)
+        return found
+
+
+class _Run:
+    """Messages in a row by one speaker: their texts without white space as one, and beside them the digests of calls or
+    images. Grows without reading what is there again: a history may be one long run.
+    """
+
+    __slots__ = ("_others", "_texts", "role")
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self._texts = _OPENINGS[role].copy()
+        self._others: hashlib.blake2b | None = None  # until there are any
+
+    def add(self, text: str, others: Iterable[bytes]) -> None:
+        self._texts.update(_squeezed(text))
+        for other in others:
+            if self._others is None:
+                self._others = hashlib.blake2b(digest_size=16)
+            self._others.update(other)
+
+    def copy(self) -> _Run:
+        other = _Run(self.role)
+        other._texts, other._others = self._texts.copy(), self._others.copy() if self._others else None
+        return other
+
+    def digest(self) -> bytes:
+        return _digest(self._texts.digest() + (self._others.digest() if self._others else _NO_OTHERS))
+
+
+def _squeezed(text: str) -> bytes:
+    """The text without its white space."""
+    return text.strip().encode().translate(None, _SPACE)
+
+
+def _extend(key: bytes, part: bytes) -> bytes:
+    return _digest(key + part)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _is_feedback(step: Step) -> bool:
+    return step.speech is not None and command_score(step.speech) is not None

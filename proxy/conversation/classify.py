@@ -1,0 +1,271 @@
+"""Main or side, by named rules that each give a reason.
+
+A main turn belongs to the conversation that a person (or an environment) has with the policy and may be learned from. A
+side turn is a utility call around it: titles, summaries, heartbeats, scheduled jobs, sub-agents. Headers decide where a
+client sends them, the body otherwise; no header is ever needed. Without evidence of a utility call a request is main:
+one that nobody answers never trains anyway. Rules of the settings (`proxy.conversation.classification_rules`) come before all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+
+from openclaw_rl.proxy.conversation import utility_prompts as prompts
+from openclaw_rl.proxy.conversation.claude_code import SUGGESTION, bare_system
+from openclaw_rl.proxy.conversation.speaker import Speech, runtime_fields
+from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
+from openclaw_rl.shared.records import Kind, Message
+
+FEEDBACK = "feedback-command"
+OWN = "rule:"
+"""Stands before the names of rules of the settings where they are given as a reason."""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What the rules look at: lower-case headers, canonical messages, whether tools are offered, and what the bodies of
+    OpenClaw and Claude Code tell.
+
+    `system` is all system text without what Claude Code puts before it, `closing` that of a system message that stands
+    last; `speeches` has one entry per user message, in order; `session_key` is OpenClaw's, from header or `Runtime:`
+    line ("" if neither), `floating` says that its context is there; `subagent`: Claude Code says that a sub-agent asks.
+    `max_tokens` is what the client asked for, `None` where it named none; `feedback`: it answers feedback alone.
+    """
+
+    headers: Mapping[str, str]
+    system: str
+    has_tools: bool
+    speeches: Sequence[Speech]
+    session_key: str
+    closing: str = ""
+    floating: bool = False
+    subagent: bool = False
+    dialect: str = "chat"
+    model: str = ""
+    max_tokens: int | None = None
+    feedback: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        headers: Mapping[str, str],
+        messages: Sequence[Message],
+        has_tools: bool,
+        speeches: Sequence[Speech],
+        *,
+        dialect: str = "chat",
+        model: str = "",
+        max_tokens: int | None = None,
+        feedback: bool = False,
+    ) -> Evidence:
+        """The evidence in a chat request with these canonical messages."""
+        system = "\n".join(text_of(message) for message in messages if message["role"] == "system").lstrip()
+        system, subagent = bare_system(system)
+        return cls(
+            headers=headers,
+            system=system,
+            has_tools=has_tools,
+            speeches=speeches,
+            session_key=headers.get("x-openclaw-session-key") or runtime_fields(speeches, system).get("session", ""),
+            closing=text_of(messages[-1]) if len(messages) > 1 and messages[-1]["role"] == "system" else "",
+            floating=any(is_internal_context(message) for message in messages),
+            subagent=subagent,
+            dialect=dialect,
+            model=model,
+            max_tokens=max_tokens,
+            feedback=feedback,
+        )
+
+    @cached_property
+    def last_speech(self) -> Speech | None:
+        """The last user message that is not floating context."""
+        return next((speech for speech in reversed(self.speeches) if speech.speaker != "context"), None)
+
+    @cached_property
+    def last_text(self) -> str:
+        """What the last user message says, or a system message that comes after it and asks for something."""
+        if self.closing and not self.has_tools:
+            return self.closing
+        return self.last_speech.text if self.last_speech is not None else ""
+
+    @cached_property
+    def instructions(self) -> list[str]:
+        """Where utility prompts stand: the beginning of the system text, and of the only or last user message, long
+        ones at the end too.
+        """
+        last = self.last_text
+        return [self.system[:1500], last[:1500], last[1500:][-800:]]
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One reason to take a request for main or side; the first rule whose test holds decides."""
+
+    name: str
+    kind: Kind
+    description: str
+    test: Callable[[Evidence], bool]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a request was taken for; `reason` is the name of the rule."""
+
+    kind: Kind
+    reason: str
+
+
+def _header(name: str, *values: str) -> Callable[[Evidence], bool]:
+    return lambda evidence: evidence.headers.get(name, "").strip().lower() in values
+
+
+def _key(*parts: str) -> Callable[[Evidence], bool]:
+    return lambda evidence: any(part in evidence.session_key for part in parts)
+
+
+def _system(opening: str) -> Callable[[Evidence], bool]:
+    return lambda evidence: not evidence.has_tools and evidence.system.startswith(opening)
+
+
+def _speaker(*speakers: str) -> Callable[[Evidence], bool]:
+    return lambda evidence: evidence.last_speech is not None and evidence.last_speech.speaker in speakers
+
+
+def _is_subagent(evidence: Evidence) -> bool:
+    return any(speech.speaker == "subagent" for speech in evidence.speeches)
+
+
+def _is_slug(evidence: Evidence) -> bool:
+    return not evidence.has_tools and any("word filename slug" in text for text in evidence.instructions)
+
+
+def _is_claude_subagent(evidence: Evidence) -> bool:
+    return evidence.subagent or bool(evidence.headers.get("x-claude-code-agent-id"))
+
+
+def _is_probe(evidence: Evidence) -> bool:
+    return evidence.max_tokens == 1 and len(evidence.speeches) == 1 and not evidence.has_tools
+
+
+def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], bool]:
+    return lambda evidence: not evidence.has_tools and test(evidence)
+
+
+def _from_openclaw(evidence: Evidence) -> bool:
+    return bool(evidence.session_key) or evidence.floating or any(speech.runtime for speech in evidence.speeches)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("header-side", "side", "X-Turn-Type says side", _header("x-turn-type", "side")),
+    Rule(
+        FEEDBACK,
+        "side",
+        "all that the person says is /good or /bad: feedback on the answer before",
+        lambda evidence: evidence.feedback,
+    ),
+    Rule("header-main", "main", "X-Turn-Type says main", _header("x-turn-type", "main")),
+    Rule(
+        "trigger",
+        "side",
+        "X-OpenClaw-Trigger is not a person",
+        _header("x-openclaw-trigger", "heartbeat", "cron", "memory"),
+    ),
+    Rule("key-memory", "side", "OpenClaw session key of internal work", _key("internal-session-effects")),
+    Rule("key-cron", "side", "OpenClaw session key of a scheduled job", _key(":cron:")),
+    Rule("key-subagent", "side", "OpenClaw session key of a sub-agent", _key(":subagent:")),
+    Rule("openclaw-title", "side", "OpenClaw asks for a session title", _system("Generate a concise session title")),
+    Rule("openclaw-recap", "side", "OpenClaw asks for an activity recap", _system("Write an Activity recap")),
+    Rule(
+        "openclaw-compaction",
+        "side",
+        "OpenClaw has its context summarised",
+        _system("You are a context summarization assistant"),
+    ),
+    Rule("openclaw-flush", "side", "OpenClaw stores memories before compaction", _speaker("flush")),
+    Rule("openclaw-heartbeat", "side", "the last user text is OpenClaw's heartbeat", _speaker("heartbeat")),
+    Rule("openclaw-cron", "side", "the last user text is a scheduled job's", _speaker("cron")),
+    Rule("openclaw-subagent", "side", "a sub-agent's task opens the conversation", _is_subagent),
+    Rule("claude-code-subagent", "side", "a sub-agent of Claude Code", _is_claude_subagent),
+    Rule(
+        "claude-code-suggestion",
+        "side",
+        "Claude Code asks what its user may type next",
+        lambda evidence: evidence.last_text.startswith(SUGGESTION),
+    ),
+    Rule("probe", "side", "a single token is wanted: a test of key, quota or connection", _is_probe),
+    Rule(
+        "compaction",
+        "side",
+        "the program has the conversation condensed, as its context is full",
+        lambda evidence: prompts.asks_compaction(evidence.last_text),
+    ),
+    Rule(
+        "handover",
+        "side",
+        "an agent takes over from one whose context is full",
+        _without_tools(lambda evidence: prompts.hands_over(evidence.last_text)),
+    ),
+    Rule(
+        "away-recap",
+        "side",
+        "the program asks where things stand, for a person who was away",
+        lambda evidence: prompts.asks_recap(evidence.last_text),
+    ),
+    Rule(
+        "command-check",
+        "side",
+        "the program has a command judged, without tools",
+        _without_tools(lambda evidence: prompts.checks_command(evidence.system, evidence.last_text)),
+    ),
+    Rule(
+        "tool-helper",
+        "side",
+        "a tool asks the model itself: to read a page, to search",
+        lambda evidence: len(evidence.speeches) == 1 and prompts.helps_tool(evidence.system, evidence.last_text),
+    ),
+    Rule("filename-slug", "side", "asks for a file name", _is_slug),
+    Rule(
+        "commit-message",
+        "side",
+        "asks for a commit message, without tools",
+        _without_tools(lambda evidence: prompts.asks_commit_message(evidence.system)),
+    ),
+    Rule(
+        "title",
+        "side",
+        "asks for a title of a conversation, without tools",
+        _without_tools(lambda evidence: prompts.asks_title(evidence.system, evidence.instructions)),
+    ),
+    Rule(
+        "summary",
+        "side",
+        "asks for a summary of a conversation, without tools",
+        _without_tools(
+            lambda evidence: prompts.asks_summary(
+                evidence.system, evidence.last_text, alone=len(evidence.speeches) == 1
+            )
+        ),
+    ),
+    Rule(
+        "chat-utility",
+        "side",
+        "asks for tags, follow-ups or the like of a conversation, without tools",
+        _without_tools(lambda evidence: prompts.asks_side_task(evidence.instructions, evidence.last_text)),
+    ),
+    Rule("openclaw-run", "main", "an agent run of OpenClaw, no sign of a utility call", _from_openclaw),
+    Rule("tools", "main", "tools are offered, no sign of a utility call", lambda evidence: evidence.has_tools),
+    Rule("chat", "main", "no sign of a utility call", lambda evidence: True),
+)
+
+
+def classify(evidence: Evidence, own: Sequence[Rule] = ()) -> Verdict:
+    """What a request is; every request gets a verdict. `own` are the rules of the settings: they come first."""
+    rule = next(rule for rule in (*own, *RULES) if rule.test(evidence))
+    return Verdict(rule.kind, rule.name)
+
+
+def describe(reason: str) -> str:
+    """The description of the rule called `reason` ("" if there is none)."""
+    if reason.startswith(OWN):
+        return f"your rule {reason.removeprefix(OWN)!r} in the settings (classification_rules)"
+    return next((rule.description for rule in RULES if rule.name == reason), "")

@@ -1,0 +1,240 @@
+"""Which turn a request continues: found by what its history says, never by position or time.
+
+It is the turn whose answer is the deepest one of ours in the history. A retry therefore has the parent that the first
+try had, and is its sibling; an edit forks where it differs.
+
+- Several turns gave that answer: those of the same session come first, and there the newest (a discarded retry is not
+  settled); across sessions one that still waits for its next state, then the newest.
+- Another session is named: only a session that no client named can be continued under a name.
+- Main and side: a side turn is no parent of a main one; a heartbeat shares the history but is not part of it.
+- The client left our answer out and put a text in its stead (mini-swe-agent, of an answer without a call): the one turn
+  with that request is the parent, and the text its next state, by the environment.
+- The history was cut short: an answer is known again by its exchange, within its session. A request that names no
+  session has to leave no doubt which one it belongs to. An answer that the client changed is never taken for ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from openclaw_rl.proxy.conversation.chain import Chain, Place
+from openclaw_rl.proxy.conversation.session_id import is_fresh
+from openclaw_rl.proxy.conversation.tree import Tree
+from openclaw_rl.shared.journal import AsyncJournal, TurnRef
+from openclaw_rl.shared.records import Kind
+
+BEGINS = "the conversation begins here"
+ELSEWHERE = "its history was answered in another session"
+UNKNOWN = "no answer in its history was sampled here"
+COMPACTED = "its history was compacted, and no answer that was sampled here is left of it"
+CHANGED = "its client changed the answers that were sampled here"
+SIDE = "the answers in its history belong to side turns"
+AMBIGUOUS = "what is left of its history fits several turns or was changed, or is too little to tell which it is"
+FOUND_BY_EXCHANGE = "its client changed the history before that turn: found by the words that the turn answered"
+FOUND_DROPPED = "its client left that turn's answer out and sent a text in its stead"
+
+_DEEPEST = 16
+"""Answers of a history that was cut short that are looked for."""
+_CERTAIN = 200
+"""Characters that are enough to tell, without more, whose history it is."""
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The turn that a request continues (`None`: `reason` says why there is none), and the step of its history where
+    that turn's answer ends. `reason` also tells how it was found if not by the whole history.
+    """
+
+    ref: TurnRef | None
+    reason: str
+    index: int = -1
+    dropped: bool = False
+
+
+class _Found:
+    """What is known of the places of one history: turns by the digest of their answer, and of their request."""
+
+    def __init__(self, tree: Tree, places: Sequence[Place]) -> None:
+        self._tree = tree
+        self._answers: dict[bytes, Sequence[TurnRef]] = {place.key: tree.answers(place.key) for place in places}
+        self._requests: dict[bytes, Sequence[TurnRef]] = {}
+
+    def answers(self, place: Place) -> Sequence[TurnRef]:
+        return self._answers[place.key]
+
+    def requests(self, key: bytes) -> Sequence[TurnRef]:
+        return self._requests.get(key) or self._tree.requests(key)
+
+    def learn(self, answers: Mapping[bytes, Sequence[TurnRef]], requests: Mapping[bytes, Sequence[TurnRef]]) -> None:
+        """Add what the journal has."""
+        for refs in (*answers.values(), *requests.values()):
+            self._tree.add(reversed(refs))
+        for key, refs in answers.items():
+            self._answers[key] = _merged(refs, self._tree.answers(key))
+        for key, refs in requests.items():
+            self._requests[key] = _merged(refs, self._tree.requests(key))
+
+
+class Parents:
+    """Finds parents, in memory or else in the journal."""
+
+    def __init__(self, journal: AsyncJournal, tree: Tree) -> None:
+        self._journal = journal
+        self._tree = tree
+
+    async def find(self, chain: Chain, session_id: str, kind: Kind) -> Parent:
+        """The parent of a request with this history in this session ("" where none is named)."""
+        places = chain.places()
+        if not places:
+            return Parent(None, COMPACTED if chain.compacted else BEGINS)
+        search = _Search(chain, session_id, kind)
+        found = _Found(self._tree, places)
+        depth, parent = search.exact(places, found, certain=True)
+        if depth == 0 and parent is not None:
+            return parent
+        keys = [place.key for place in places[:depth]]
+        asked = [place.key for place in places[:depth] if not place.answered]
+        found.learn(
+            await self._journal.find_answers(keys, session_id),
+            await self._journal.find_requests(asked, session_id) if asked else {},
+        )
+        depth, parent = search.exact(places, found)
+        unknown = [place for place in places[:depth] if place.answered and not found.answers(place)]
+        reason = ""
+        if unknown:
+            deeper, reason = await self._by_exchange(search, found, unknown[:_DEEPEST], parent)
+            parent = deeper or parent
+        return parent or Parent(None, reason or search.why_none(places, found))
+
+    async def _by_exchange(
+        self, search: _Search, found: _Found, places: Sequence[Place], parent: Parent | None
+    ) -> tuple[Parent | None, str]:
+        """The parent among answers whose history was changed before them, or why it is none of those."""
+        chain = search.chain
+        keys = {place.index: chain.exchange_at(place.index) for place in places}
+        stored = await self._journal.find_exchanges([key for key in keys.values() if key], search.session_id)
+        before = parent.ref if parent is not None else None
+        session_id = search.session_id or (before.session_id if before is not None else "")
+        candidates = {
+            place: refs
+            for place in places
+            if (refs := [ref for ref in stored.get(keys[place.index], ()) if search.may_continue(ref)])
+        }
+        if not candidates:
+            return None, ""
+        session_id = session_id or _only_session(chain, candidates)
+        if not session_id:
+            return None, AMBIGUOUS
+        for place, refs in candidates.items():
+            own = [ref for ref in refs if ref.session_id == session_id]
+            # The same words and answer twice, there or in a nameless session that may go on there: which is left?
+            which = {ref.answer_key for ref in (refs if search.session_id else own)}
+            if not own or len(which) > 1:
+                continue
+            ref = _choose(own, session_id)
+            later = before is None or ref.arrived > before.arrived
+            if later and not await self._changed(search, place, found, session_id):
+                return Parent(ref, FOUND_BY_EXCHANGE, place.index), ""
+        return None, AMBIGUOUS
+
+    async def _changed(self, search: _Search, place: Place, found: _Found, session_id: str) -> bool:
+        """Whether the very history before this answer was asked in the session, by whatever kind of turn: then its
+        answer was another one.
+        """
+        keys = list(search.chain.keys_before(place.index))
+        found.learn({}, await self._journal.find_requests(keys, session_id))
+        return any(ref.session_id == session_id for key in keys for ref in found.requests(key))
+
+
+class _Search:
+    """One request's questions to the turns that are known."""
+
+    def __init__(self, chain: Chain, session_id: str, kind: Kind) -> None:
+        self.chain = chain
+        self.session_id = session_id
+        self._kind = kind
+
+    def exact(self, places: Sequence[Place], found: _Found, *, certain: bool = False) -> tuple[int, Parent | None]:
+        """The deepest parent by the whole history, and how many places are deeper than it. `certain`: only one that
+        stays the parent whatever else the journal knows.
+        """
+        answered = False
+        for depth, place in enumerate(places):
+            refs = [ref for ref in found.answers(place) if self.may_continue(ref)]
+            own = any(ref.session_id == self.session_id for ref in refs)
+            answered = answered or place.answered
+            left_out = None if own or certain or answered else self._left_out(place, found)
+            if left_out is not None and (not refs or left_out.session_id == self.session_id):
+                return depth, Parent(left_out, FOUND_DROPPED, place.index, dropped=True)
+            if refs and (own or not certain or not self.session_id):
+                return depth, Parent(_choose(refs, self.session_id), "", place.index)
+        return len(places), None
+
+    def may_continue(self, ref: TurnRef) -> bool:
+        """Whether a turn can be the parent, for all that kind and session say."""
+        if self._kind != "side" and ref.kind != "main":
+            return False
+        return not self.session_id or ref.session_id == self.session_id or is_fresh(ref.session_id)
+
+    def why_none(self, places: Sequence[Place], found: _Found) -> str:
+        """Why a history with these places has no parent."""
+        known = [ref for place in places for ref in found.answers(place)]
+        if any(ref.kind == "main" or self._kind == "side" for ref in known):
+            return ELSEWHERE
+        if self.chain.compacted:
+            return COMPACTED
+        answered = [place for place in places if place.answered]
+        if not answered:
+            return BEGINS
+        if known:
+            return SIDE
+        for place in answered if self.session_id else ():
+            asked = [ref for key in self.chain.keys_before(place.index) for ref in found.requests(key)]
+            if any(ref.session_id == self.session_id and self.may_continue(ref) for ref in asked):
+                return CHANGED
+        return UNKNOWN
+
+    def _left_out(self, place: Place, found: _Found) -> TurnRef | None:
+        """The one turn whose answer the client left out at this place."""
+        if self.chain.from_openclaw:
+            return None
+        tries = [
+            ref
+            for ref in found.requests(place.key)
+            if ref.kind == self._kind and self.session_id in ("", ref.session_id)
+        ]
+        if len(tries) != 1 or self.chain.size(place.index) < _CERTAIN:
+            return None
+        return tries[0] if tries[0].status == "complete" else None
+
+
+def _only_session(chain: Chain, candidates: Mapping[Place, Sequence[TurnRef]]) -> str:
+    """The session that is left when each answer, from the deepest on, rules out others; "" if several are, or if it is
+    too little to tell.
+    """
+    sessions: set[str] = set()
+    for refs in candidates.values():
+        here = {ref.session_id for ref in refs}
+        sessions = sessions & here or sessions or here
+    if len(sessions) != 1:
+        return ""
+    only = sessions.pop()
+    matched = [place for place, refs in candidates.items() if any(ref.session_id == only for ref in refs)]
+    return only if sum(chain.exchange_size(place.index) for place in matched) >= _CERTAIN else ""
+
+
+def _merged(refs: Sequence[TurnRef], others: Sequence[TurnRef]) -> list[TurnRef]:
+    """All turns once; where both know one, the second's word counts."""
+    return list({ref.turn_id: ref for ref in (*refs, *others)}.values())
+
+
+def _choose(refs: Sequence[TurnRef], session_id: str) -> TurnRef:
+    newest: dict[str, TurnRef] = {}
+    for ref in refs:
+        held = newest.get(ref.session_id)
+        if held is None or ref.arrived >= held.arrived:
+            newest[ref.session_id] = ref
+    return newest.get(session_id) or max(
+        newest.values(), key=lambda ref: (ref.kind == "main", not ref.settled, ref.arrived)
+    )

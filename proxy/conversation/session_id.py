@@ -1,0 +1,108 @@
+"""Which session a request says it belongs to, in a header or in its body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.proxy.conversation.chain import Chain
+from openclaw_rl.proxy.conversation.speaker import Speech, runtime_fields
+from openclaw_rl.shared.errors import BadRequest
+from openclaw_rl.shared.records import new_id
+
+MAX_SESSION_ID = 256
+
+_FIELDS = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "threadId", "chat_id")
+_CLIENT_HEADERS = ("x-claude-code-session-id", "x-openwebui-chat-id", "session_id", "session-id", "conversation_id")
+"""Headers in which clients name a conversation for reasons of their own (Codex: `session_id`, later `session-id`)."""
+_SESSION_WORD = re.compile(r"(?:^|[^a-z])session[_:=-]+([A-Za-z0-9][\w:.-]{5,})", re.IGNORECASE)
+
+
+def session_of(headers: Mapping[str, str], body: Mapping[str, Any], chain: Chain) -> tuple[str, str] | None:
+    """`named_session` of a request with these messages."""
+    system = "\n".join(step.text for step in chain.steps if step.role == "system")
+    return named_session(headers, body, chain.speeches, system)
+
+
+def named_session(
+    headers: Mapping[str, str], body: Mapping[str, Any], speeches: Sequence[Speech], system: str = ""
+) -> tuple[str, str] | None:
+    """The session id that a request names, and where it stood: `header`, `runtime` (OpenClaw's line) or `body`; else
+    `None`.
+
+    `user` (OpenAI: an end user, not a session) and `metadata.user_id` (Anthropic: likewise) count only where they spell
+    out a session, as Claude Code does in the latter. Raises `BadRequest` for an id that the client itself gives us as
+    one and that is none (`fault`); elsewhere such an id is passed over.
+    """
+    header = headers.get("x-session-id", "").strip()
+    if header:
+        return check_session_id(header, "X-Session-Id"), "header"
+    for name in _CLIENT_HEADERS:
+        told = headers.get(name, "").strip()
+        if told and not fault(told):
+            return told, "header"
+    runtime = runtime_fields(speeches, system).get("sessionId", "")
+    if runtime and not fault(runtime):
+        return runtime, "runtime"
+    metadata = body.get("metadata")
+    for prefix, holder in (("metadata.", metadata if isinstance(metadata, dict) else {}), ("", body)):
+        for field in _FIELDS:
+            value = holder.get(field)
+            if isinstance(value, str) and value.strip():
+                return check_session_id(value, prefix + field), "body"
+    for value in (metadata.get("user_id") if isinstance(metadata, dict) else None, body.get("user")):
+        session = _spelled_out(value) if isinstance(value, str) else ""
+        if session and not fault(session):
+            return session, "body"
+    return None
+
+
+def _spelled_out(value: str) -> str:
+    """The session in an end user's id: a field of a JSON object, or what follows the word; "" if there is none."""
+    if value.lstrip().startswith("{"):
+        try:
+            told = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            return ""
+        session = told.get("session_id") if isinstance(told, dict) else None
+        return session.strip() if isinstance(session, str) else ""
+    found = _SESSION_WORD.search(value)
+    return found[1] if found else ""
+
+
+def check_session_id(value: Any, where: str) -> str:
+    """A session id that a client sent. Raises `BadRequest` if it is none."""
+    if not isinstance(value, str) or not value.strip():
+        raise BadRequest(f"{where} must be a session id (a string).", param=where, code="invalid_value")
+    identity: str = value.strip()
+    wrong = fault(identity)
+    if wrong:
+        raise BadRequest(f"{where} {wrong}.", param=where, code="invalid_value")
+    return identity
+
+
+def fault(identity: str) -> str:
+    """Why a text cannot be a session id ("" if it can): each one that is taken can be asked for at
+    `/rl/sessions/{id}`, percent-encoded.
+    """
+    if len(identity) > MAX_SESSION_ID or not identity.isprintable() or "\ufffd" in identity:
+        return f"must be at most {MAX_SESSION_ID} printable characters"
+    if identity in (".", ".."):
+        return f"must not be {identity!r}: in a URL such as /rl/sessions/{{id}} that is no name but a direction"
+    return ""
+
+
+def fresh_session(kind: str) -> str:
+    """An id for a conversation that has none; utility calls get ids that tell them apart."""
+    return new_id("session" if kind == "main" else "side")
+
+
+def is_fresh(session_id: str) -> bool:
+    """Whether an id was made by `fresh_session`: no client named it, so it may be continued by a request that names
+    another.
+    """
+    prefix, _, digits = session_id.partition("_")
+    return prefix in ("session", "side") and len(digits) == 32

@@ -1,0 +1,102 @@
+"""Sessions and their episodes: ended by request or by silence, looked up, given feedback, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from openclaw_rl.proxy.conversation.placement import Conversations
+from openclaw_rl.proxy.conversation.recorder import Recorder
+from openclaw_rl.proxy.conversation.session_limit import SessionLimit
+from openclaw_rl.shared.errors import JournalError, NotFound
+from openclaw_rl.shared.journal import AsyncJournal, TurnRef
+from openclaw_rl.shared.records import now
+
+log = logging.getLogger(__name__)
+
+
+class SessionKeeper:
+    """What the control routes and the clock do to sessions. `idle_seconds` without a main turn or feedback end an
+    episode: heartbeats and other side calls do not keep it open.
+    """
+
+    def __init__(
+        self,
+        journal: AsyncJournal,
+        conversations: Conversations,
+        recorder: Recorder,
+        limit: SessionLimit,
+        idle_seconds: float,
+    ) -> None:
+        self._journal = journal
+        self._conversations = conversations
+        self._recorder = recorder
+        self._limit = limit
+        self._idle_seconds = idle_seconds
+
+    async def end(self, session_id: str, reason: str, *, said: float | None = None) -> int | None:
+        """End the session's open episode; its number, or `None` if none was open. Ending twice changes nothing; what
+        was `said` (Unix seconds) before the first turn of the open episode is about the one before.
+        """
+        if said is not None and await self._journal.begun_after(session_id, said):
+            return None
+        episode = await self._journal.end_episode(session_id, reason)
+        self._limit.left(session_id)
+        return episode
+
+    async def why_not_ended(self, session_id: str) -> str:
+        """Why nothing was ended in a session, in words."""
+        row = await self._journal.session(session_id)
+        if row is None:
+            return (
+                f"There is no session {session_id!r}: nothing was recorded under this id, so there is nothing to end."
+            )
+        if not row.episodes:
+            return f"Session {session_id!r} has no episode to end."
+        last = row.episodes[-1]
+        if last.ended is None:
+            return f"Episode {last.episode} of session {session_id!r} began after that."
+        return f"Episode {last.episode} of session {session_id!r} had already ended: {last.reason}."
+
+    async def last_main_turn(self, session_id: str, before: float | None = None) -> TurnRef:
+        """The last main turn answered in the session (by a time, in Unix seconds), of the last episode that has one.
+        Raises `NotFound`.
+        """
+        turn = await self._journal.last_main_turn(session_id, before=before)
+        if turn is None:
+            raise NotFound(
+                f"Session {session_id!r} has no answered main turn that feedback could be about. "
+                "GET /rl/sessions lists the sessions.",
+                code="session_not_found",
+                param="session_id",
+            )
+        return turn
+
+    async def forget(self, session_id: str) -> list[int]:
+        """Delete a session everywhere, with what is being answered in it; the versions that had learned from it. Raises
+        `NotFound`.
+        """
+        if await self._journal.session(session_id) is None:
+            raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
+        self._recorder.forget(session_id)
+        versions = await self._journal.forget(session_id)
+        self._conversations.forget(session_id)
+        self._limit.left(session_id)
+        return versions
+
+    async def end_idle(self) -> int:
+        """End the episodes of sessions that were silent for too long; how many."""
+        idle = await self._journal.idle_sessions(now() - self._idle_seconds)
+        for session_id in idle:
+            await self.end(session_id, "idle")
+        return len(idle)
+
+    async def run(self) -> None:
+        """End idle episodes, until cancelled."""
+        pause = max(0.2, min(60.0, self._idle_seconds / 4))
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self.end_idle()
+            except JournalError as error:
+                log.warning("idle episodes were not ended: %s", error)

@@ -1,0 +1,119 @@
+"""In the adapter process: another LiteLLM model's answer to a chat request, as lines of JSON.
+
+A line holds a piece of the answer (`content`, `reasoning`, `call`), its end (`finish`, with `usage` where it is known),
+or why there is none (`error`). Keys come with the request, over a socket that nobody else can reach, and are taken out
+of everything that is said about a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.types import Send
+
+from openclaw_rl.proxy.dialects.dialect import plain
+
+OTHER_PATH = "/other"
+ROUTED_HEADER = "x-openclaw-rl-routed"
+"""Marks what we ask of other models: a service of ours that gets it asks no further one, so that none goes in
+circles."""
+
+_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_LEAST_SECRET = 6
+
+
+async def answer_by_other(library: Any, request: Mapping[str, Any], send: Send) -> None:
+    """Answer; always with status 200 and a last line that says how it went. Raises `OSError` if nobody listens."""
+    headers = [(b"content-type", b"application/x-ndjson")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    try:
+        async with aclosing(_events(library, request)) as events:
+            async for event in events:
+                await _write(event, send)
+    except OSError:
+        raise
+    except Exception as error:  # LiteLLM raises whatever the provider's own client does
+        await _write({"error": without_keys(f"{type(error).__name__}: {error}", request.get("api_key"))}, send)
+    await send({"type": "http.response.body", "body": b""})
+
+
+def without_keys(text: str, key: Any = None) -> str:
+    """What an error says, without the key that was sent and without those in this process's environment."""
+    secrets = {value for name, value in os.environ.items() if name.endswith(_SECRET_NAMES)}
+    for secret in sorted({*secrets, str(key or "")}, key=len, reverse=True):
+        if len(secret) >= _LEAST_SECRET:
+            text = text.replace(secret, "(key)")
+    return text
+
+
+async def _write(event: Mapping[str, Any], send: Send) -> None:
+    await send({"type": "http.response.body", "body": msgspec.json.encode(event) + b"\n", "more_body": True})
+
+
+async def _events(library: Any, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    body: dict[str, Any] = {"model": request["model"], **request["body"]}
+    if request.get("api_base"):
+        body |= {"api_base": request["api_base"], "extra_headers": {ROUTED_HEADER: "true"}}
+    if request.get("api_key"):
+        body["api_key"] = request["api_key"]
+    if body["stream"]:
+        body["stream_options"] = {"include_usage": True}
+    result = await library.acompletion(**body, timeout=request["timeout"], max_retries=0, drop_params=True)
+    if not body["stream"]:
+        whole = plain(result)
+        choice = whole["choices"][0]
+        finish, pieces = choice.get("finish_reason") or "stop", _pieces(choice["message"])
+        _check_said(finish, bool(pieces))
+        for event in pieces:
+            yield event
+        yield {"finish": finish, "usage": whole.get("usage")}
+        return
+    finish, usage, said = "", None, False
+    try:
+        async for chunk in result:
+            part = plain(chunk)
+            usage = part.get("usage") or usage
+            for choice in part.get("choices") or ():
+                for event in _pieces(choice.get("delta") or {}):
+                    said = True
+                    yield event
+                finish = choice.get("finish_reason") or finish
+    finally:
+        close = getattr(result, "aclose", None)
+        if close is not None:
+            await close()
+    if not finish:
+        raise EOFError("the stream ended before the answer did")
+    _check_said(finish, said)
+    yield {"finish": finish, "usage": usage}
+
+
+def _check_said(finish: str, said: bool) -> None:
+    """Raise `EOFError` for an answer of nothing: LiteLLM makes one of every stream that holds none, a page of a gateway
+    for example.
+    """
+    if finish == "stop" and not said:
+        raise EOFError("its answer was empty")
+
+
+def _pieces(delta: Mapping[str, Any]) -> list[dict[str, Any]]:
+    pieces: list[dict[str, Any]] = []
+    if delta.get("reasoning_content"):
+        pieces.append({"reasoning": delta["reasoning_content"]})
+    if delta.get("content"):
+        pieces.append({"content": delta["content"]})
+    for index, call in enumerate(delta.get("tool_calls") or ()):
+        function = call.get("function") or {}
+        pieces.append(
+            {
+                "call": call.get("index", index),
+                "id": call.get("id") or "",
+                "name": function.get("name") or "",
+                "arguments": function.get("arguments") or "",
+            }
+        )
+    return pieces

@@ -1,0 +1,67 @@
+"""The names by which clients ask for the policy: its own, with or without a version, and aliases of the settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from openclaw_rl.shared.errors import BadRequest, NotFound
+from openclaw_rl.shared.settings.model_aliases import LONGEST, SETTING, is_version, parse_aliases
+from openclaw_rl.shared.settings.settings import Settings
+
+
+class ModelNames:
+    """Reads names. `own` is the policy's; `listed` are the aliases that are whole names, as they can be listed.
+
+    An alias that is a whole name comes before patterns, and of those that fit the longest counts.
+    """
+
+    def __init__(self, own: str, aliases: str = "") -> None:
+        self.own = own
+        parsed = sorted(parse_aliases(aliases, own), key=lambda alias: ("*" in alias.pattern, -len(alias.pattern)))
+        self._exact = {alias.pattern: alias.version for alias in parsed if "*" not in alias.pattern}
+        self._patterns = [(_expression(alias.pattern), alias.version) for alias in parsed if "*" in alias.pattern]
+        self.listed = tuple(sorted(self._exact))
+
+    @classmethod
+    def of(cls, settings: Settings) -> ModelNames:
+        """Those of the settings."""
+        return cls(settings.model_name, settings.model_aliases)
+
+    def read(self, model: Any) -> tuple[str, int | None]:
+        """The model name to answer with, which is the one that was asked for, and the version that it means (`None`
+        for the live one). No name at all means the live version. Raises `BadRequest` or `NotFound`.
+        """
+        if model is None:
+            return self.own, None
+        if not isinstance(model, str):
+            raise BadRequest("model must be a string.", param="model", code="invalid_value")
+        base, at, number = model.partition("@")
+        if base == self.own:
+            if at and not is_version(number):
+                raise self.unknown(model)
+            return model, int(number) if at else None
+        if model in self._exact:
+            return model, self._exact[model]
+        for expression, version in self._patterns:
+            if len(model) <= LONGEST and expression.fullmatch(model):
+                return model, version
+        raise self.unknown(model)
+
+    def served(self, version: int | None) -> str:
+        """The policy's own name for a version."""
+        return self.own if version is None else f"{self.own}@{version}"
+
+    def unknown(self, model: str) -> NotFound:
+        """The error for a model or version that is not served."""
+        known = (
+            f"The model {model[:200]!r} does not exist. This service has {self.own!r}, and {self.own + '@N'!r} for "
+            "version N (GET /v1/models lists them)."
+        )
+        how = f' To have other names served by it, set {SETTING}, for example to "{model[:200]}={self.own}".'
+        ours = model.partition("@")[0] == self.own
+        return NotFound(known + ("" if ours or not model else how), code="model_not_found", param="model")
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)

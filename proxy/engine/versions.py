@@ -1,0 +1,135 @@
+"""The versions of the policy that clients may ask for by number, and which of them serves those who name none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from openclaw_rl.proxy.engine.model_names import ModelNames
+from openclaw_rl.proxy.engine.watch import EngineWatch
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import Conflict, EngineError, NotFound
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.records import PolicyVersion
+
+log = logging.getLogger(__name__)
+
+SERVED_FOLDER = "served"
+
+
+class Versions:
+    """Sees to it that the engine has a version before a request asks for it, and makes another one live.
+
+    Candidates that the guard is probing, and those that it rejected, are nobody's, though the engine may hold them.
+    """
+
+    def __init__(self, engine: Engine, watch: EngineWatch, journal: AsyncJournal, names: ModelNames) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._journal = journal
+        self._names = names
+        self._served = {0}
+
+    async def require(self, number: int) -> None:
+        """Have version `number` served beside the live one. Raises `NotFound` if there is none, `EngineError` if it
+        cannot be loaded.
+        """
+        if self._knows(number) and number in self._served:
+            return
+        await self._watch.refresh()
+        version = await self._journal.version(number)
+        if version is not None and version.state == "rejected":
+            raise self._names.unknown(self._names.served(number))
+        if self._knows(number) and (version is not None or self._lives(number)):
+            if version is not None and version.state in ("live", "retired"):
+                self._served.add(number)  # what served once is never rejected
+            return
+        if version is None or not version.checkpoint:
+            raise self._names.unknown(self._names.served(number))
+        if self._watch.info is None:
+            raise EngineError(self._watch.error)
+        folder = _folder(version)
+        try:
+            await self._engine.load(number, str(folder), live=False)
+        except EngineError as error:
+            log.warning("version %d cannot be loaded from %s: %s", number, folder, error)
+            raise self._names.unknown(self._names.served(number)) from error
+        await self._watch.refresh()
+
+    async def promote(self, number: int) -> dict[str, Any]:
+        """Make version `number` serve new requests; the learner goes on from it. Answers what is live now and what was.
+
+        The journal decides, so an engine that is away takes it when it is back. Raises `NotFound` for a version that
+        there is not, `Conflict` for one that cannot be had (rejected, not published yet, its files gone or not to be
+        loaded).
+        """
+        versions = {version.number: version for version in await self._journal.versions()}
+        version = versions.get(number)
+        if version is None:
+            raise NotFound(f"There is no version {number}. {_to_be_had(versions)}", code="version_not_found")
+        if version.state == "rejected":
+            reason = version.guard.get("reason") or "the guard's report names no reason"
+            raise Conflict(f"Version {number} was rejected and never serves: {reason}. {_to_be_had(versions)}")
+        if version.state == "candidate":
+            raise Conflict(f"Version {number} is about to be published; ask again. {_to_be_had(versions)}")
+        if not available(version):
+            raise Conflict(
+                f"The files of version {number} are gone (keep_checkpoints). {_to_be_had(versions)}", code="pruned"
+            )
+        before = next((one.number for one in versions.values() if one.state == "live"), None)
+        await self._watch.refresh()
+        info = self._watch.info
+        path = str(_folder(version)) if number else (info.model_path if info is not None else "")
+        if info is not None and info.beside:
+            await self._load(version, path, live=False)
+        await self._journal.set_version_state(number, "live")
+        if info is not None:
+            await self._load(version, path, live=True)
+            await self._watch.refresh()
+        log.info("version %d is live instead of version %s, as somebody asked", number, before)
+        return {"live": number, "before": before, "engine": "serves it" if info is not None else self._watch.error}
+
+    async def names(self) -> list[str]:
+        """The model names that clients can ask for now, without aliases."""
+        info = self._watch.info
+        numbers = sorted(info.versions) if info is not None else []
+        if set(numbers) <= self._served:
+            return [self._names.own, *map(self._names.served, numbers)]
+        states = {version.number: version.state for version in await self._journal.versions()}
+        shown = [one for one in numbers if self._lives(one) or states.get(one, "rejected") != "rejected"]
+        return [self._names.own, *map(self._names.served, shown)]
+
+    async def _load(self, version: PolicyVersion, path: str, *, live: bool) -> None:
+        try:
+            await self._engine.load(version.number, path, live=live)
+        except EngineError as error:
+            if error.status != 400:
+                raise
+            raise Conflict(f"Version {version.number} cannot be loaded: {error}") from error
+
+    def _knows(self, number: int) -> bool:
+        info = self._watch.info
+        return info is not None and number in info.versions
+
+    def _lives(self, number: int) -> bool:
+        """Whether the engine serves it without being asked, whatever the journal knows; version 0 always counts."""
+        info = self._watch.info
+        return number == 0 or (info is not None and number == info.live)
+
+
+def available(version: PolicyVersion) -> bool:
+    """Whether a version can be made live: it passed the guard and its files are there."""
+    if version.state not in ("live", "retired"):
+        return False
+    return version.number == 0 or _folder(version).is_dir()
+
+
+def _folder(version: PolicyVersion) -> Path:
+    return Path(version.checkpoint) / SERVED_FOLDER
+
+
+def _to_be_had(versions: Mapping[int, PolicyVersion]) -> str:
+    numbers = ", ".join(str(number) for number, version in sorted(versions.items()) if available(version))
+    return f"To be had: {numbers}." if numbers else "None can be had yet: the learner has not been here."

@@ -1,0 +1,146 @@
+"""How many requests are answered at a time: for each API key, and in the dialects that the adapter process speaks.
+
+Who finds no place waits in line, first come first served, until a deadline; then, or where the line itself is full, the
+client is told when to come back. A line costs its requests' bodies and nothing else: they have not been decoded, placed
+or recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from openclaw_rl.shared.errors import Overloaded
+
+_LONGEST_WAIT, _SHORTEST_WAIT = 60.0, 1.0
+_WEIGHT = 0.1  # of the latest answer in the average of how long answers take
+
+
+class RateLimited(Overloaded):
+    """429: this key has as many requests under way as it may (platform.openai.com, error codes)."""
+
+    status = 429
+    type = "requests"
+    code = "rate_limit_exceeded"
+
+
+class LimitFigures(msgspec.Struct, frozen=True):
+    """A limit as status shows it: places, those taken, requests in line, and how many were refused so far."""
+
+    places: int
+    active: int
+    waiting: int
+    refused: int
+
+
+class Limit:
+    """`places` to be had. `name` is the setting that says how many; with `per_key` a refusal is the key's own (429),
+    else everybody's (503).
+    """
+
+    def __init__(self, places: int, wait_seconds: float, longest_line: int, *, name: str, per_key: bool) -> None:
+        self.active = 0
+        self.refused = 0
+        self._places = places
+        self._name = name
+        self._per_key = per_key
+        self._wait_seconds = wait_seconds
+        self._longest_line = longest_line
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._average = 1.0
+
+    def figures(self) -> LimitFigures:
+        """How it is now."""
+        return LimitFigures(self._places, self.active, self.waiting, self.refused)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in line."""
+        return sum(not place.done() for place in self._line)
+
+    @contextlib.asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Hold a place. Raises `RateLimited` or `Overloaded` when none becomes free in time."""
+        if self.active < self._places:
+            self.active += 1
+        else:
+            await self._queue()
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._average += _WEIGHT * (time.monotonic() - began - self._average)
+            self._leave()
+
+    async def _queue(self) -> None:
+        if self.waiting >= self._longest_line:
+            raise self._refusal(f"{self._longest_line} more are waiting (queue_length)")
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(place)
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await place
+        except BaseException as error:
+            if place.done() and not place.cancelled():
+                self._leave()  # it was given a place in the very moment it gave up
+            else:
+                place.cancel()
+                with contextlib.suppress(ValueError):
+                    self._line.remove(place)
+            if isinstance(error, TimeoutError):
+                refusal = self._refusal(f"none ended within {self._wait_seconds:g} s (queue_seconds)")
+                raise refusal from error
+            raise
+
+    def _leave(self) -> None:
+        """Hand the place to the first in line, or give it back."""
+        while self._line:
+            place = self._line.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self.active -= 1
+
+    def _refusal(self, why: str) -> Overloaded:
+        self.refused += 1
+        wait = (self.waiting + 1) * self._average / self._places
+        wait = min(max(wait, _SHORTEST_WAIT), _LONGEST_WAIT)
+        whose = "for this API key" if self._per_key else "in dialects other than chat"
+        message = (
+            f"{self._places} requests are being answered {whose} ({self._name}), and {why}. "
+            f"Try again in {wait:.0f} s, send fewer at a time, or raise {self._name}."
+        )
+        return (RateLimited if self._per_key else Overloaded)(message, retry_after=wait)
+
+
+class KeyLimits:
+    """One limit for each API key. A key is known by its place in the settings, and never shown."""
+
+    def __init__(self, places: int, wait_seconds: float, longest_line: int) -> None:
+        self._places = places
+        self._wait_seconds = wait_seconds
+        self._longest_line = longest_line
+        self._limits: dict[int, Limit] = {}
+
+    def of(self, key: int) -> Limit:
+        """The limit of the key at this place."""
+        limit = self._limits.get(key)
+        if limit is None:
+            limit = self._limits[key] = Limit(
+                self._places, self._wait_seconds, self._longest_line, name="key_concurrency", per_key=True
+            )
+        return limit
+
+    @property
+    def waiting(self) -> int:
+        """Requests in line, of all keys."""
+        return sum(limit.waiting for limit in self._limits.values())
+
+    def figures(self) -> list[LimitFigures]:
+        """Every key's, in the order of the settings; of those alone that have asked for something."""
+        return [limit.figures() for _, limit in sorted(self._limits.items())]

@@ -1,0 +1,129 @@
+"""How everything is, for `/rl/status` and `/readyz`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from openclaw_rl.proxy.conversation.classify import describe
+from openclaw_rl.proxy.routes.why_untrained import why_untrained
+from openclaw_rl.proxy.service import Service
+from openclaw_rl.shared.journal import AuditFigures, LearningFigures, ProcessRow
+from openclaw_rl.shared.process import alive
+from openclaw_rl.shared.records import AuditVerdict, now
+
+_LOST_SECONDS = 60.0
+
+
+def readiness(service: Service) -> dict[str, Any]:
+    """Whether chat requests can be answered, if need be by the fallback model, and if not, why."""
+    return {
+        "ready": (service.watch.ready or service.others.fallback is not None) and not service.journal_error,
+        "engine": service.watch.error or "ok",
+        "journal": service.journal_error or "ok",
+    }
+
+
+async def status_report(service: Service) -> dict[str, Any]:
+    """The whole picture. Asks the journal only; what the engine said is at most some seconds old."""
+    counts = await service.journal.status()
+    processes = await service.journal.processes()
+    control = await service.journal.get_control("train", "running")
+    info = service.watch.info
+    training = "off" if not service.settings.train else "paused" if control == "paused" else "running"
+    told = _processes(service, processes)
+    return {
+        "version": {"live": counts["live"], "engine": info.live if info is not None else None},
+        "model": {
+            "name": service.settings.model_name,
+            "path": service.settings.model,
+            "context_length": service.watch.context_length or service.prompter.context_length,
+            "versions": sorted(info.versions) if info is not None else [],
+            "weight_transfer": info.transfer if info is not None else "",
+        },
+        "turns": counts["turns"],
+        "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
+        "interactions": counts["interactions"],
+        "last_change": counts["last_change"],
+        "next_states": counts["next_states"],
+        "feedback": counts["feedback"],
+        "sessions": counts["sessions"],
+        "open_episodes": counts["open_episodes"],
+        "backlog": {
+            "unjudged": counts["unjudged"],
+            "ready": counts["ready"],
+            "quarantined": counts["quarantined"],
+        },
+        "judging": _judging(await service.journal.learning_figures()),
+        "audit": _audit(service, await service.journal.audit_figures()),
+        "trained": counts["consumed"],
+        "versions": counts["versions"],
+        "why_untrained": why_untrained(
+            counts,
+            capture=service.settings.capture,
+            training=training,
+            batch_size=service.settings.batch_size,
+            learner=told.get("learner"),
+        ),
+        "training": training,
+        "capture": service.settings.capture,
+        "trouble": info.trouble if info is not None and service.watch.ready else "",
+        "processes": told,
+        "active": len(service.answering),
+        "limits": {
+            "keys": service.limits.figures(),
+            "dialects": service.dialects.limit.figures(),
+            "sessions": service.session_limit.figures(),
+        },
+        "other_models": service.others.figures(),
+        **readiness(service),
+    }
+
+
+def _judging(figures: LearningFigures) -> dict[str, int]:
+    """Judgements and votes since the journal began, and those of them that came to nothing."""
+    return {
+        "judgements": figures.judgements,
+        "without_score": figures.without_score,
+        "votes": figures.votes,
+        "failed": figures.failed,
+    }
+
+
+def _audit(service: Service, figures: AuditFigures) -> dict[str, Any]:
+    """What audits found; `mean`, `p99` and `max` are |recorded − found| logprob per token over the last `turns`."""
+    compared = figures.turns > 0
+    return {
+        "fraction": service.settings.audit_fraction,
+        "tolerance": service.settings.audit_tolerance,
+        "verdicts": {verdict: figures.verdicts.get(verdict, 0) for verdict in get_args(AuditVerdict)},
+        "turns": figures.turns,
+        "tokens": figures.tokens,
+        "mean": figures.mean if compared else None,
+        "p99": figures.p99 if compared else None,
+        "max": figures.largest if compared else None,
+        "time": figures.time,
+    }
+
+
+def _processes(service: Service, rows: Mapping[str, ProcessRow]) -> dict[str, Any]:
+    current = now()
+    told: dict[str, Any] = {}
+    for name, row in rows.items():
+        age = current - row.time
+        told[name] = {
+            "pid": row.pid,
+            "alive": age < _LOST_SECONDS and alive(row.pid),
+            "seconds_ago": round(age, 1),
+            "detail": row.status,
+        }
+    told["proxy"] = {**told.get("proxy", {"detail": {}}), "pid": os.getpid(), "alive": True}
+    children = told.get("supervisor", {}).get("detail", {}).get("processes", {})
+    engine = children.get("engine", {}) if isinstance(children, Mapping) else {}
+    told["engine"] = {
+        "pid": engine.get("pid"),
+        "alive": service.watch.ready,
+        "detail": {"error": service.watch.error, "restarts": engine.get("restarts")},
+    }
+    return told

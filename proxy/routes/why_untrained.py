@@ -1,0 +1,99 @@
+"""Why nothing was trained yet, in words: the first thing on the way from a request to a step that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openclaw_rl.proxy.conversation.classify import describe
+
+_TOLD = 3
+"""Reasons that are told of many."""
+
+
+def why_untrained(
+    counts: Mapping[str, Any], *, capture: bool, training: str, batch_size: int, learner: Mapping[str, Any] | None
+) -> str:
+    """A sentence, or "" where something was trained. `counts` is the journal's status, `training` is `running`,
+    `paused` or `off`, `learner` its process row as told by `/rl/status`, `None` if it never reported.
+    """
+    if counts["consumed"]:
+        return ""
+    missing = _of_traffic(counts, capture=capture) or _of_signals(counts)
+    if missing:
+        return missing
+    if training == "off":
+        return f"{_ready(counts)}, but training is off (the setting train)"
+    if training == "paused":
+        return f"{_ready(counts)}, but training is paused: openclaw-rl resume"
+    if learner is None or not learner.get("alive"):
+        gone = "has not been here yet" if learner is None else "is gone"
+        return f"{_ready(counts)}, but the learner {gone}: openclaw-rl serve starts it"
+    if counts["unjudged"] and counts["ready"] < batch_size:
+        return (
+            f"{_turns(counts['unjudged'])} {_verb(counts['unjudged'], 'waits', 'wait')} for a judge; {_ready(counts)}"
+        )
+    if not counts["ready"]:
+        return f"all that was judged was set aside: {_reasons(counts['quarantined'])}"
+    detail = learner.get("detail") or {}
+    if counts["ready"] >= batch_size:
+        told = ": ".join(str(detail[name]) for name in ("state", "detail") if detail.get(name))
+        return f"{_ready(counts)}; the learner is {told or 'at it'}"
+    return f"{counts['ready']} of the {batch_size} judged turns that a step takes (batch_size)"
+
+
+def _of_traffic(counts: Mapping[str, Any], *, capture: bool) -> str:
+    """What is missing where no main turn was recorded."""
+    classes: Sequence[Mapping[str, Any]] = counts["classes"]
+    seen = sum(entry["count"] for entry in classes)
+    if counts["turns"]["main"]:
+        return ""
+    if not seen:
+        return "nobody has asked for an answer yet"
+    if not capture:
+        return f"{_requests(seen)}, none recorded: capture is off"
+    side = [entry for entry in classes if entry["kind"] == "side"]
+    if len(side) == len(classes):
+        told = _reasons({describe(entry["reason"]) or entry["reason"]: entry["count"] for entry in side})
+        return f"{_requests(seen)}, all side: {told}. Only main turns train (docs/classification.md)"
+    return f"{_requests(seen)}, no main one recorded: they came with X-RL-Train: never, or were forgotten since"
+
+
+def _of_signals(counts: Mapping[str, Any]) -> str:
+    """What is missing where nothing tells whether the main turns were any good."""
+    main, judged = counts["turns"]["main"], counts["judgements"]
+    if judged or counts["unjudged"] or counts["ready"]:
+        return ""
+    set_aside = sum(counts["quarantined"].values())
+    if set_aside >= main:
+        return f"{_turns(main, 'main')}, all set aside: {_reasons(counts['quarantined'])}"
+    if not counts["next_states"] and not counts["feedback"]:
+        return (
+            f"{_turns(main, 'main')}, and none was answered yet: a turn is learned from by what follows it, the next "
+            "message of the same conversation, feedback or an outcome"
+        )
+    return f"{_turns(main, 'main')}, nothing among their reactions to judge by"
+
+
+def _ready(counts: Mapping[str, Any]) -> str:
+    if not counts["ready"] and counts["unjudged"]:
+        return f"{_turns(counts['unjudged'])} to be judged"
+    return f"{_turns(counts['ready'], 'judged')} {_verb(counts['ready'], 'waits', 'wait')} for a step"
+
+
+def _reasons(reasons: Mapping[str, int]) -> str:
+    told = sorted(reasons.items(), key=lambda item: -item[1])
+    more = f"; and {len(told) - _TOLD} more reasons" if len(told) > _TOLD else ""
+    return "; ".join(f"{count}× {reason}" for reason, count in told[:_TOLD]) + more
+
+
+def _requests(count: int) -> str:
+    return f"{count} {_verb(count, 'request', 'requests')}"
+
+
+def _turns(count: int, kind: str = "") -> str:
+    return f"{count} {kind}{' ' if kind else ''}{_verb(count, 'turn', 'turns')}"
+
+
+def _verb(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many

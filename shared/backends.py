@@ -1,0 +1,228 @@
+"""Backends by name, loaded only when asked for. A new backend is one entry here and one package elsewhere.
+
+`OPENCLAW_RL_BACKEND` chooses; `local` is what trains on this machine (megatron where there are NVIDIA GPUs, else
+embedded), `cloud` the provider whose key is set.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from openclaw_rl.shared import gpus
+from openclaw_rl.shared.errors import ConfigError
+
+CLOUDS = ("tinker", "fireworks")
+"""Backends whose weights live with a provider."""
+
+if TYPE_CHECKING:
+    from openclaw_rl.shared.engine.protocol import Engine
+    from openclaw_rl.shared.placement import Server
+    from openclaw_rl.shared.settings.settings import Settings
+    from openclaw_rl.shared.trainer import Trainer
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """Import paths (`module:attribute`) of a backend's parts, each called with the settings.
+
+    `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process or
+    `None` when the engine is somebody else's. `extra` is the pip extra that brings what they import.
+    """
+
+    engine: str
+    trainer: str
+    server: str | None
+    extra: str
+
+
+BACKENDS: dict[str, Backend] = (
+    {
+        "embedded": Backend(
+            engine="openclaw_rl.trainer_local.sglang.client:connect",
+            trainer="openclaw_rl.trainer_local.transformers_trainer:create",
+            server="openclaw_rl.trainer_local.embedded.launch:command",
+            extra="local",
+        ),
+        "megatron": Backend(
+            engine="openclaw_rl.trainer_local.sglang.client:connect",
+            trainer="openclaw_rl.trainer_local.backend:create",
+            server="openclaw_rl.trainer_local.sglang.launch:command",
+            extra="gpu",
+        ),
+    }
+    | {
+        name: Backend(
+            engine="openclaw_rl.trainer_local.sglang.client:connect",  # it speaks the same wire from a process on this machine
+            trainer="openclaw_rl.trainer_cloud.training.trainer:create",
+            server="openclaw_rl.trainer_cloud.launch:command",
+            extra="cloud",
+        )
+        for name in CLOUDS
+    }
+)
+
+ENGINES = {
+    "sglang": "backend = megatron starts SGLang; one that runs is the engine with engine_url (--engine-url "
+    "http://HOST:PORT)",
+    "vllm": "an SGLang server can be the engine (--engine-url http://HOST:PORT), vLLM cannot",
+}
+"""Names of engines, which scripts for other systems give as the backend, and what to say instead."""
+
+REWARD_MODEL = "openclaw_rl.trainer_local.models.reward_model:create"
+
+
+_HOOK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|[^:]+\.py(?::[A-Za-z_]\w*)?")
+
+
+def is_hook(path: str) -> bool:
+    """Whether `path` has the form of a hook: `module:attribute`, `./file.py` or `./file.py:attribute`."""
+    return _HOOK.fullmatch(path) is not None
+
+
+def resolve(path: str, *, extra: str = "", default: str = "") -> Callable[..., Any]:
+    """The object that `module:attribute` or `./file.py:attribute` names; a file alone means its `default`.
+
+    Raises `ConfigError` naming the path, and the extra to install when a module that it needs is missing.
+    """
+    module_name, _, attribute = path.partition(":")
+    attribute = attribute or default
+    try:
+        module = _file_module(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        hint = f"; install it with: pip install 'openclaw-rl[{extra}]'" if extra else ""
+        raise ConfigError(f"{path} needs the module {error.name!r}, which is not installed{hint}") from error
+    except ConfigError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    try:
+        return cast(Callable[..., Any], getattr(module, attribute))
+    except AttributeError as error:
+        raise ConfigError(f"{path}: the module has no {attribute!r}") from error
+
+
+def _file_module(path: str) -> ModuleType:
+    """The module that a file holds, executed once a process. Raises `ConfigError` when it cannot be."""
+    file = Path(path).expanduser().resolve()
+    name = f"openclaw_rl_hook_{zlib.crc32(str(file).encode()):08x}_{file.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    specification = importlib.util.spec_from_file_location(name, file)
+    if not file.is_file() or specification is None or specification.loader is None:
+        raise ConfigError(f"{path}: there is no such file ({file})")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, ModuleNotFoundError) or not isinstance(error, Exception):
+            raise
+        raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def chosen(settings: Settings) -> str:
+    """The name of the backend that the settings mean, where they say `local` or `cloud` too. Raises `ConfigError` for
+    `cloud` without a key, or with two.
+    """
+    if settings.backend == "local":
+        return "megatron" if settings.device != "cpu" and gpus.found() else "embedded"
+    if settings.backend != "cloud":
+        return settings.backend
+    keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if getattr(settings, f"{name}_api_key")}
+    if len(keys) == 1:
+        return next(iter(keys))
+    if keys:
+        choices = " or ".join(f"OPENCLAW_RL_BACKEND={name}" for name in keys)
+        raise ConfigError(f"backend = cloud, and both {' and '.join(keys.values())} are set: say which with {choices}")
+    raise ConfigError(
+        "backend = cloud is the provider whose key is set, and none is: set TINKER_API_KEY or FIREWORKS_API_KEY "
+        "(tinker_api_key, fireworks_api_key), or leave the backend out to train on this machine"
+    )
+
+
+def is_cloud(settings: Settings) -> bool:
+    """Whether the weights live with a provider, so that conversations are sent there. Raises like `chosen`."""
+    return chosen(settings) in CLOUDS
+
+
+def backend(name: str) -> Backend:
+    """The backend called `name`; `ConfigError` with the known names otherwise."""
+    if name not in BACKENDS:
+        known = ", ".join([*sorted(BACKENDS), "local", "cloud"])
+        told = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
+        if name in ENGINES:
+            told = f"leave it out: {ENGINES[name]}"
+        raise ConfigError(f"backend = {name!r} is not available in this version; {told}")
+    return BACKENDS[name]
+
+
+def _entry(settings: Settings) -> tuple[Backend, Settings]:
+    """The backend that the settings mean, and they with its own name. Raises `ConfigError`."""
+    name = chosen(settings)
+    return backend(name), settings if name == settings.backend else settings.model_copy(update={"backend": name})
+
+
+def create_engine(settings: Settings) -> Engine:
+    """An engine client for the configured backend."""
+    entry, settings = _entry(settings)
+    return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings))
+
+
+def create_trainer(settings: Settings) -> Trainer:
+    """A trainer for the configured backend; imports torch and the like, so only the learner process calls this."""
+    entry, settings = _entry(settings)
+    return cast("Trainer", resolve(entry.trainer, extra=entry.extra)(settings))
+
+
+def engine_command(settings: Settings, servers: Sequence[Server] = ()) -> list[str] | None:
+    """The command line that starts the engine process, or `None` if this backend's engine is not ours to start.
+    `servers` are what a placement on GPUs says of it, where there is one (`trainer_local.placement.place`).
+    """
+    entry, settings = _entry(settings)
+    if entry.server is None:
+        return None
+    command = resolve(entry.server, extra=entry.extra)
+    return cast("list[str]", command(settings, servers) if servers else command(settings))
+
+
+def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0, on_gpus: bool = False) -> Settings:
+    """The settings of a further engine beside the policy's, on `folder`, at `url`, or to be started at `port` on
+    loopback: SGLang where it is placed on GPUs (`on_gpus`), else the embedded one, on the CPU where the policy has all
+    GPUs. Nothing that is said of the policy's server counts for it.
+    """
+    own: dict[str, Any] = {"backend": "embedded"}
+    if on_gpus:
+        own = {"backend": "megatron", "train": False, "lora": False, "quantization": "", "sglang_args": ""}
+    elif chosen(settings) == "megatron":
+        own["device"] = "cpu"
+    return settings.model_copy(
+        update=own
+        | {
+            "model": folder,
+            "tokenizer": "",
+            "family": "auto",
+            "thinking": False,
+            "context_length": 0,
+            "engine_url": url,
+            "engine_host": "127.0.0.1",
+            "engine_port": port,
+        }
+    )
+
+
+def create_reward_model(settings: Settings, folder: str) -> Any:
+    """What scores conversations by the sequence classifier in `folder` (see `learner.judge.reward_model.RewardModel`); it
+    imports torch when it is first asked.
+    """
+    return resolve(REWARD_MODEL, extra="local")(settings, folder)

@@ -1,0 +1,353 @@
+"""What our own engines have in common: an HTTP server in the part of SGLang's native wire that we use.
+
+Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /health`, `/model_info` (and its old name
+`/get_model_info`). Differences from SGLang: prompts are token ids only (`input_ids`); streamed events carry no text;
+`weight_version` in a request asks for a version; a weight update loads beside the old version instead of over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from openclaw_rl.shared.engine.wire import (
+    AbortRequest,
+    Event,
+    GenerateRequest,
+    Refused,
+    UpdateWeights,
+    decode,
+    jsonable,
+)
+
+_BODY_LIMIT = 64 << 20
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_SSE = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+
+class ServedVersion(Protocol):
+    """A version of the weights."""
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        ...
+
+
+class ServedJob(Protocol):
+    """A request on its way in an engine, as far as its answer tells about it."""
+
+    request: GenerateRequest
+    rid: str
+    arrived: float
+    cached: int
+    score_from: int | None
+    input_logprobs: list[tuple[float | None, int]]
+    input_tops: list[list[tuple[float, int]] | None]
+    output: list[int]
+
+    @property
+    def version(self) -> ServedVersion:
+        """What it is sampled from."""
+        ...
+
+    @property
+    def tops(self) -> int:
+        """How many alternatives a sampled token reports."""
+        ...
+
+
+class ServedEngine(Protocol):
+    """What stands behind the routes. `submit` and `load` raise `Refused`."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether requests are being worked on."""
+        ...
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to serve; events are handed over in `loop`."""
+        ...
+
+    def stop(self) -> None:
+        """End; called from a thread of its own."""
+        ...
+
+    async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Any:
+        """Queue a request; its events go to `receive`. A `ServedJob`."""
+        ...
+
+    def abort(self, job: Any) -> None:
+        """End a job; nothing happens if it has ended."""
+        ...
+
+    def abort_rid(self, rid: str | None) -> None:
+        """End every job of this request id; `None` ends all."""
+        ...
+
+    async def load(self, wanted: UpdateWeights) -> int:
+        """Load a folder as a version; its number."""
+        ...
+
+    def live(self) -> int:
+        """The live version."""
+        ...
+
+    def info(self) -> dict[str, Any]:
+        """The body of `/model_info`."""
+        ...
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of an answer, "" without a tokenizer."""
+        ...
+
+
+class Json(Response):
+    """A JSON response."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Encode with msgspec."""
+        return msgspec.json.encode(content)
+
+
+def _refusal(refused: Refused) -> Json:
+    return Json(refused.body(), status_code=refused.status)
+
+
+async def _body(request: Request) -> bytes:
+    chunks = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > _BODY_LIMIT:
+            raise Refused(f"the body is larger than {_BODY_LIMIT} bytes", 413)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+class Generate:
+    """`POST /generate`, raw ASGI: an event leaves as soon as its tokens are sampled, and a client that hangs up ends
+    the work."""
+
+    def __init__(self, engine: ServedEngine, *, incremental: bool) -> None:
+        self._engine = engine
+        self._incremental = incremental
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        stream = False
+        try:
+            request: GenerateRequest = decode(await _body(Request(scope, receive)), GenerateRequest)
+            stream = request.stream
+            job: ServedJob = await self._engine.submit(request, events.put_nowait)
+        except Refused as refused:
+            if stream and refused.code == "context_length_exceeded":  # SGLang answers 200 here
+                await _send(send, 200, _SSE, b"data: " + msgspec.json.encode(refused.body()) + b"\n\ndata: [DONE]\n\n")
+            else:
+                await _refusal(refused)(scope, receive, send)
+            return
+        except ClientDisconnect:
+            return
+        watch = asyncio.create_task(_gone(receive))
+        try:
+            answer = self._stream(job, events, send) if stream else self._whole(job, events, scope, receive, send)
+            work = asyncio.create_task(answer)
+            try:
+                await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    await work
+            finally:
+                if not work.done():
+                    work.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await work
+        finally:
+            watch.cancel()
+            self._engine.abort(job)
+
+    async def _stream(self, job: ServedJob, events: asyncio.Queue[Event], send: Send) -> None:
+        report = _Report(job, incremental=self._incremental)
+        started = False
+        last = False
+        while not last:
+            news = [await events.get()]
+            while not events.empty():
+                news.append(events.get_nowait())
+            last = news[-1].last
+            error = news[-1].error
+            if error is not None and not started:
+                await _send(
+                    send, error.status, [(b"content-type", b"application/json")], msgspec.json.encode(error.body())
+                )
+                return
+            for event in news:
+                report.add(event)
+            payload = msgspec.json.encode(error.body() if error else report.body(last=last))
+            if not started:
+                await send({"type": "http.response.start", "status": 200, "headers": _SSE})
+                started = True
+            body = b"data: " + payload + (b"\n\ndata: [DONE]\n\n" if last else b"\n\n")
+            await send({"type": "http.response.body", "body": body, "more_body": not last})
+
+    async def _whole(
+        self, job: ServedJob, events: asyncio.Queue[Event], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        report = _Report(job, incremental=False)
+        while True:
+            event = await events.get()
+            report.add(event)
+            if event.error is not None:
+                await _refusal(event.error)(scope, receive, send)
+                return
+            if event.last:
+                break
+        body = report.body(last=True)
+        body["text"] = self._engine.text(job.output)
+        await Json(body)(scope, receive, send)
+
+
+class _Report:
+    """The answer so far, as SGLang's JSON: with `incremental` each body has the news only, else everything from the
+    start."""
+
+    def __init__(self, job: ServedJob, *, incremental: bool) -> None:
+        self._job = job
+        self._incremental = incremental
+        self._ids: list[int] = []
+        self._logprobs: list[tuple[float, int, None]] = []
+        self._tops: list[list[list[Any]]] = []
+        self._count = 0
+        self._finish: dict[str, Any] | None = None
+
+    def add(self, event: Event) -> None:
+        for choice in event.choices:
+            self._count += 1
+            self._ids.append(choice.id)
+            self._logprobs.append((choice.logprob, choice.id, None))
+            if self._job.tops:
+                self._tops.append(jsonable(choice.top))
+        self._finish = event.finish
+
+    def body(self, *, last: bool) -> dict[str, Any]:
+        job = self._job
+        version = str(job.version.number)
+        meta: dict[str, Any] = {
+            "id": job.rid,
+            "finish_reason": self._finish,
+            "prompt_tokens": len(job.request.input_ids),
+            "completion_tokens": self._count,
+            "cached_tokens": job.cached,
+            "weight_version": version,
+        }
+        if job.request.return_logprob:
+            meta["output_token_logprobs"] = self._logprobs
+            if job.tops:
+                meta["output_top_logprobs"] = self._tops
+        if last:
+            meta["weight_versions"] = [{"version": version, "start": 0, "end": self._count}]
+            meta["e2e_latency"] = time.monotonic() - job.arrived
+            if job.score_from is not None:
+                meta["input_token_logprobs"] = [(logprob, token, None) for logprob, token in job.input_logprobs]
+                if job.request.top_logprobs_num:
+                    meta["input_top_logprobs"] = [None if top is None else jsonable(top) for top in job.input_tops]
+        body = {"text": "", "output_ids": self._ids, "meta_info": meta}
+        if self._incremental:
+            self._ids, self._logprobs, self._tops = [], [], []
+        return body
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def create_app(engine: ServedEngine, *, incremental: bool = True) -> Starlette:
+    """The ASGI application around an engine; starts and stops it with the application's lifespan."""
+
+    async def health(_: Request) -> Response:
+        return Response(status_code=200 if engine.healthy else 503)
+
+    async def model_info(_: Request) -> Response:
+        return Json(engine.info())
+
+    async def abort(request: Request) -> Response:
+        try:
+            wanted: AbortRequest = decode(await _body(request), AbortRequest)
+        except Refused as refused:
+            return _refusal(refused)
+        engine.abort_rid(None if wanted.abort_all else wanted.rid)
+        return Response(status_code=200)
+
+    async def update(request: Request) -> Response:
+        try:
+            wanted: UpdateWeights = decode(await _body(request), UpdateWeights)
+            number = await engine.load(wanted)
+        except Refused as refused:
+            return Json({"success": False, "message": refused.message, **refused.body()}, status_code=refused.status)
+        message = f"version {number} is loaded" + (" and live" if engine.live() == number else "")
+        return Json({"success": True, "message": message, "num_paused_requests": 0})
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        engine.start(asyncio.get_running_loop())
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(engine.stop)
+
+    return Starlette(
+        lifespan=lifespan,
+        routes=[
+            Route("/generate", Generate(engine, incremental=incremental), methods=["POST"]),
+            Route("/abort_request", abort, methods=["POST"]),
+            Route("/update_weights_from_disk", update, methods=["POST"]),
+            Route("/health", health),
+            Route("/model_info", model_info),
+            Route("/get_model_info", model_info),
+        ],
+    )
+
+
+def http_server(app: Starlette, *, host: str, port: int) -> uvicorn.Server:
+    """The server of such an application, not yet running."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=2,
+            backlog=2048,
+        )
+    )
+
+
+def live_version(text: str) -> tuple[int, str] | None:
+    """What `--live NUMBER=FOLDER` says; `None` for "". Raises `SystemExit` for anything else."""
+    if not text:
+        return None
+    number, separator, path = text.partition("=")
+    if not separator or not number.isdigit():
+        raise SystemExit(f"--live {text!r}: write NUMBER=FOLDER")
+    return int(number), path

@@ -1,0 +1,157 @@
+"""The bodies of our own engines' HTTP: the part of SGLang's native wire that we speak, field by field, our extensions
+to it, and the news of a request that an engine hands to `shared.engine.server`.
+
+Ours: `weight_version` in a request asks for a version; `score_temperature` is the temperature of the logprobs of input
+tokens; `live` in a weight update says whether new requests use it (default true).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+
+class Refused(Exception):
+    """A request that is answered with an error; `status` is its HTTP status."""
+
+    def __init__(self, message: str, status: int = 400, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+
+    def body(self) -> dict[str, Any]:
+        """`{"error": {"message", "code", …}}`, as SGLang's error events have it, with our word for the kind of
+        error."""
+        return {"error": {"message": self.message, "code": self.status, "type": self.code or "BadRequest"}}
+
+
+class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """SGLang's `sampling_params` as far as we honour them; a field that we do not know is refused, not ignored."""
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    sampling_seed: int | None = None
+    seed: int | None = None
+    n: int = 1
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    no_stop_trim: bool = False
+
+    def problem(self) -> str:
+        """What is wrong with the values, or ""."""
+        checks = (
+            (self.max_new_tokens >= 0, "max_new_tokens must not be negative"),
+            (self.min_new_tokens >= 0, "min_new_tokens must not be negative"),
+            (math.isfinite(self.temperature) and self.temperature >= 0, "temperature must not be negative"),
+            (0 < self.top_p <= 1, "top_p must be in (0, 1]"),
+            (self.top_k == -1 or self.top_k >= 1, "top_k must be -1 (off) or at least 1"),
+            (0 <= self.min_p <= 1, "min_p must be in [0, 1]"),
+            (-2 <= self.frequency_penalty <= 2, "frequency_penalty must be in [-2, 2]"),
+            (-2 <= self.presence_penalty <= 2, "presence_penalty must be in [-2, 2]"),
+            (0 < self.repetition_penalty <= 2, "repetition_penalty must be in (0, 2]"),
+            (self.n == 1, "n must be 1: send n requests"),
+        )
+        return "; ".join(message for good, message in checks if not good)
+
+    @property
+    def stops(self) -> list[str]:
+        """Stop strings, empty ones left out."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return [text for text in given if text]
+
+
+class GenerateRequest(msgspec.Struct, frozen=True):
+    """`POST /generate`. With an `extra_key` nothing that is kept of other prompts is used, nor anything kept of this
+    one. Media are there to be refused."""
+
+    input_ids: list[int]
+    rid: str | None = None
+    sampling_params: SamplingParams = SamplingParams()
+    stream: bool = False
+    return_logprob: bool = False
+    logprob_start_len: int | None = -1
+    top_logprobs_num: int = 0
+    priority: int = 0
+    weight_version: str | int | None = None
+    score_temperature: float = 1.0
+    extra_key: str | None = None
+    image_data: Any = None
+    video_data: Any = None
+    audio_data: Any = None
+
+    def version(self) -> int | None:
+        """The version asked for; `None` is the live one. Raises `Refused`."""
+        if self.weight_version is None:
+            return None
+        try:
+            return int(self.weight_version)
+        except ValueError:
+            raise Refused(f"weight_version must be a number, not {self.weight_version!r}", 404) from None
+
+
+class AbortRequest(msgspec.Struct, frozen=True):
+    """`POST /abort_request`."""
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+class UpdateWeights(msgspec.Struct, frozen=True):
+    """`POST /update_weights_from_disk`. `load_format`, `flush_cache` and the like mean nothing here and are
+    accepted."""
+
+    model_path: str
+    weight_version: str | int | None = None
+    live: bool = True
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A sampled token, its logprob, and the likeliest tokens as `(logprob, id)`, best first."""
+
+    id: int
+    logprob: float
+    top: list[tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class Event:
+    """News of a request: newly sampled tokens and, in its last event, why it ended (SGLang's `finish_reason`) or what
+    went wrong.
+    """
+
+    choices: Sequence[Choice] = ()
+    finish: dict[str, Any] | None = None
+    error: Refused | None = None
+
+    @property
+    def last(self) -> bool:
+        """Whether nothing comes after it."""
+        return self.finish is not None or self.error is not None
+
+
+def decode(body: bytes, kind: type[Any]) -> Any:
+    """A request body as `kind`; raises `Refused` with the place of the mistake."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise Refused(f"the body is not what this route takes: {error}") from error
+
+
+def jsonable(pairs: Sequence[tuple[float, int]]) -> list[list[Any]]:
+    """`(logprob, id)` pairs as SGLang writes them: `[logprob, id, text]` with no text."""
+    return [[logprob, token, None] for logprob, token in pairs]

@@ -1,0 +1,79 @@
+"""Images of stored messages: each file once, by its content, however many messages, turns and sessions show it.
+
+A stored message names its images by their digests, so its own address does not depend on how they are stored. Which
+images a message holds is in `blob_images`; an image goes when the last message that shows it does.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.journal import encoding
+from openclaw_rl.shared.journal.sqlite import insert
+from openclaw_rl.shared.messages.images import file_of, images_in, part_of
+from openclaw_rl.shared.records import Message
+
+
+def without_files(message: Message) -> Message:
+    """The message as it is stored: every image by its digest."""
+    if not isinstance(message["content"], list):
+        return message
+    return {**message, "content": [_named(part) for part in message["content"]]}
+
+
+def store(connection: sqlite3.Connection, blob: int, message: Message) -> None:
+    """Store the images of a message that was stored as `blob`, those that are new."""
+    for part in images_in([message]):
+        address = bytes.fromhex(part["digest"])
+        found = connection.execute("SELECT id FROM blobs WHERE digest = ?", (address,)).fetchone()
+        if found is None:
+            body = encoding.keep(file_of(part)[1])
+            found = (insert(connection, "blobs", {"digest": address, "body": body}),)
+        connection.execute("INSERT OR IGNORE INTO blob_images (blob, image) VALUES (?,?)", (blob, found[0]))
+
+
+def with_files(connection: sqlite3.Connection, message: Message) -> Message:
+    """A stored message with its images in it again. Raises `JournalError` where one is missing."""
+    if not isinstance(message["content"], list):
+        return message
+    return {**message, "content": [_loaded(connection, part) for part in message["content"]]}
+
+
+def images_of(connection: sqlite3.Connection, blobs: Sequence[int]) -> list[int]:
+    """The images that these messages show."""
+    found: set[int] = set()
+    for blob in blobs:
+        found.update(row for (row,) in connection.execute("SELECT image FROM blob_images WHERE blob = ?", (blob,)))
+    return sorted(found)
+
+
+def drop_unseen(connection: sqlite3.Connection, images: Sequence[int]) -> None:
+    """Delete those of the images that no message shows any more."""
+    connection.executemany(
+        "DELETE FROM blobs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM blob_images WHERE image = ?1) "
+        "AND NOT EXISTS (SELECT 1 FROM turn_blobs WHERE blob = ?1)",
+        [(image,) for image in images],
+    )
+
+
+def _named(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    if part["type"] != "image_url":
+        return part
+    return {"type": "stored_image", "media_type": _media_type(part), "digest": part["digest"], "size": part["size"]}
+
+
+def _media_type(part: Mapping[str, Any]) -> str:
+    url: str = part["image_url"]["url"]
+    return url.partition(";")[0].removeprefix("data:")
+
+
+def _loaded(connection: sqlite3.Connection, part: Mapping[str, Any]) -> Mapping[str, Any]:
+    if part["type"] != "stored_image":
+        return part
+    found = connection.execute("SELECT body FROM blobs WHERE digest = ?", (bytes.fromhex(part["digest"]),)).fetchone()
+    if found is None:
+        raise JournalError(f"image {part['digest']} is missing from the journal: the file is damaged; restore a copy")
+    return part_of(encoding.unpack(found[0]), part["media_type"], part["digest"], part["size"])

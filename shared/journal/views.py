@@ -1,0 +1,123 @@
+"""What the journal answers beside the records themselves: references, summaries and the state of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.shared.records import Kind, TurnStatus
+
+
+class TurnRef(msgspec.Struct, frozen=True):
+    """A turn without its content. `settled`: it has a next state. `arrived` in Unix seconds."""
+
+    turn_id: str
+    session_id: str
+    episode: int
+    kind: Kind
+    status: TurnStatus
+    answer_key: bytes
+    request_key: bytes
+    arrived: float
+    settled: bool
+
+
+class EpisodeRow(msgspec.Struct, frozen=True):
+    """One episode of a session; `ended` is `None` while it is open, `reason` says why it ended. Unix seconds."""
+
+    episode: int
+    started: float
+    ended: float | None
+    reason: str
+
+
+class TurnSummary(msgspec.Struct, frozen=True):
+    """One line about a turn. `state`: `""`, `unjudged`, `judged`, `ready`, `trained` or `quarantined`; lengths in
+    tokens.
+    """
+
+    turn_id: str
+    episode: int
+    parent_turn_id: str | None
+    parent_reason: str
+    kind: Kind
+    kind_reason: str
+    status: TurnStatus
+    finish_reason: str
+    prompt_tokens: int
+    response_tokens: int
+    arrived: float
+    settled: bool
+    score: float | None
+    state: str
+
+
+class Reaction(msgspec.Struct, frozen=True):
+    """What a person thought of a turn, by its latest judgement. `reasoned`: the complaint said what is wanted.
+    `held_back`: the turn is kept for the guard; `set_aside`: it is quarantined, for whatever reason.
+    """
+
+    turn_id: str
+    score: float
+    reasoned: bool
+    held_back: bool
+    set_aside: bool
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """A session and how many of its turns are main, side, settled (main, with a next state) and trained (in a version
+    not rejected).
+
+    `turns` is filled by `session()` alone, oldest first.
+    """
+
+    session_id: str
+    policy: str
+    source: str
+    created: float
+    last_seen: float
+    episodes: Sequence[EpisodeRow]
+    main: int
+    side: int
+    settled: int
+    trained: int
+    turns: Sequence[TurnSummary] = ()
+
+
+class AuditFigures(msgspec.Struct, frozen=True):
+    """What audits found: `verdicts` counts all of them; `mean`, `p99` and `largest` are |recorded − found| logprob per
+    token over the last `turns` turns compared, of `tokens` tokens; `time` is the last comparison's (Unix seconds).
+    """
+
+    verdicts: Mapping[str, int]
+    turns: int = 0
+    tokens: int = 0
+    mean: float = 0.0
+    p99: float = 0.0
+    largest: float = 0.0
+    time: float | None = None
+
+
+class LearningFigures(msgspec.Struct, frozen=True):
+    """Where learning is: the newest version's number and state (`None` in an empty journal) and the live one's; and
+    how many judgements were ever made, those of them without a score, their votes, and votes that failed.
+    """
+
+    newest: int | None = None
+    state: str = ""
+    live: int | None = None
+    judgements: int = 0
+    without_score: int = 0
+    votes: int = 0
+    failed: int = 0
+
+
+class ProcessRow(msgspec.Struct, frozen=True):
+    """The last heartbeat of a process; `time` in Unix seconds. Whether it still lives is for the reader to judge."""
+
+    name: str
+    pid: int
+    time: float
+    status: Mapping[str, Any]

@@ -1,0 +1,144 @@
+"""When two messages are the same message.
+
+Clients rewrite what they echo: new tool-call ids, other key order and spacing in arguments, `1.0` as `1`, `null` for an
+empty text, extra fields. None of that makes a different conversation, so none of it enters a key. Reasoning does not
+either: most clients drop it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.shared.messages.images import comparable
+from openclaw_rl.shared.records import Message
+
+_MAX_DEPTH = 64
+_MAX_EXACT = 2**53  # beyond it JavaScript clients cannot tell two integers apart
+_FIELDS = ("role", "content", "reasoning", "tool_calls", "tool_call_id", "name")
+_CALL_FIELDS = ("id", "name", "arguments")
+_REASONING_TAG = re.compile(r"<(/?)(?:[a-z]+:)?(?:think(?:ing)?|thought|reasoning)\b[^<>]*>", re.IGNORECASE)
+
+
+def calls_json(messages: Sequence[Message]) -> bytes:
+    """The tool calls of messages to the letter, for comparing them: to Python `True` is `1`, and order is nothing."""
+    return msgspec.json.encode([message["tool_calls"] for message in messages if "tool_calls" in message])
+
+
+def parse_arguments(text: str) -> dict[str, Any] | str:
+    """Tool-call arguments as an object, or the very text where it is no JSON object (or one nested deeper than 64); ""
+    is an empty object."""
+    if not text.strip():
+        return {}
+    value = _decode(text)
+    return value if isinstance(value, dict) and not too_deep(value) else text
+
+
+def too_deep(value: Any, levels: int = _MAX_DEPTH) -> bool:
+    """Whether a decoded JSON value nests deeper than `levels`, which no client means and recursive code cannot
+    follow."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(too_deep(item, levels - 1) for item in items if isinstance(item, dict | list))
+
+
+def message_key(message: Message) -> bytes:
+    """16 bytes that are equal exactly for messages with the same role, text and tool calls (name and parsed arguments).
+
+    An assistant's text is compared without reasoning that is written in it, closed or not, and without the white space
+    around it: clients take both away. Takes a canonical message.
+    """
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        content = [comparable(part) for part in content]
+    elif message["role"] == "assistant":
+        content = without_reasoning(content).strip()
+    calls = [[call["name"], _comparable(_read(call["arguments"]))] for call in message.get("tool_calls") or ()]
+    payload = msgspec.json.encode([message["role"], _comparable(content), calls], order="sorted")
+    return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def call_key(call: Mapping[str, Any]) -> bytes:
+    """16 bytes that are equal exactly for tool calls with the same name and parsed arguments."""
+    payload = msgspec.json.encode([call["name"], _comparable(_read(call["arguments"]))], order="sorted")
+    return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def without_reasoning(text: str) -> str:
+    """An assistant's text without what stands between reasoning tags, and without tags that nothing closes or opens:
+    clients take them out of what they echo, some of them or all. Where a block is open at the end although something in
+    it was closed, OpenClaw keeps nothing of it.
+    """
+    if "<" not in text:
+        return text
+    kept: list[str] = []
+    position = depth = 0
+    opened = 0  # how much was kept when the block began
+    closed = False  # whether something was closed in it
+    for tag in _REASONING_TAG.finditer(text):
+        kept.append(text[position : tag.start()])
+        position = tag.end()
+        if not tag[1]:
+            opened, closed = (len(kept), False) if depth == 0 else (opened, closed)
+            depth += 1
+        elif depth:
+            depth -= 1
+            closed = True
+            if depth == 0:
+                del kept[opened:]
+    return "".join(kept[:opened] if depth and closed else (*kept, text[position:]))
+
+
+def canonical_json(message: Message) -> bytes:
+    """The JSON under which a canonical message is stored; decoding it gives back a message that renders to the same
+    tokens.
+
+    Fields come in a fixed order and unknown ones are left out; the order inside arguments is kept, since rendering
+    follows it.
+    """
+    fields: dict[str, Any] = {}
+    for name in _FIELDS:
+        value = message.get(name)
+        if value is None or (not value and name not in ("role", "content")):
+            continue
+        if name == "tool_calls":
+            value = [{key: call[key] for key in _CALL_FIELDS if key in call} for call in value]
+        fields[name] = value
+    return msgspec.json.encode(fields)
+
+
+def _read(arguments: Any) -> Any:
+    """Arguments that are no object, but JSON all the same, as what they say: a client may change their spacing."""
+    if not isinstance(arguments, str):
+        return arguments
+    value = _decode(arguments)
+    return arguments if too_deep(value) else ["json", value] if value is not arguments else ["text", value]
+
+
+def _decode(text: str) -> Any:
+    """The decoded JSON, or the very `text` where it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return text
+
+
+def _comparable(value: Any) -> Any:
+    """The value with numbers as a JavaScript client would give them back."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, dict):
+        return {key: _comparable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_comparable(item) for item in value]
+    if isinstance(value, int) and abs(value) > _MAX_EXACT:
+        try:
+            return int(float(value))
+        except OverflowError:
+            return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value

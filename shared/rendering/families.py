@@ -1,0 +1,193 @@
+"""Model families that can be served: how their prompts are rendered and how their answers are parsed.
+
+A family is found by the `model_type` of the model folder's `config.json`; a new one is an entry here, and a parser
+where its answers follow a grammar that `shared.rendering.answer_parser` does not know yet. A model of no family is rendered by
+its own chat template, and its grammar is read off the template and the vocabulary. `docs/models.md` has the table for
+people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from openclaw_rl.shared.errors import ConfigError
+
+AUTO, PLAIN, TEMPLATE = "auto", "plain", "template"
+
+CallFormat = Literal["", "json", "xml", "bare"]
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """The control tokens of an answer: reasoning, tool calls, and what ends the answer; "" for what it has not.
+
+    `calls` is what stands between `call_open` and `call_close`: a JSON object, or Qwen's XML; a `bare` call is a JSON
+    object that is the whole answer, without markers. `arguments` is the JSON key of a call's arguments.
+    """
+
+    think_open: str = ""
+    think_close: str = ""
+    call_open: str = ""
+    call_close: str = ""
+    stops: tuple[str, ...] = ()
+    calls: CallFormat = ""
+    arguments: str = "arguments"
+
+
+class Family(msgspec.Struct, frozen=True):
+    """`config(thinking)` is the configuration `renderers` takes, None where the folder's own template renders. `needs`
+    are control tokens without which the family cannot be. `options` are what its template is given beside the
+    messages. `images`: whether the family sees (which of its models do, `shared.messages.images` reads in their folders)."""
+
+    name: str
+    grammar: Grammar
+    config: Callable[[bool], Any] | None = None
+    needs: tuple[str, ...] = ()
+    options: dict[str, Any] = {}
+    images: bool = False
+
+
+_CHATML_STOPS = ("<|im_end|>", "<|endoftext|>")
+_CHATML = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+_TOOL_TOKENS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+_THINK_TOKENS = ("<think>", "</think>")
+_VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+_LLAMA_TOKENS = (
+    "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>",
+)  # fmt: skip
+
+_LLAMA_DATE = "26 Jul 2024"  # the template's own default; a date of today would change every prompt at midnight
+
+HERMES = Grammar("<think>", "</think>", "<tool_call>", "</tool_call>", _CHATML_STOPS, "json")
+QWEN_XML = msgspec.structs.replace(HERMES, calls="xml")
+LLAMA = Grammar(stops=("<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"), calls="bare", arguments="parameters")
+
+
+def _qwen3(thinking: bool) -> Any:
+    from renderers import Qwen3RendererConfig  # heavy: only who renders pays for it
+
+    return Qwen3RendererConfig(enable_thinking=thinking)
+
+
+def _qwen35(thinking: bool) -> Any:
+    from renderers import Qwen35RendererConfig
+
+    return Qwen35RendererConfig(enable_thinking=thinking)
+
+
+def _qwen3_vl(thinking: bool) -> Any:
+    from renderers import Qwen3VLRendererConfig
+
+    return Qwen3VLRendererConfig()
+
+
+def _llama3(thinking: bool) -> Any:
+    from renderers import Llama3RendererConfig
+
+    return Llama3RendererConfig(date_string=_LLAMA_DATE)
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("qwen3", HERMES, _qwen3, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS)),
+        Family("qwen3.5", QWEN_XML, _qwen35, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS), images=True),
+        Family("qwen3-vl", HERMES, _qwen3_vl, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS), images=True),
+        Family("llama-3", LLAMA, _llama3, _LLAMA_TOKENS, {"date_string": _LLAMA_DATE}),
+    )
+}
+"""Families that `renderers` writes by hand, by name; each name can be forced by the setting `family`."""
+
+MODEL_TYPES: dict[str, str] = {
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3",
+    "qwen3_5": "qwen3.5",
+    "qwen3_5_moe": "qwen3.5",
+    "qwen3_5_text": "qwen3.5",
+    "qwen3_5_moe_text": "qwen3.5",
+    "qwen3_vl": "qwen3-vl",
+    "qwen3_vl_moe": "qwen3-vl",
+    "qwen3_vl_text": "qwen3-vl",
+    "qwen3_vl_moe_text": "qwen3-vl",
+    "llama": "llama-3",
+}
+"""`model_type` of a `config.json` to the family that is tried first."""
+
+CHOICES = (AUTO, PLAIN, TEMPLATE, *FAMILIES)
+
+
+def read_grammar(template: str, tokens: Collection[str]) -> Grammar:
+    """The grammar of answers that a chat template teaches, as far as its markers are control tokens of the vocabulary.
+
+    Without markers that we know, an answer is plain text.
+    """
+    controls = set(tokens)
+    think = _THINK_TOKENS if controls >= set(_THINK_TOKENS) else ("", "")
+    stops = tuple(stop for stop in _CHATML_STOPS if stop in controls)
+    if controls >= {"<tool_call>", "</tool_call>"} and "<tool_call>" in template and "<arg_key>" not in template:
+        calls: CallFormat = "xml" if "<function=" in template else "json"
+        return Grammar(*think, "<tool_call>", "</tool_call>", stops, calls)
+    if controls >= {"<|start_header_id|>", "<|eot_id|>"} and '"parameters": ' in template:
+        return msgspec.structs.replace(LLAMA, stops=tuple(stop for stop in LLAMA.stops if stop in controls))
+    return Grammar(*think, stops=stops)
+
+
+def model_config(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a model folder. Raises `ConfigError`."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error}. Point the model setting at a Hugging Face model folder."
+        ) from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} is not a JSON object. Point the model setting at a Hugging Face model folder.")
+    return config
+
+
+def context_length(config: dict[str, Any]) -> int:
+    """The number of tokens a model was made for, 0 where its config does not say."""
+    for holder in (config.get("text_config"), config):
+        for name in (
+            "max_position_embeddings",
+            "n_positions",
+            "n_ctx",
+            "max_sequence_length",
+            "max_seq_len",
+            "seq_length",
+        ):
+            value = holder.get(name) if isinstance(holder, dict) else None
+            if isinstance(value, int) and value > 0:
+                return value
+    return 0
+
+
+def vocabulary_size(config: dict[str, Any]) -> int:
+    """The number of a model's logits, 0 where its config does not say."""
+    for holder in (config.get("text_config"), config):
+        value = holder.get("vocab_size") if isinstance(holder, dict) else None
+        if isinstance(value, int):
+            return value
+    return 0
+
+
+def end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
+    """The ids that end an answer as the model's own files say: generation config first, then config."""
+    found: list[int] = []
+    holders: list[Any] = [config.get("text_config"), config]
+    if (folder / "generation_config.json").is_file():
+        try:
+            holders.insert(0, json.loads((folder / "generation_config.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{folder / 'generation_config.json'} cannot be read: {error}") from error
+    for holder in holders:
+        named = holder.get("eos_token_id") if isinstance(holder, dict) else None
+        for number in named if isinstance(named, list) else [named]:
+            if isinstance(number, int) and number not in found:
+                found.append(number)
+    return found

@@ -1,0 +1,194 @@
+"""What a chat template can write, found out by asking it, and messages brought into that reach.
+
+Many templates refuse a system message, one in the middle, or two messages of one role in a row; some drop without a
+word what they do not know. Agents send all of that. So each template is tried once, at start, on small conversations;
+what it cannot write is folded into what it can (a system text in front of the next user message, neighbours of one role
+into one message), and what cannot be folded is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.shared.errors import BadRequest, ConfigError
+from openclaw_rl.shared.records import Message
+
+_ASKED, _SAID, _RULE, _NEXT, _DONE = "qzask", "qzsaid", "qzrule", "qznext", "qzdone"
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "qztool",
+        "description": "qzabout",
+        "parameters": {"type": "object", "properties": {"qzpath": {"type": "string", "description": "qzwhere"}}},
+    },
+}
+
+Write = Callable[[Sequence[Message], Sequence[dict[str, Any]]], str]
+"""Writes messages and tools as text; raises `BadRequest` for what it refuses."""
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """`system`, `late_system`: system messages at the start, and elsewhere; `repeats`: neighbours of one role; `parts`:
+    content has to be a list of parts; `tools`: the tools of a request; `calls`: earlier calls and their results, and
+    `spelled`: only with arguments as text; `closes`: the text that follows an answer in the history."""
+
+    system: bool
+    late_system: bool
+    repeats: bool
+    parts: bool
+    tools: bool
+    calls: bool
+    spelled: bool
+    closes: str
+
+
+def reach_of(write: Write, *, name: str) -> Reach:
+    """Tries a template, or whatever else writes prompts. Raises `ConfigError` for one that does not even write what a
+    user says."""
+    user, answer = _message("user", _ASKED), _message("assistant", _SAID)
+    parts = False
+    if not _writes(write, [user], _ASKED):
+        parts = True
+        if not _writes(write, [_in_parts(user)], _ASKED):
+            raise ConfigError(
+                f"The chat template of {name} does not write what a user says. Put a chat_template.jinja that does "
+                "into the folder, or set family = plain."
+            )
+
+    def writes(*messages: Message, tools: Sequence[dict[str, Any]] = ()) -> bool:
+        sent = [_in_parts(message) if parts else message for message in messages]
+        return _writes(write, sent, *(str(message["content"]) for message in messages), tools=tools)
+
+    rule, after = _message("system", _RULE), _message("user", _NEXT)
+    call = {"id": "call00000", "type": "function", "function": {"name": "qztool", "arguments": {"qzpath": "qzfile"}}}
+    calling = {**_message("assistant", ""), "tool_calls": [call]}
+    spelled = {**calling, "tool_calls": [{**call, "function": {"name": "qztool", "arguments": '{"qzpath": "qzfile"}'}}]}
+    result = {**_message("tool", _DONE), "tool_call_id": "call00000", "name": "qztool"}
+
+    def calls(message: Message) -> bool:
+        sent = [user, message, result]
+        sent = [_in_parts(one) if parts else one for one in sent]
+        return _writes(write, sent, _ASKED, "qztool", "qzfile", _DONE, tools=[_TOOL])
+
+    return Reach(
+        system=writes(rule, user),
+        late_system=writes(user, answer, rule, after),
+        repeats=writes(user, after) and writes(user, answer, _message("assistant", _DONE), after),
+        parts=parts,
+        tools=_writes(write, [_in_parts(user) if parts else user], _ASKED, "qztool", "qzabout", tools=[_TOOL]),
+        calls=calls(calling) or calls(spelled),
+        spelled=not calls(calling),
+        closes=_after_answer(write, [_in_parts(one) if parts else one for one in (user, answer, after)]),
+    )
+
+
+def brought_into(reach: Reach, messages: Sequence[Message]) -> list[Message]:
+    """The messages as the template can write them. Raises `BadRequest` for what cannot be folded into anything."""
+    if not reach.calls and any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
+        raise BadRequest(
+            "The chat template of this model has no tools, but the conversation holds tool calls or their results. "
+            "Start a conversation without tools, or serve a model that takes them.",
+            param="messages",
+            code="unsupported_value",
+        )
+    folded = _without_system(reach, messages)
+    return folded if reach.repeats else _merged(folded)
+
+
+def _without_system(reach: Reach, messages: Sequence[Message]) -> list[Message]:
+    """System messages that cannot be written become the beginning of the next user message, or one of their own."""
+    if reach.system and reach.late_system:
+        return list(messages)
+    changed: list[Message] = []
+    waiting: list[str] = []
+    for index, message in enumerate(messages):
+        if message["role"] == "system" and not (reach.system and index == 0):
+            waiting.append(message["content"])
+            continue
+        if waiting and message["role"] == "user":
+            changed.append({**message, "content": _joined(*waiting, message["content"])})
+            waiting = []
+            continue
+        if waiting and message["role"] == "assistant":
+            changed.append({"role": "user", "content": _joined(*waiting)})
+            waiting = []
+        changed.append(message)
+    if waiting:
+        changed.append({"role": "user", "content": _joined(*waiting)})
+    return changed
+
+
+def _merged(messages: Sequence[Message]) -> list[Message]:
+    """Neighbouring user messages, and neighbouring answers, as one; results of parallel calls stay apart."""
+    changed: list[Message] = []
+    for message in messages:
+        before = changed[-1] if changed else None
+        if before is None or before["role"] != message["role"] or message["role"] not in ("user", "assistant"):
+            changed.append(message)
+            continue
+        merged = {**before, **message, "content": _joined(before["content"], message["content"])}
+        if reasoning := _joined(before.get("reasoning", ""), message.get("reasoning", "")):
+            merged["reasoning"] = reasoning
+        if calls := [*before.get("tool_calls", ()), *message.get("tool_calls", ())]:
+            merged["tool_calls"] = calls
+        changed[-1] = merged
+    return changed
+
+
+def _joined(*contents: Any) -> Any:
+    """Texts as one with an empty line between them; among contents that hold images, a list of parts."""
+    if all(isinstance(content, str) for content in contents):
+        return "\n\n".join(filter(None, contents))
+    parts: list[dict[str, Any]] = []
+    for content in filter(None, contents):
+        added = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        if parts and parts[-1]["type"] == added[0]["type"] == "text":
+            added[0] = {"type": "text", "text": f"{parts.pop()['text']}\n\n{added[0]['text']}"}
+        parts += added
+    return parts
+
+
+def _message(role: str, content: str) -> Message:
+    return {"role": role, "content": content}
+
+
+def _in_parts(message: Message) -> Message:
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
+
+
+def _writes(write: Write, messages: Sequence[Message], *expected: str, tools: Sequence[dict[str, Any]] = ()) -> bool:
+    try:
+        text = write(messages, tools)
+    except BadRequest:
+        return False
+    return all(one in text for one in expected)
+
+
+def _after_answer(write: Write, messages: Sequence[Message]) -> str:
+    try:
+        return write(messages, ()).partition(_SAID)[2]
+    except BadRequest:
+        return ""
+
+
+def positional_ids(messages: Sequence[Message]) -> dict[str, str]:
+    """New ids for the calls of a conversation, by the old ones: `call00000` and so on, in order. Clients rewrite ids
+    between requests, and some templates write them (Mistral's wants nine letters or digits): by position they are the
+    same every time."""
+    ids: dict[str, str] = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            ids.setdefault(call["id"], f"call{len(ids):05d}")
+    return ids
+
+
+def arguments_of(call: dict[str, Any], *, spelled: bool) -> dict[str, Any] | str:
+    """A call's arguments as a template takes them. What a model wrote that is no JSON object stays readable."""
+    arguments: dict[str, Any] | str = call["arguments"]
+    if spelled:
+        return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {"arguments": arguments} if isinstance(arguments, str) else arguments

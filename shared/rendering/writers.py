@@ -1,0 +1,237 @@
+"""The two ways to write a prompt: a family's writer of the `renderers` library, or the model's own chat template.
+
+The library's are faster to cut and come with a second reader of answers, but each is written for certain checkpoints.
+So one is used where it writes what the folder's template writes, which is tried at start; the template has the last
+word.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from openclaw_rl.shared.errors import BadRequest, ConfigError
+from openclaw_rl.shared.messages.images import has_images
+from openclaw_rl.shared.records import Message
+from openclaw_rl.shared.rendering.chat_template import ChatTemplate
+from openclaw_rl.shared.rendering.families import Family
+from openclaw_rl.shared.rendering.template_limits import arguments_of, brought_into, positional_ids, reach_of
+from openclaw_rl.shared.rendering.tokenizer import PieceTokenizer
+
+
+class Writer(Protocol):
+    """Writes messages as token ids; `takes_tools` says whether it can write the tools of a request, `cuttable` whether
+    it is worth trying to write the start of a prompt apart from the rest."""
+
+    takes_tools: bool
+    cuttable: bool
+
+    def ids(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
+    ) -> array[int]:
+        """The ids of a conversation, up to where the answer begins if `generate`. Raises `BadRequest`."""
+        ...
+
+    def read(
+        self, ids: list[int], prompt_end: list[int], tools: list[dict[str, Any]], *, thinking: bool
+    ) -> tuple[str, str, list[tuple[str, Any]]] | None:
+        """Content, reasoning and calls of an answer as a second reader sees them, None where there is none."""
+        ...
+
+
+class LibraryWriter:
+    """A family that `renderers` writes. Raises `ConfigError` where the tokenizer does not fit it."""
+
+    takes_tools = True
+    cuttable = True
+
+    def __init__(self, family: Family, tokenizer: PieceTokenizer, *, name: str) -> None:
+        from renderers import create_renderer  # heavy: importing this module stays cheap
+
+        assert family.config is not None
+        self._tokenizer = tokenizer
+        try:
+            self._renderers = {mode: create_renderer(tokenizer, family.config(mode)) for mode in (False, True)}
+        except (AssertionError, ValueError) as error:
+            raise ConfigError(f"{name} cannot be written as {family.name}: {error}") from error
+        self._reach = reach_of(
+            lambda messages, tools: tokenizer.decode(self._ids(messages, tools, thinking=True, generate=True)),
+            name=name,
+        )
+
+    def ids(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
+    ) -> array[int]:
+        safe = [self._protected(message) for message in brought_into(self._reach, messages)]
+        return self._ids(safe, _protected_tools(self._tokenizer, tools), thinking=thinking, generate=generate)
+
+    def _ids(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, thinking: bool, generate: bool
+    ) -> array[int]:
+        def write() -> list[int]:
+            return self._render(list(messages), thinking, tools=list(tools) or None, add_generation_prompt=generate)
+
+        try:
+            return self._tokenizer.put_together(write)
+        except (ValueError, TypeError) as error:
+            raise BadRequest(
+                f"This model's template cannot write these messages: {error}", param="messages", code="invalid_value"
+            ) from error
+
+    def _render(self, messages: list[dict[str, Any]], thinking: bool, **options: Any) -> list[int]:
+        """The library's ids; with one placeholder an image, since how many tokens it takes is settled in
+        `shared.messages.images`.
+        """
+        renderer = self._renderers[thinking]
+        if has_images(messages):
+            options["process_multimodal"] = False
+        ids: list[int] = renderer.render(messages, **options).token_ids
+        return ids
+
+    def read(
+        self, ids: list[int], prompt_end: list[int], tools: list[dict[str, Any]], *, thinking: bool
+    ) -> tuple[str, str, list[tuple[str, Any]]] | None:
+        parsed = self._renderers[thinking].parse_response(ids, tools=tools or None, prompt_ids=prompt_end)
+        calls = [(call.name, call.arguments) for call in parsed.tool_calls if call.status == "ok"]
+        return parsed.content, parsed.reasoning_content or "", calls
+
+    def _protected(self, message: Message) -> dict[str, Any]:
+        """The message in the library's field names, with every control token that its text spells out made harmless."""
+        protect = self._tokenizer.protect
+        safe: dict[str, Any] = {"role": message["role"], "content": _protected_content(self._tokenizer, message)}
+        if reasoning := message.get("reasoning"):
+            safe["reasoning_content"] = protect(reasoning)
+        if calls := message.get("tool_calls"):
+            safe["tool_calls"] = [
+                {"name": protect(call["name"]), "arguments": protect(_arguments_text(call["arguments"]))}
+                for call in calls
+            ]
+        return safe
+
+
+class TemplateWriter:
+    """A model folder's own chat template. Raises `ConfigError` for one that cannot even write what a user says.
+
+    What the template cannot write is folded into what it can (`shared.rendering.template_limits`). `closes` is the control token
+    that follows an answer in the history, "" where there is none.
+    """
+
+    cuttable = False
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        tokenizer: PieceTokenizer,
+        *,
+        name: str,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._template = template
+        self._options = options or {}
+        self._tokenizer = tokenizer
+        self._reach = reach_of(lambda messages, tools: template.write(messages, tools), name=name)
+        self.takes_tools = self._reach.tools
+        self.closes = tokenizer.first_control(self._reach.closes)
+
+    def ids(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
+    ) -> array[int]:
+        written = self._template.write(
+            self._for_template(brought_into(self._reach, messages)),
+            _protected_tools(self._tokenizer, tools),
+            generate=generate,
+            **{"enable_thinking": thinking, **self._options},
+        )
+        return self._tokenizer.encode_prompt(written)
+
+    def read(
+        self, ids: list[int], prompt_end: list[int], tools: list[dict[str, Any]], *, thinking: bool
+    ) -> tuple[str, str, list[tuple[str, Any]]] | None:
+        return None
+
+    def _for_template(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """The messages in Hugging Face's field names, protected; ids of calls by their position."""
+        protect = self._tokenizer.protect
+        ids = positional_ids(messages)
+        written: list[dict[str, Any]] = []
+        for message in messages:
+            content = _protected_content(self._tokenizer, message)
+            if self._reach.parts and isinstance(content, str):
+                content = [{"type": "text", "text": content}]
+            safe: dict[str, Any] = {"role": message["role"], "content": content}
+            if reasoning := message.get("reasoning"):
+                safe["reasoning_content"] = safe["reasoning"] = safe["thinking"] = protect(reasoning)
+            if calls := message.get("tool_calls"):
+                safe["tool_calls"] = [
+                    {
+                        "id": ids[call["id"]],
+                        "type": "function",
+                        "function": {
+                            "name": protect(call["name"]),
+                            "arguments": self._tokenizer.protect_all(arguments_of(call, spelled=self._reach.spelled)),
+                        },
+                    }
+                    for call in calls
+                ]
+            if message["role"] == "tool":
+                safe["tool_call_id"] = ids.get(message.get("tool_call_id", ""), "call00000")
+            if name := message.get("name"):
+                safe["name"] = protect(name)
+            written.append(safe)
+        return written
+
+
+def same_prompts(library: LibraryWriter, template: TemplateWriter, tokenizer: PieceTokenizer) -> bool:
+    """Whether both write the same text for conversations of every usual shape.
+
+    One thing is left out on purpose: with reasoning off, the library repeats the empty reasoning block of the prompt in
+    the history, as it was sampled; most templates leave it out there.
+    """
+    rule, asked = {"role": "system", "content": "Be kind."}, {"role": "user", "content": "Where is it?"}
+    answer, next_one = {"role": "assistant", "content": "Here."}, {"role": "user", "content": "And that?"}
+    call = {"id": "c", "name": "look", "arguments": {"where": "there", "often": 2}}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+    result = {"role": "tool", "content": "nothing", "tool_call_id": "c"}
+    parameters = {"type": "object", "properties": {"where": {"type": "string"}, "often": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": parameters}}]
+    cases: list[tuple[list[Message], list[dict[str, Any]], bool]] = [
+        ([asked], [], True),
+        ([rule, asked], [], True),
+        ([rule, asked], [], False),
+        ([rule, asked, answer, next_one], [], True),
+        ([rule, asked], tools, True),
+        ([rule, asked, calling, result], tools, True),
+    ]
+    for messages, offered, thinking in cases:
+        try:
+            written = library.ids(messages, offered, thinking=thinking)
+            if tokenizer.decode(written) != tokenizer.decode(template.ids(messages, offered, thinking=thinking)):
+                return False
+        except BadRequest:
+            return False
+    return True
+
+
+def _protected_content(tokenizer: PieceTokenizer, message: Message) -> str | list[dict[str, Any]]:
+    content = message["content"]
+    if isinstance(content, str):
+        return tokenizer.protect(content)
+    return [{**part, "text": tokenizer.protect(part["text"])} if part["type"] == "text" else part for part in content]
+
+
+def _protected_tools(tokenizer: PieceTokenizer, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not tools:
+        return tools
+    text = msgspec.json.encode(tools).decode()  # as quick as `json` is slow, and markers are spelled alike in both
+    if tokenizer.protect(text) is text:
+        return tools
+    protected: list[dict[str, Any]] = json.loads(tokenizer.protect(json.dumps(tools, ensure_ascii=False)))
+    return protected
+
+
+def _arguments_text(arguments: dict[str, Any] | str) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

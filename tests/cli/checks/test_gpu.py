@@ -1,0 +1,305 @@
+"""What doctor and serve say of GPUs. There are none here: a program called nvidia-smi fakes them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from openclaw_rl.cli.checks.gpu import fitting, gpu_checks
+from openclaw_rl.cli.main import app
+from openclaw_rl.cli.service import preflight
+from openclaw_rl.cli.service.supervisor import ROLES, Supervisor, all_answer
+from openclaw_rl.shared import backends
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.process import write_json
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from openclaw_rl.trainer_local.placement.place import Placement
+from tests.cli.commands.test_serve import command, environment, until
+from tests.processes import ROOT
+from tests.shared.faked_gpus import faked_smi, row
+from tests.trainer_local.fake_fleet import FakeServer, running
+
+FITS = ["--backend", "megatron", "--model", "Qwen/Qwen3-1.7B", "--recompute", "--max-sample-tokens", "8192"]
+FITS += ["--context-length", "16384"]
+TOO_LARGE = ["--backend", "megatron", "--model", "Qwen/Qwen3-32B"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CUDA_VISIBLE_DEVICES", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    if importlib.util.find_spec("megatron") is None:
+        core = ModuleType("megatron")
+        core.__spec__ = ModuleSpec("megatron", None)
+        monkeypatch.setitem(sys.modules, "megatron", core)  # as if it were installed
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, monkeypatch, row(0, 24), row(1, 24))
+
+
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *rows: str) -> None:
+    folder = tmp_path / "driver"
+    folder.mkdir(exist_ok=True)
+    faked_smi(folder, rows)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def doctor(*flags: str) -> dict[str, Any]:
+    answer = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags])
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def checks(found: dict[str, Any], name: str) -> list[tuple[bool | None, str]]:
+    return [(check["ok"], check["told"]) for check in found["checks"] if check["name"] == name]
+
+
+def test_doctor_says_which_faked_gpus_there_are_and_who_goes_where(two: None) -> None:
+    found = doctor(*FITS)
+    assert checks(found, "gpus") == [(True, "0: Faked 24 GB, 24.0 GiB; 1: Faked 24 GB, 24.0 GiB")]
+    ((ok, told),) = checks(found, "placement")
+    assert ok and "Megatron-core trains (LoRA) on GPU 0; SGLang serves the policy on GPU 1" in told
+    parts = found["placement"]["parts"]
+    assert {part["role"] for part in parts} == {"trainer", "policy"} and all(part["bytes"] > 0 for part in parts)
+
+
+def test_doctor_shows_what_each_part_takes_of_faked_gpus(two: None) -> None:
+    shown = CliRunner().invoke(app, ["doctor", "--port", "0", *FITS]).stdout
+    table = shown[shown.index("Memory, as estimated") :]
+    for line in ("weights, bfloat16", "activations, 8192 tokens", "KV cache, 16384 tokens", "together"):
+        assert line in table
+    assert "while a step is made" in table
+
+
+def test_doctor_refuses_what_does_not_fit_on_faked_gpus(two: None) -> None:
+    found = doctor(*TOO_LARGE)
+    ((ok, told),) = checks(found, "placement")
+    assert ok is False and "model = Qwen/Qwen3-32B does not fit on GPU 0: Faked 24 GB" in told
+    assert CliRunner().invoke(app, ["doctor", "--port", "0", *TOO_LARGE]).exit_code == 1
+
+
+def test_doctor_counts_what_other_programs_leave_of_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, monkeypatch, row(0, 24, free=2), row(1, 24, free=23.9))
+    found = doctor(*FITS)
+    (_, (ok, told)) = checks(found, "gpus")
+    assert ok is None and told.startswith("GPU 0: other programs hold 22.0 of its 24.0 GiB")
+    assert checks(found, "placement")[0][1].count("on GPU 1") == 2  # the other one does both
+    fake(tmp_path, monkeypatch, row(0, 24, free=2), row(1, 24, free=2))
+    assert checks(doctor(*FITS), "placement")[0][0] is False
+    # Beside the service that runs, what it holds is its own.
+    (tmp_path / "data" / "run").mkdir(parents=True)
+    write_json(tmp_path / "data" / "run" / "engine.json", {"pid": os.getpid(), "url": "http://127.0.0.1:1"})
+    assert checks(doctor(*FITS), "placement")[0][0]
+
+
+def test_without_gpus_doctor_says_what_a_backend_lacks_and_else_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert checks(doctor(), "gpus") == checks(doctor(), "placement") == []
+    assert doctor()["placement"] is None
+    assert checks(doctor("--backend", "local"), "gpus") == [(True, "none: what is local runs on the CPU")]
+    ((ok, told),) = checks(doctor("--backend", "megatron"), "placement")
+    assert ok is False and "needs an NVIDIA GPU, and none is found" in told
+    assert checks(doctor("--backend", "megatron", "--device", "cpu"), "placement") == []
+
+
+def test_doctor_does_not_guess_who_trains_a_model_that_is_not_here(two: None) -> None:
+    ((_, told), (noted, why)) = checks(doctor("--backend", "megatron", "--model", "nobody/unknown"), "placement")
+    assert told.startswith("Megatron-core (transformers, if it is no dense Qwen3) trains (LoRA) on GPU 0")
+    assert noted is None and "config.json is not here yet" in why
+    assert "if it is no dense" not in checks(doctor(*FITS), "placement")[0][1]
+
+
+def test_doctor_plans_for_gpus_that_somebody_may_buy() -> None:
+    found = doctor("--with-gpus", "2x24", *FITS[2:])
+    ((ok, told),) = checks(found, "gpus")
+    assert ok and told.startswith("planned for, not found here: 0: imagined, 24.0 GiB; 1:")
+    assert checks(found, "placement")[0][0]
+    assert checks(doctor("--with-gpus", "12", *FITS[2:], "--no-recompute"), "placement")[0][0] is False
+    wrong = CliRunner().invoke(app, ["doctor", "--with-gpus", "some", *FITS])
+    assert isinstance(wrong.exception, ConfigError) and "2x24 means two of 24 GB each" in str(wrong.exception)
+
+
+def test_a_faked_driver_that_fails_is_told_by_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faked_smi(tmp_path, (), says="couldn't communicate with the NVIDIA driver", code=9)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    ((ok, told),) = checks(doctor(*FITS), "gpus")
+    assert ok is False and "couldn't communicate" in told
+
+
+def test_what_trains_where_is_told_for_several_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, monkeypatch, *(row(number, 80) for number in range(8)))
+    flags = [*FITS, "--tensor-parallel", "2", "--judge", "engine:Qwen/Qwen3-4B", "--rollout-tensor-parallel", "1"]
+    ((_, told),) = checks(doctor(*flags), "placement")
+    assert "on GPU 0, 1, 2, 3, tensor parallel 2, data parallel 2" in told
+    assert "the policy on GPU 4," in told and "the policy on GPU 5," in told
+    assert "Qwen/Qwen3-4B (judge) on GPU 6, 7" in told
+
+
+def ready(settings: Settings, *roles: str) -> list[str]:
+    said: list[str] = []
+    assert preflight.ready(settings, roles or ROLES, {}, said.append) == settings
+    return said
+
+
+def large(**changes: Any) -> Settings:
+    return Settings(backend="megatron", model="Qwen/Qwen3-32B", **changes)
+
+
+def test_serve_refuses_in_doctors_words_what_does_not_fit_on_faked_gpus(two: None) -> None:
+    with pytest.raises(ConfigError) as error:
+        ready(large())
+    ((_, told),) = checks(doctor(*TOO_LARGE), "placement")
+    assert str(error.value) == told
+
+
+def test_parts_that_use_no_gpu_are_not_held_up_by_faked_ones(two: None) -> None:
+    assert ready(large(), "proxy") == []
+    assert ready(large(device="cpu")) == []
+    assert ready(Settings(model="Qwen/Qwen3-32B")) == []
+    assert ready(Settings(backend="megatron", model="Qwen/Qwen3-1.7B"), "engine") == []
+    # The first of two that would be too small for both, each doing its part.
+    both = {"backend": "megatron", "model": "Qwen/Qwen3-4B", "actor_gpus": "0,", "rollout_gpus": "0,"}
+    small = Settings.model_validate(both | {"max_sample_tokens": 8192, "context_length": 16384})
+    engine, learner = fitting(small, ["engine"]), fitting(small, ["learner", "proxy"])
+    assert not engine.train and len(engine.servers) == 1 and engine.sharing == "apart"
+    assert not learner.servers and len(learner.train) == 1 and not learner.lends
+    assert fitting(small, ["proxy"]) == Placement()
+    with pytest.raises(ConfigError, match="serves"):
+        ready(large(), "engine")
+    with pytest.raises(ConfigError, match=r"trains \(LoRA\)"):
+        ready(large(), "learner")
+
+
+def test_serve_wants_an_engine_where_no_faked_gpu_is_to_serve(two: None) -> None:
+    elsewhere = Settings(backend="megatron", model="Qwen/Qwen3-1.7B", rollout_gpus="0", recompute=True)
+    with pytest.raises(ConfigError, match=r"rollout_gpus = 0 says that no GPU of this machine serves.*engine_url"):
+        ready(elsewhere)
+    assert [ok for ok, _ in checks(doctor(*FITS, "--rollout-gpus", "0"), "placement")] == [True, None]
+    assert ready(elsewhere, "learner") == []
+    assert ready(elsewhere.model_copy(update={"engine_url": "http://127.0.0.1:9"})) == []
+
+
+def test_a_learner_is_not_left_to_the_cpu_where_no_faked_gpu_is_to_train(two: None) -> None:
+    elsewhere = Settings(backend="megatron", model="Qwen/Qwen3-1.7B", actor_gpus="0", context_length=16384)
+    with pytest.raises(ConfigError, match=r"actor_gpus = 0 says that no GPU .*serve --only proxy --only engine"):
+        ready(elsewhere)
+    ((ok, _), (noted, told)) = checks(doctor(*FITS, "--actor-gpus", "0"), "placement")
+    assert ok and noted is None and "would train on the CPU" in told
+    nothing = checks(doctor(*FITS, "--actor-gpus", "0", "--rollout-gpus", "0"), "placement")
+    assert nothing[0] == (True, "nothing is placed here") and len(nothing) == 3
+    assert ready(elsewhere, "proxy", "engine") == [] == ready(elsewhere.model_copy(update={"train": False}))
+
+
+def test_what_is_local_stays_on_the_cpu_where_that_is_the_device(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    on_cpu = Settings(backend="local", device="cpu")
+    assert backends.chosen(on_cpu) == "embedded" and gpu_checks(on_cpu)[1] is None
+    assert backends.chosen(Settings(backend="local")) == "megatron" and gpu_checks(Settings(backend="local"))[1]
+
+
+def test_a_hint_model_that_shares_a_judges_running_engine_takes_no_faked_gpu(two: None) -> None:
+    """What is placed and never started would be waited for."""
+    judge = f"engine:{EMBEDDED_POLICY}"
+    shared = {"judge": judge, "hint_model": judge, "judge_engine_url": "http://127.0.0.1:9"}
+    chosen = Settings.model_validate({"backend": "megatron", "model": "Qwen/Qwen3-1.7B", "context_length": 16384})
+    assert fitting(chosen.model_copy(update=shared), ROLES).judges == ()
+    own = shared | {"judge_engine_url": ""}
+    assert [one.role for one in fitting(chosen.model_copy(update=own), ROLES).judges] == ["judge"]
+
+
+def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
+    def told(cards: str, *flags: str) -> str:
+        return checks(doctor("--with-gpus", cards, *FITS[2:], *flags), "placement")[0][1]
+
+    assert told("2x24").endswith("new versions reach SGLang as adapters, by files")
+    assert told("2x80", "--no-lora").endswith("new weights reach SGLang by nccl (weight_transfer)")
+    assert told("80", "--no-lora").endswith("new weights reach SGLang by ipc (weight_transfer)")
+    assert told("2x80", "--no-lora", "--weight-transfer", "disk").endswith("by disk (weight_transfer)")
+    assert "SGLang gives its KV cache and weights back for each step" in told("24", "--model", "Qwen/Qwen3-4B")
+
+
+def test_serve_says_what_one_should_know_of_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, monkeypatch, row(0, 24))
+    settings = Settings(backend="megatron", model="Qwen/Qwen3-4B", recompute=True, context_length=8192)
+    (note,) = ready(settings)
+    assert "training and serving alternate" in note
+
+
+def test_serve_ends_before_anything_starts_where_faked_gpus_are_too_small(tmp_path: Path, two: None) -> None:
+    told = subprocess.run(
+        command("serve", *TOO_LARGE, "--data", str(tmp_path / "data")),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.returncode == 2 and "does not fit on GPU 0: Faked 24 GB" in told.stderr
+    assert "starting" not in told.stderr and not (tmp_path / "data").exists()
+
+
+async def test_parts_on_one_faked_gpu_are_started_one_after_the_other_as_they_are_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program takes SGLang's place. The learner, which has nothing to train on, is not started."""
+    fake(tmp_path, monkeypatch, row(0, 80))
+    monkeypatch.setenv("FAKE_SGLANG_SECONDS", "2")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    log, model = tmp_path / "started", str(EMBEDDED_POLICY)
+    program = f"{sys.executable} {ROOT / 'tests/trainer_local/fake_sglang.py'} {log} {{args}}"
+    chosen = Settings(
+        **{"backend": "megatron", "model": model, "judge": f"engine:{model}", "sglang_command": program},
+        **{"data": tmp_path / "data", "train": False, "rollout_gpus": "0,", "judge_gpus": "0,"},
+    )
+    supervisor = Supervisor(chosen, ["engine", "learner"], say=print)
+    assert supervisor.roles == ("engine", "learner", "judge")
+    placed = supervisor.placement
+    running = [asyncio.create_task(one.run()) for one in supervisor.children if one.name != "learner"]
+    try:
+        await asyncio.to_thread(until, lambda: log.exists() and len(log.read_text().splitlines()) == 2, 90.0)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await supervisor._stop()
+    policy, judging = (json.loads(one) for one in log.read_text().splitlines())
+    assert policy["gpus"] == judging["gpus"] == "0"
+    assert policy["--served-model-name"] == "policy" and judging["--port"] in supervisor.settings.judge_engine_url
+    assert judging["began"] > policy["answers"], "the second server measures what the first has left"
+    fractions = [float(one["--mem-fraction-static"]) for one in (policy, judging)]
+    assert fractions == [placed.servers[0].memory_fraction, placed.judges[0].memory_fraction] and min(fractions) > 0
+
+
+async def test_a_router_whose_fake_servers_are_not_all_there_is_waited_for() -> None:
+    servers = [FakeServer(), FakeServer()]
+    async with running(*servers) as url, httpx.AsyncClient() as client:
+        assert await all_answer(client, url, 2) and not await all_answer(client, url, 3)
+        servers[1].gone = True
+        assert not await all_answer(client, url, 2)
+        assert await all_answer(client, servers[0].url, 1)
+    async with httpx.AsyncClient() as client:
+        assert not await all_answer(client, url, 2)
+
+
+def test_nothing_is_asked_of_a_driver_where_nobody_wants_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faked_smi(tmp_path, (), says="asked", code=9)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert gpu_checks(Settings()) == ([], None)

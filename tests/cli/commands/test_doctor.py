@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from openclaw_rl.cli.main import app
+from openclaw_rl.cli.service import preflight
+from openclaw_rl.cli.service.supervisor import ROLES
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
+from tests.trainer_cloud.stand_in import StandIn
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def conversations(folder: Path, *flags: str) -> tuple[bool, str]:
+    result = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", "--model", str(folder), *flags])
+    (check,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "conversations"]
+    assert (result.exit_code == 0) == check["ok"]
+    return check["ok"], check["told"]
+
+
+def test_doctor_says_how_conversations_are_written_or_why_they_cannot_be(tmp_path: Path) -> None:
+    tokenizer = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    folder = write_folder(tmp_path / "model", tokenizer, config={"model_type": "gpt2"})
+    (folder / "model.safetensors").write_bytes(b"")
+    ok, told = conversations(folder)
+    assert not ok and "no chat template" in told and "--family plain" in told
+    ok, told = conversations(folder, "--family", "plain")
+    assert ok and "as plain text" in told and "User:" in told
+    (folder / "chat_template.jinja").write_text(CHATML)
+    ok, told = conversations(folder)
+    assert ok and "by its own chat template; no reasoning and no tool calls" in told and "<|im_end|>" in told
+    ok, told = conversations(folder, "--family", "nonsense")
+    assert not ok and "'nonsense' is no family; choose one of auto" in told
+
+
+def told(*flags: str) -> dict[str, Any]:
+    return json.loads(CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags]).stdout)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--judge", "policy"),
+        ("--judge", "engine:models/judge"),
+        ("--judge", "engine:http://127.0.0.1:30001"),
+        ("--judge", "reward-model:models/rm", "--hint-model", "policy"),
+        ("--judge", "openai/mine", "--judge-api-base", "http://localhost:8000/v1"),
+    ],
+    ids=str,
+)
+def test_nothing_leaves_the_machine_for_judges_that_run_here(flags: tuple[str, ...]) -> None:
+    assert told(*flags)["leaves_the_machine"] == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (("--judge", "openai/gpt"), "go to the judge openai/gpt at its provider"),
+        (("--hint-model", "openai/gpt"), "go to the hint model openai/gpt at its provider"),
+        (("--judge", "engine:http://10.0.0.7:30001"), "go to the judge's engine at http://10.0.0.7:30001"),
+        (
+            ("--judge", "engine:models/judge", "--judge-engine-url", "http://10.0.0.7:30001"),
+            "go to the judge's engine at http://10.0.0.7:30001",
+        ),
+        (("--judge", "./mine.py:Judge"), "go to your own code ./mine.py:Judge (judge)"),
+        (("--custom-reward", "mine.py"), "go to your own code mine.py (custom_reward)"),
+    ],
+    ids=str,
+)
+def test_what_leaves_the_machine_for_a_judge_is_said(flags: tuple[str, ...], line: str) -> None:
+    (leaving,) = told(*flags)["leaves_the_machine"]
+    assert leaving.startswith("conversations") and line in leaving
+
+
+def test_a_judge_that_means_nothing_is_bad() -> None:
+    (check,) = [check for check in told("--judge", "/no/such/model")["checks"] if check["name"] == "judge"]
+    assert check["ok"] is False and "no config.json" in check["told"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "code", "said"),
+    [
+        ("--judge", "", "there is no such file"),
+        ("--judge", "class Judge:\n    def __init__(self, settings): pass\n", "has no method `judge`"),
+        ("--custom-reward", "get_reward_model = lambda config: 3\n", "neither `judge` nor `score`"),
+        ("--custom-reward", "def get_reward_model(config): raise RuntimeError('no weights')\n", "no weights"),
+    ],
+)
+def test_a_judge_of_ones_own_that_cannot_be_made_is_bad(tmp_path: Path, flag: str, code: str, said: str) -> None:
+    path = tmp_path / "mine.py"
+    if code:
+        path.write_text(code)
+    (check,) = [check for check in told(flag, str(path))["checks"] if check["name"] == "judge"]
+    assert check["ok"] is False and said in check["told"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--custom-loss", "./nope.py"), "custom_loss = './nope.py': ./nope.py: there is no such file"),
+        (("--custom-loss", "math:nope"), "has no 'nope'"),
+        (("--custom-rollout", "./nope.py"), "there is no such file"),
+        (("--method", "./nope.py:mine"), "there is no such file"),
+        (("--method", "tests.fixtures.breaks:mine"), "cannot be loaded: ZeroDivisionError"),
+        (("--custom-loss", "tests.fixtures.breaks:loss"), "cannot be loaded: ZeroDivisionError"),
+        (("--anchor-prompts", "nope.txt"), "anchor_prompts = 'nope.txt' cannot be read"),
+        (("--guard-probes", "nope.jsonl"), "guard_probes"),
+        (("--resume", "nope"), "is no checkpoint"),
+    ],
+    ids=str,
+)
+def test_what_the_learner_would_not_find_is_bad(flags: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags])
+    (check,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "learning"]
+    assert result.exit_code != 0 and not check["ok"] and said in check["told"]
+
+
+def test_an_engine_given_as_the_backend_is_told_where_it_belongs() -> None:
+    for name in ("sglang", "vllm"):
+        (check,) = [check for check in told("--backend", name)["checks"] if check["name"] == "backend"]
+        assert not check["ok"] and "--engine-url" in check["told"]
+
+
+def test_figures_for_wandb_leave_the_machine_unless_it_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (leaving,) = told("--wandb", "team/ours")["leaves_the_machine"]
+    assert "figures of every step" in leaving and leaving.endswith("W&B project team/ours at https://api.wandb.ai")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    answer = told("--wandb", "team/ours", "--tensorboard", "true")
+    assert answer["leaves_the_machine"] == []
+    checks = {check["name"]: check for check in answer["checks"]}
+    assert checks["packages [tensorboard]"]["ok"] is not False
+    assert checks["packages [wandb]"]["ok"] is not False, "learning goes on without"
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    """An HTTP server in the place of a provider."""
+    server = StandIn()
+    yield server
+    server.close()
+
+
+def checks(*flags: str) -> dict[str, tuple[bool | None, str]]:
+    return {check["name"]: (check["ok"], check["told"]) for check in told(*flags)["checks"]}
+
+
+def tinker(stand_in: StandIn, *flags: str) -> list[str]:
+    url = ("--tinker-base-url", stand_in.url, "--tinker-api-key", "tml-s3cret")
+    return ["--backend", "tinker", "--model", "Qwen/Qwen3-8B", "--tokenizer", str(EMBEDDED_POLICY), *url, *flags]
+
+
+def test_doctor_asks_a_stand_in_for_a_provider(stand_in: StandIn) -> None:
+    stand_in.has({"model_name": "Qwen/Qwen3-8B", "max_context_length": 32768})
+    found = checks(*tinker(stand_in, "--cloud-daily-steps", "10"))
+    assert found["backend"] == (True, "tinker")
+    assert found["packages [cloud]"][0] and "tinker" in found["packages [cloud]"][1]
+    assert found["provider key"] == (True, "set by --tinker-api-key (hidden)")
+    assert found["provider"][0] and "has Qwen/Qwen3-8B, context 32768 tokens" in found["provider"][1]
+    assert found["budget"][0] and "cloud_daily_steps = 10 (no limit: cloud_daily_train_tokens" in found["budget"][1]
+    assert found["policy"] == (True, f"Qwen/Qwen3-8B, tokenizer in {EMBEDDED_POLICY}")
+    assert found["conversations"][0]
+
+
+def test_doctor_says_what_is_wrong_with_a_cloud_backend(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TINKER_API_KEY", "FIREWORKS_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    found = checks("--backend", "cloud")
+    assert not found["backend"][0] and "set TINKER_API_KEY or FIREWORKS_API_KEY" in found["backend"][1]
+    found = checks("--backend", "tinker")
+    assert not found["provider key"][0] and "set TINKER_API_KEY (tinker_api_key)" in found["provider key"][1]
+    stand_in.fails(401)
+    assert checks(*tinker(stand_in))["provider"][0] is False
+    ok, words = checks(*tinker(stand_in, "--backend-fallback", "embedded"))["provider"]
+    assert ok is None and "would start the shipped policy here instead" in words
+    mine = tmp_path / "prices.toml"
+    mine.write_text('[tinker."Qwen/Qwen3-8B"]\nprefill = 0.1\ntrain = 0.4\n')
+    found = checks(*tinker(stand_in, "--cloud-prices", str(mine)))
+    assert found["prices"] == (True, "a million tokens: reading $0.1, training $0.4")
+    assert found["budget"][0] is None and "nothing bounds what is spent" in found["budget"][1]
+    found = checks("--backend", "fireworks", "--model", "accounts/fireworks/models/new", "--fireworks-api-key", "fw_k",
+                   "--fireworks-base-url", stand_in.url)  # fmt: skip
+    assert found["prices"][0] is None and "is not known" in found["prices"][1]
+    assert found["policy"][0] is False and "set tokenizer" in found["policy"][1]
+
+
+def test_doctor_never_shows_a_providers_key(stand_in: StandIn) -> None:
+    stand_in.fails(401, {"detail": "tml-s3cret is wrong"})
+    shown = CliRunner().invoke(app, ["doctor", *tinker(stand_in)]).stdout
+    assert "tinker_api_key" in shown and "s3cret" not in shown
+
+
+def test_what_goes_to_a_provider_is_said(stand_in: StandIn) -> None:
+    stand_in.has("Qwen/Qwen3-8B")
+    sampled, trained, key = told(*tinker(stand_in))["leaves_the_machine"]
+    for line in (sampled, trained, key):
+        assert f"to Tinker at {stand_in.url}" in line
+    assert "as token ids" in sampled and "Secrets that are recognised are taken out first" in sampled
+    assert "advantages" in trained and "teacher" in trained
+    assert "telemetry of its library is switched off" in key
+    lines = told(*tinker(stand_in, "--no-train", "--judge", "policy", "--cloud-redact", "off"))["leaves_the_machine"]
+    assert len(lines) == 3 and "Nothing is taken out of them first" in lines[0] and "base model judges them" in lines[1]
+
+
+def test_names_that_the_hub_is_asked_for_are_said(stand_in: StandIn) -> None:
+    stand_in.has("Qwen/Qwen3-8B")
+    flags = [*tinker(stand_in), "--tokenizer", "somebody/words"]
+    assert told(*flags)["leaves_the_machine"][-1].startswith("the name somebody/words goes to the Hugging Face hub")
+
+
+def test_a_data_folder_of_another_policy_is_told(tmp_path: Path, stand_in: StandIn) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "policy.json").write_text('{"backend": "embedded", "model": "the shipped policy"}')
+    stand_in.has("Qwen/Qwen3-8B")
+    ok, words = checks(*tinker(stand_in))["data folder"]
+    assert ok is False and "belongs to another policy" in words
+
+
+def check_of(name: str, *flags: str) -> dict[str, Any]:
+    (found,) = [check for check in told(*flags)["checks"] if check["name"] == name]
+    return dict(found)
+
+
+MEGATRON = ("--backend", "megatron", "--device", "cpu")
+
+
+def environment(folder: Path, sglang: str) -> str:
+    """A Python that says it has this SGLang; "" for none."""
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\n{f'echo {sglang}' if sglang else 'exit 1'}\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+@pytest.mark.parametrize(
+    ("version", "ok", "said"), [("0.5.23", True, "0.5.23 in "), ("0.5.1", None, "only 0.5.23 was")]
+)
+def test_doctor_says_which_sglang_will_serve(tmp_path: Path, version: str, ok: bool | None, said: str) -> None:
+    found = check_of("sglang", *MEGATRON, "--sglang-python", environment(tmp_path, version))
+    assert found["ok"] is ok and said in found["told"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "ok", "said"),
+    [
+        ((), False, "sglang_python"),
+        (("--sglang-python", "nowhere/python"), False, "nowhere/python"),
+        (("--sglang-command", "docker run sglang"), None, "docker run sglang"),
+        (("--engine-url", "http://127.0.0.1:9"), None, "which you start"),
+    ],
+    ids=str,
+)
+def test_doctor_says_what_is_wrong_with_sglang(flags: tuple[str, ...], ok: bool | None, said: str) -> None:
+    found = check_of("sglang", *MEGATRON, *flags)
+    assert found["ok"] is ok and said in found["told"]
+
+
+@pytest.mark.parametrize("setting", ["sglang-command", "sglang-router-command", "sglang-args"])
+def test_a_command_line_with_an_open_quote_is_refused_by_name(setting: str) -> None:
+    result = CliRunner().invoke(app, ["doctor", *MEGATRON, f"--{setting}", "docker 'run"])
+    assert isinstance(result.exception, ConfigError)
+    assert setting.replace("-", "_") in str(result.exception) and "No closing quotation" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "config", ["{", "[]", "null", '{"model_type": "qwen3", "rope_parameters": "x", "quantization_config": "gptq"}']
+)
+def test_doctor_goes_on_where_a_models_config_is_broken(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    for flags in ((), MEGATRON, ("--with-gpus", "2x24"), ("--judge", f"engine:{tmp_path}")):
+        found = told("--model", str(tmp_path), *flags)
+        assert any(check["ok"] is False for check in found["checks"])
+
+
+def test_doctor_says_that_an_environment_has_no_sglang(tmp_path: Path) -> None:
+    found = check_of("sglang", *MEGATRON, "--sglang-python", environment(tmp_path, ""))
+    assert found["ok"] is False and "-m pip install sglang==0.5.23" in found["told"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("megatron") is not None, reason="Megatron-core is installed here")
+def test_without_megatron_core_nothing_is_started_that_needs_it(tmp_path: Path) -> None:
+    found = check_of("packages [gpu]", *MEGATRON)
+    assert found["ok"] is False and "pip install 'openclaw-rl[gpu]'" in found["told"]
+    assert check_of("packages [gpu]")["ok"] is None
+    given = {"backend": "megatron", "device": "cpu", "data": str(tmp_path)}
+    with pytest.raises(ConfigError, match=r"Megatron-core, which is not installed .* pip install 'openclaw-rl\[gpu\]'"):
+        preflight.ready(Settings.model_validate(given), ROLES, {}, print)
+    for other in ({"train": False}, {"backend": "embedded"}):
+        preflight.ready(Settings.model_validate(given | other), ROLES, {}, print)
+    preflight.ready(Settings.model_validate(given), ["proxy", "engine"], {}, print)

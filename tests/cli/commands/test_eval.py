@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_rl.cli.client import Service
+from openclaw_rl.cli.commands.eval import Options, experiment_of, run, without_keys, work_of
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.trainer_local.embedded.tokenizer import POLICY
+from tests.evaluation.pupil import Pupil
+from tests.evaluation.scripted import Scripted, plain, scripted
+
+MODELS = {"data": [{"id": "policy"}, {"id": "policy@0"}, {"id": "policy@1"}]}
+OWN = {"id": "double", "prompt": "Write double(n).", "tests": ["assert double(2) == 4"]}
+
+
+class Versions(Pupil):
+    """A stand-in that lists versions; version 1 has learned."""
+
+    def __call__(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> bytes:
+        if path == "/v1/models":
+            return plain(MODELS)
+        if path.startswith("/v1/models/"):
+            known = path.rpartition("/")[2] in [model["id"] for model in MODELS["data"]]
+            return plain({"id": "x"}) if known else plain({"error": {"message": "no such model"}}, 404)
+        self.learns_after = 1
+        self.reactions = int(body.get("model") == "policy@1")
+        return super().__call__(path, body, headers)
+
+
+@contextmanager
+def _serving() -> Iterator[Scripted]:
+    """A scripted service in a thread: the command runs an event loop of its own."""
+    ready, ended = threading.Event(), threading.Event()
+    found: list[Scripted] = []
+
+    async def serve() -> None:
+        async with scripted(Versions()) as state:
+            found.append(state)
+            ready.set()
+            await asyncio.to_thread(ended.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    ready.wait()
+    try:
+        yield found[0]
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_versions_stand_side_by_side_against_a_scripted_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "mine.jsonl"
+    own.write_text(json.dumps(OWN))
+    with _serving() as service:
+        options = Options(
+            service=Service(service.url, "KEY"),
+            versions="0,1",
+            suites="conversation",
+            seeds=2,
+            problems=3,
+            task_files=[own],
+            out=tmp_path / "out",
+            as_json=True,
+        )
+        run(options)
+        asked = {headers["authorization"] for _, _, headers in service.requests}
+    assert asked == {"Bearer KEY"}
+    result = json.loads(capsys.readouterr().out)
+    before, after = result["targets"]
+    assert (before["name"], before["conversation"]["student"]["score"]) == ("policy@0", [0.0, 0.0])
+    assert (after["name"], after["conversation"]["student"]["score"]) == ("policy@1", [1.0, 0.0])
+    assert after["mine"]["score"] == [0.0, 0.0]
+    kept = json.loads((tmp_path / "out" / "eval.json").read_text())
+    assert kept["targets"] == result["targets"]
+    assert {"command", "machine", "commit"} <= kept.keys()
+    assert (tmp_path / "out" / "eval.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_json_it_is_a_table_against_a_scripted_service(capsys: pytest.CaptureFixture[str]) -> None:
+    with _serving() as service:
+        run(Options(service=Service(service.url, "KEY"), seeds=1, problems=2, personas="student,ta", sessions=2))
+    told = capsys.readouterr()
+    assert "student: style" in told.out
+    assert "student: sessions until satisfied" in told.out
+    assert "> 2" in told.out
+    assert "ta, seed 1: score 0.50" in told.err  # it names a step, and little else
+
+
+def test_a_version_that_is_not_there_ends_it_before_anything_is_asked() -> None:
+    with _serving() as service:
+        with pytest.raises(Exception, match="no such model"):
+            run(Options(service=Service(service.url, "KEY"), versions="0,7"))
+        assert not any(path == "/v1/chat/completions" for path, _, _ in service.requests)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"suites": "maths"}, "conversation, coding, tool-use"),
+        ({"personas": "parrot"}, "student, ta, teacher"),
+        ({"seeds": 0}, "at least 1"),
+        ({"sessions": -1}, "--sessions"),
+        ({"task_files": [Path("coding.jsonl")]}, "taken"),
+        ({"task_files": [Path("nothing-here.jsonl")]}, "cannot be read"),
+        ({"dataset": Path("nothing-here.json")}, "cannot be read"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        work_of(Options(service=None, **options))
+
+
+def test_a_data_set_goes_with_the_student_alone(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"question": "5 + 3?", "answer": "#### 8"}')
+    assert work_of(Options(service=None, dataset=path)).dataset[0].answer == 8
+    with pytest.raises(ConfigError, match="goes with student"):
+        work_of(Options(service=None, dataset=path, personas="ta"))
+
+
+def test_own_tasks_are_a_suite_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(OWN))
+    assert list(work_of(Options(service=None, task_files=[path])).suites) == ["mine"]
+    assert work_of(Options(service=None, task_files=[path])).personas == []
+    both = work_of(Options(service=None, task_files=[path], suites="coding,conversation"))
+    assert (list(both.suites), both.personas) == (["coding", "mine"], ["student"])
+
+
+def test_arms_are_checked_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no arm sham"):
+        experiment_of(Options(service=None, arms="control,sham"))
+    with pytest.raises(ConfigError, match=r"--method ppo: .*no method; choose one of rehearse"):
+        experiment_of(Options(service=None, arms="control", method="ppo"))
+    with pytest.raises(ConfigError, match="at most once"):
+        experiment_of(Options(service=None, arms="control", models=[POLICY, POLICY]))
+    with pytest.raises(ConfigError, match="no policy"):
+        run(Options(service=None, models=[tmp_path]))
+
+
+def test_keys_are_not_kept() -> None:
+    typed = ["eval", "--key", "SECRET", "--user-api-key=SECRET", "--url", "http://x"]
+    assert without_keys(typed) == ["eval", "--key", "KEY", "--user-api-key=KEY", "--url", "http://x"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_shipped_policy_is_evaluated_in_every_suite() -> None:
+    arguments = ["--model", str(POLICY), "--suite", "conversation,tool-use", "--persona", "teacher", "--seeds", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "openclaw_rl.cli.main", "eval", *arguments, "--problems", "8", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=230,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = done.stdout.splitlines()
+    (target,) = json.loads(line)["targets"]
+    assert target["conversation"]["teacher"]["accuracy"][0] >= 0.5
+    assert target["conversation"]["teacher"]["score"][0] <= 0.5
+    assert 0.0 < target["tool-use"]["score"][0] < 1.0

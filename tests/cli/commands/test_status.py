@@ -1,0 +1,76 @@
+"""The lines of `openclaw-rl status` that are there only when something is out of the ordinary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from openclaw_rl.cli.commands.status import status, traffic_lines
+
+FREE = {"places": 4, "active": 1, "waiting": 0, "refused": 0}
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    ordinary = {
+        "capture": True,
+        "other_models": {"side_model": None, "fallback_model": None},
+        "limits": {"keys": [FREE], "dialects": FREE, "sessions": None},
+    }
+    return ordinary | changes
+
+
+def test_an_ordinary_service_has_none() -> None:
+    assert traffic_lines(answer()) == []
+
+
+def test_nothing_kept_is_told() -> None:
+    assert traffic_lines(answer(capture=False)) == [
+        ("capture", "off: requests are answered and nothing of them is kept")
+    ]
+
+
+def test_other_models_and_full_limits_are_told() -> None:
+    side = {"model": "openai/small", "answered": 3, "failed": 1, "last_failure": "401"}
+    full = {"places": 4, "active": 4, "waiting": 2, "refused": 7}
+    told = traffic_lines(
+        answer(
+            other_models={"side_model": side, "fallback_model": None},
+            limits={"keys": [FREE, full], "dialects": FREE, "sessions": full | {"waiting": 0}},
+        )
+    )
+    assert told == [
+        ("side_model", "openai/small answered 3×, failed 1× (last: 401)"),
+        ("key 2", "4 of 4 places taken, 2 waiting, 7 refused"),
+        ("sessions", "4 of 4 places taken, 0 waiting, 7 refused"),
+    ]
+
+
+class Told:
+    """Stands for a service that gives this answer."""
+
+    url = "http://here"
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self._content = content
+
+    def get(self, path: str) -> dict[str, Any]:
+        assert path == "/rl/status"
+        return self._content
+
+
+@pytest.mark.parametrize("trouble", ["", "the Tinker account cannot pay"])
+def test_what_keeps_the_engine_from_answering_is_told(trouble: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content = answer(
+        trouble=trouble,
+        version={"live": 0, "engine": 0},
+        backlog={"unjudged": 0, "ready": 0, "quarantined": {}},
+        turns={},
+        training="running",
+        interactions=0,
+        why_untrained="",
+        audit={"fraction": 0},
+    )
+    status(Told(content), as_json=False)  # type: ignore[arg-type]
+    shown = capsys.readouterr().out
+    assert ("trouble" in shown) == bool(trouble) and trouble in shown

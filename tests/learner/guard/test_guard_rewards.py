@@ -1,0 +1,93 @@
+"""The guard on a batch of rewards before the step: upside down, for noise, too many to score, or of a changed mind;
+with a real engine and a real trainer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from openclaw_rl.learner.guard.guard import Verdict
+from tests.learner.guarded import BATCH, batch, guard_of, said
+from tests.learner.world import Worlds
+
+
+async def test_rewards_upside_down_are_rejected_with_their_story_and_nothing_of_them_stays(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    first = await batch(world, 1, 1.0)
+    second = await batch(world, 11, 1.0)
+    assert [first.state, second.state] == ["live", "live"] and second.guard["rewards"]["agreed"] == BATCH
+    poisoned = await batch(world, 21, -1.0)
+    assert poisoned.state == "rejected"
+    assert f"{BATCH} of {BATCH} rewards contradict what people accepted before" in poisoned.guard["reason"]
+    live = await world.journal.live_version()
+    assert live is not None and (live.number, world.versions.current) == (2, 2)
+    assert (await world.engine.info()).live == 2
+    told = await world.journal.explain(f"turn_{21:032x}")
+    assert told is not None and "version 3 was rejected: 4 of 4 rewards" in told["quarantine"]["reason"]
+    assert await world.journal.ready_count() == 0
+    assert sorted(path.name for path in world.settings.checkpoints_path.iterdir()) == ["1", "2"]
+    assert (await batch(world, 31, 1.0)).state == "live"
+
+
+async def test_of_rewarded_answers_to_long_prompts_only_the_newest_that_can_be_afforded_are_scored(
+    real: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = real()
+    await world.versions.start()
+    for number in range(1, 5):
+        await said(world, number, 1.0)
+    while await world.judge.once():
+        pass
+    samples = await world.journal.ready_samples(10)
+    scored: list[list[int]] = []
+    score = world.engine.score
+
+    async def watched(prompt: Any, answer: Any, **options: Any) -> Any:
+        scored.append(list(prompt))
+        return await score(prompt, answer, **options)
+
+    world.engine.score = watched  # type: ignore[method-assign]
+    guard = guard_of(world, guard_answers=0)
+    whole = await guard.rewards(samples, [], 0)
+    assert (whole.figures["rewards"]["without_reason"], whole.figures["rewards"]["unscored"]) == (4, 0)
+    scored.clear()
+    monkeypatch.setattr("openclaw_rl.learner.guard.guard.PROMPT_TOKENS", len(samples[-1].prompt_ids))
+    verdict = await guard.rewards(samples, [], 0)
+    assert scored == [list(samples[-1].prompt_ids)]
+    assert verdict.passed and verdict.figures["rewards"]["unscored"] == 3
+    monkeypatch.setattr("openclaw_rl.learner.guard.guard.PROMPT_TOKENS", 1)
+    assert await guard.rewards(samples, [], 0) == Verdict(True, "", {"rewards": {"unscored": 4}})
+
+
+async def test_praised_noise_is_rejected(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    for number in range(1, BATCH + 1):
+        await said(world, number, 1.0, answer='upl orange{" image hat.md path LIo 57 brushes pathlocation IFty')
+    while await world.judge.once():
+        pass
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and version.state == "rejected"
+    assert f"{BATCH} of {BATCH} rewards praise answers that are noise" in version.guard["reason"]
+
+
+async def test_a_change_of_mind_without_a_word_is_followed_once_complaints_outnumber_praise(real: Worlds) -> None:
+    world = real(guard_answers=2)
+    await world.versions.start()
+    await batch(world, 1, 1.0)
+    await batch(world, 11, 1.0)
+    states = [(await batch(world, 20 + 10 * number, -1.0)).state for number in range(4)]
+    assert states[0] == "rejected"
+    assert "live" in states[1:]
+
+
+async def test_a_change_of_mind_with_reasons_is_followed_at_once(real: Worlds) -> None:
+    world = real(guard_answers=2)
+    await world.versions.start()
+    await batch(world, 1, 1.0)
+    await batch(world, 11, 1.0)
+    assert (await batch(world, 21, -1.0, "Use bold steps please, not plain sentences.")).state == "live"

@@ -1,0 +1,152 @@
+"""Remembered hints are held against what people accept, with the shipped policy scoring."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_rl.learner.hints.hint_memory import HintMemory
+from openclaw_rl.shared.engine.protocol import Scores
+from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Judgement, NextState
+from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from tests.learner.things import turn
+
+QUESTION = "Anna has 7 apples. Anna gets 5 more apples. How many apples does Anna have now?"
+PLAIN = "Anna has 7 apples and gets 5 more. 7 plus 5 is 12, so Anna has 12 apples now."
+BOLD = (
+    "**Step 1:** Anna has 7 apples\n**Step 2:** Anna gets 5 more apples\n**Step 3:** 7 + 5 = 12\n\n"
+    "**Final answer:** Anna has 12 apples now."
+)
+NO_BOLD = "No bold and no numbered steps, just plain sentences please."
+STEPS, OTHER = "Please use bold and numbered steps.", "The weather is lovely here today."
+
+
+class ScoringBase:
+    """Stands for an engine: the real base model, scored by the trainer's own forward pass."""
+
+    def __init__(self, settings: Settings) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self._torch = torch
+        self._model = AutoModelForCausalLM.from_pretrained(settings.model, dtype=torch.float32).eval()
+        self.asked = 0
+        self.error: EngineError | None = None
+
+    async def score(self, prompt: Sequence[int], answer: Sequence[int], *, version: int, **_: Any) -> Scores:
+        assert version == 0
+        if self.error:
+            raise self.error
+        self.asked += 1
+        ids = self._torch.tensor([[*prompt, *answer]])
+        with self._torch.inference_mode():
+            rows = self._torch.log_softmax(self._model(ids).logits[0, len(prompt) - 1 : -1], -1)
+        return Scores(rows[range(len(answer)), list(answer)].tolist(), 0)
+
+
+class Told:
+    """A journal in which people said things, and the memory over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = Settings(data=folder)
+        self.journal = AsyncJournal.open(self.settings.journal_path)
+        self.prompter = Prompter(EMBEDDED_POLICY)
+        self.engine = ScoringBase(self.settings)
+        self.memory = HintMemory(self.journal, self.engine, self.prompter, self.settings)  # type: ignore[arg-type]
+        self._count = 0
+
+    async def judged(self, answer: str, score: float, hint: str | None = None, role: str = "user") -> None:
+        """A turn that was answered, judged so."""
+        self._count += 1
+        messages = [{"role": "user", "content": QUESTION}]
+        prompt = self.prompter.render(ChatInput(messages=messages, tools=[], tools_json=b"")).ids()
+        ids = self.prompter.tokenizer.encode(answer, add_special_tokens=False)
+        made = turn(
+            self._count,
+            messages=messages,
+            prompt_ids=prompt,
+            answer={"role": "assistant", "content": answer},
+            response_ids=ids,
+            logprobs=[-0.1] * len(ids),
+            versions=[],
+        )
+        await self.journal.record_turn(made)
+        await self.journal.settle(NextState(turn_id=made.turn_id, role=role, text="…"))  # type: ignore[arg-type]
+        await self.journal.add_judgement(Judgement(turn_id=made.turn_id, score=score, hint=hint))
+
+
+@pytest.fixture
+async def told(tmp_path: Path) -> AsyncIterator[Told]:
+    made = Told(tmp_path)
+    yield made
+    await made.journal.close()
+
+
+async def test_a_hint_falls_when_people_accept_answers_against_it_and_others_stand(told: Told) -> None:
+    await told.judged(BOLD, -1.0, NO_BOLD)
+    await told.judged(PLAIN, -1.0, STEPS)
+    await told.judged(PLAIN, -1.0, OTHER)
+    assert await told.memory.standing() == [NO_BOLD, STEPS, OTHER]
+    await told.judged(PLAIN, 1.0)
+    assert STEPS in await told.memory.standing(), "said once, accepted against once"
+    await told.judged(PLAIN, 1.0)
+    assert await told.memory.standing() == [NO_BOLD, OTHER]
+    await told.judged(PLAIN, -1.0, STEPS)
+    assert STEPS in await told.memory.standing(), "said as often as accepted against"
+
+
+async def test_who_changed_their_mind_is_followed(told: Told) -> None:
+    for _ in range(3):
+        await told.judged(BOLD, -1.0, NO_BOLD)
+        await told.judged(PLAIN, 1.0)
+    for _ in range(3):
+        await told.judged(PLAIN, -1.0, STEPS)
+    assert await told.memory.standing() == [NO_BOLD, STEPS]
+    for _ in range(7):
+        await told.judged(BOLD, 1.0)
+    assert await told.memory.standing() == [STEPS]
+
+
+async def test_what_tools_return_and_what_was_accepted_before_a_hint_says_nothing_about_it(told: Told) -> None:
+    for _ in range(4):
+        await told.judged(PLAIN, 1.0)
+    await told.judged(PLAIN, -1.0, STEPS)
+    for _ in range(4):
+        await told.judged(PLAIN, 1.0, role="tool")
+    assert await told.memory.standing() == [STEPS]
+    assert told.engine.asked == 0
+
+
+async def test_a_pair_is_scored_once(told: Told) -> None:
+    await told.judged(BOLD, -1.0, NO_BOLD)
+    await told.judged(PLAIN, 1.0)
+    await told.memory.standing()
+    asked = told.engine.asked
+    assert asked == 2
+    await told.memory.standing()
+    assert told.engine.asked == asked
+
+
+async def test_an_engine_that_cannot_score_lets_all_stand_and_one_that_is_away_is_waited_for(told: Told) -> None:
+    await told.judged(PLAIN, -1.0, STEPS)
+    for _ in range(4):
+        await told.judged(PLAIN, 1.0)
+    told.engine.error = EngineError("cannot", status=501)
+    assert await told.memory.standing() == [STEPS]
+    told.engine.error = EngineError("the base is gone", status=404)
+    assert await told.memory.standing() == [STEPS]
+    told.engine.error = ContextLengthExceeded(prompt_tokens=9, requested_tokens=1, context_length=8)
+    assert await told.memory.standing() == [STEPS], "too long to be asked about"
+    told.memory = HintMemory(told.journal, told.engine, told.prompter, told.settings)  # type: ignore[arg-type]
+    told.engine.error = EngineError("away")
+    with pytest.raises(EngineError, match="away"):
+        await told.memory.standing()
+    told.engine.error = None
+    assert await told.memory.standing() == []

@@ -1,0 +1,27 @@
+"""Remembered hints: distinct ones, the newest wording of each."""
+
+from __future__ import annotations
+
+from openclaw_rl.learner.hints.hints import distinct, same
+
+
+def test_near_duplicates_are_one() -> None:
+    assert same("No bold please.", "no bold!")
+    assert same("Please don't use bold text", "don't use bold text please")
+    assert not same("no bold", "no lists")
+    assert not same("shorter please", "longer please")
+
+
+def test_the_newest_of_each_stay_in_order() -> None:
+    hints = ["no bold", "shorter", "No bold, please!", "in plain sentences"]
+    assert distinct(hints, 6) == ["shorter", "No bold, please!", "in plain sentences"]
+
+
+def test_only_the_last_ones_are_kept() -> None:
+    hints = [f"wish number {word}" for word in ("one", "two", "three", "four")]
+    assert distinct(hints, 2) == hints[2:]
+    assert distinct([], 2) == []
+
+
+def test_hints_of_little_words_are_still_told_apart() -> None:
+    assert distinct(["just to you", "or not", " "], 6) == ["just to you", "or not"]

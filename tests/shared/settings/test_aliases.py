@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings import aliases
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import load, parse_flags
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "setting", "meaning"),
+    [
+        ("HOST", "::1", "host", "::1"),
+        ("OPENCLAW_HOST", "localhost", "host", "localhost"),
+        ("PORT", "8080", "port", 8080),
+        ("OPENCLAW_PORT", "8080", "port", 8080),
+        ("SGLANG_API_KEY", "k", "api_key", "k"),
+        ("OPENCLAW_API_KEY", "k", "api_key", "k"),
+        ("SERVED_MODEL_NAME", "mine", "model_name", "mine"),
+        ("MODEL_PATH", "/m", "model", "/m"),
+        ("BASE_MODEL_PATH", "/m", "model", "/m"),
+        ("CKPT_PATH", "/m", "model", "/m"),
+        ("TOKENIZER_PATH", "/t", "tokenizer", "/t"),
+        ("PRM_MODEL_PATH", "j", "judge", "j"),
+        ("JUDGE_MODEL_PATH", "j", "judge", "j"),
+        ("BATCH_SIZE", "4", "batch_size", 4),
+        ("PRM_M", "3", "votes", 3),
+        ("MAJORITY_VOTE_N", "3", "votes", 3),
+        ("num_judges", "3", "votes", 3),
+        ("MAJORITY_VOTE_THRESHOLD", "0.6", "judge_threshold", 0.6),
+        ("OPENCLAW_COMBINE_W_RL", ".5", "w_rl", 0.5),
+        ("OPENCLAW_COMBINE_W_OPD", ".5", "w_opd", 0.5),
+        ("USE_LORA", "0", "lora", False),
+        ("USE_LORA", "yes", "lora", True),
+        ("LORA_RANK", "8", "lora_rank", 8),
+        ("LORA_ALPHA", "8", "lora_alpha", 8.0),
+        ("LORA_DROPOUT", "0.1", "lora_dropout", 0.1),
+        ("LEARNING_RATE", "1e-5", "learning_rate", 1e-5),
+        ("CLIP_GRAD_NORM", "2", "clip_grad", 2.0),
+        ("PPO_CLIP_RATIO", "0.1", "clip_low", 0.1),
+        ("PPO_CLIP_RATIO", "0.1", "clip_high", 0.1),
+        ("OPENCLAW_DEBUG", "1", "log_level", "debug"),
+        ("OPENCLAW_DEBUG", "0", "log_level", "info"),
+        ("ROLLOUT_LOG_LEVEL", "WARN", "log_level", "warning"),
+        ("TINKER_API_KEY", "tml-k", "tinker_api_key", "tml-k"),
+        ("TINKER_BASE_URL", "http://there/", "tinker_base_url", "http://there"),
+        ("TINKER_ENDPOINT", "http://there", "tinker_base_url", "http://there"),
+        ("TINKER_PROJECT_ID", "p", "tinker_project", "p"),
+        ("FIREWORKS_API_KEY", "fw_k", "fireworks_api_key", "fw_k"),
+        ("FIREWORKS_BASE_URL", "http://there", "fireworks_base_url", "http://there"),
+        ("session_timeout", "60", "session_idle_seconds", 60.0),
+    ],
+)
+def test_variables_of_other_systems(variable: str, value: str, setting: str, meaning: object) -> None:
+    settings, sources = load(environ={variable: value})
+    assert getattr(settings, setting) == meaning
+    assert sources[setting] in {f"{variable} (alias)", "default"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting", "meaning"),
+    [
+        ("--model-path /m", "model", "/m"),
+        ("--rm-checkpoint j", "judge", "j"),
+        ("--method grpo", "method", "binary"),
+        ("--method rl", "method", "binary"),
+        ("--rollout-batch-size 4", "batch_size", 4),
+        ("--prm-m 3", "votes", 3),
+        ("--majority-vote-n=3", "votes", 3),
+        ("--majority-vote-threshold 0.6", "judge_threshold", 0.6),
+        ("--num-judge-workers 2", "judge_concurrency", 2),
+        ("--num-judges 3", "votes", 3),
+        ("--w-opd 0.5", "w_opd", 0.5),
+        ("--binary-weight 0.5", "w_rl", 0.5),
+        ("--use-lora", "lora", True),
+        ("--no-use-lora", "lora", False),
+        ("--lr 1e-5", "learning_rate", 1e-5),
+        ("--adam-beta1 0.8", "beta1", 0.8),
+        ("--adam-beta2 0.8", "beta2", 0.8),
+        ("--ppo-clip-ratio 0.2", "clip_high", 0.2),
+        ("--enable-rl-intercept", "capture", True),
+        ("--rl-buffer-dir d", "data", Path("d")),
+        ("--rollout-dir d", "data", Path("d")),
+    ],
+)
+def test_flags_of_other_systems(arguments: str, setting: str, meaning: object) -> None:
+    assert getattr(load(parse_flags(arguments.split()), environ={})[0], setting) == meaning
+
+
+def test_keys_of_other_systems_configuration_files(tmp_path: Path) -> None:
+    (tmp_path / "openclaw-rl.toml").write_text("num_judges = 3\nbinary_weight = 0.5\nteacher_temperature = 0.7")
+    settings, sources = load(environ={})
+    assert (settings.votes, settings.w_rl, settings.teacher_temperature) == (3, 0.5, 0.7)
+    assert sources["votes"] == "num_judges (alias)"
+
+
+def test_our_own_name_wins(tmp_path: Path) -> None:
+    (tmp_path / "openclaw-rl.toml").write_text("batch_size = 5")
+    assert load(environ={"PORT": "1", "OPENCLAW_RL_PORT": "2"})[0].port == 2
+    assert load(environ={"BATCH_SIZE": "4"})[0].batch_size == 5
+    assert load({"lr": "1", "learning-rate": "2"}, environ={})[0].learning_rate == 2
+
+
+def test_two_aliases_that_disagree_are_an_error_naming_both() -> None:
+    with pytest.raises(ConfigError, match="PRM_M = 3 and MAJORITY_VOTE_N = 5 both mean votes and disagree"):
+        load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5"})
+    with pytest.raises(ConfigError, match="BATCH_SIZE = 4 and --rollout-batch-size = 8"):
+        load({"rollout-batch-size": "8"}, environ={"BATCH_SIZE": "4"})
+
+
+def test_a_provider_has_one_address() -> None:
+    with pytest.raises(ConfigError, match="TINKER_BASE_URL = http://a and TINKER_ENDPOINT = http://b both mean tinker"):
+        load(environ={"TINKER_BASE_URL": "http://a", "TINKER_ENDPOINT": "http://b"})
+
+
+def test_two_aliases_that_agree_or_are_overruled_are_none() -> None:
+    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "3.0", "LORA_ALPHA": "8"})[0].votes == 3
+    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5", "OPENCLAW_RL_VOTES": "7"})[0].votes == 7
+
+
+def test_disagreeing_keys_are_named_but_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(environ={"SGLANG_API_KEY": "first", "OPENCLAW_API_KEY": "second"})
+    assert "SGLANG_API_KEY and OPENCLAW_API_KEY" in str(caught.value)
+    assert "first" not in str(caught.value)
+
+
+def test_a_flag_without_counterpart_is_answered_in_one_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(parse_flags(["--seed", "1", "--max-turns", "8"]), environ={})
+    assert str(caught.value).startswith("--max-turns has no counterpart here: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_variable_without_counterpart_is_noted_and_the_service_goes_on() -> None:
+    environ = {"PARALLEL_ENVS": "8", "HF_TOKEN": "k"}
+    assert load(environ=environ)[0] == load(environ={})[0]
+    (line,) = aliases.notes(environ)
+    assert line.startswith("PARALLEL_ENVS has no counterpart here: ")
+    assert len(aliases.notes(environ, quiet=True)) == 2
+
+
+def test_gpus_are_counted_by_the_names_that_people_have() -> None:
+    found = load(environ={"NUM_GPUS": "4", "ACTOR_GPUS": "2", "ROLLOUT_GPUS": "1", "PRM_GPUS": "3"})[0]
+    assert (found.gpus, found.actor_gpus, found.rollout_gpus, found.judge_gpus) == ("4", "2", "1", "3")
+
+
+def test_every_entry_either_maps_to_settings_that_exist_or_says_what_to_use() -> None:
+    for alias in aliases.ALIASES:
+        assert bool(alias.settings) != bool(alias.instead)
+        assert set(alias.settings) <= set(Settings.model_fields)
+        assert alias.environment or alias.flags or alias.keys
+
+
+def test_no_name_stands_for_two_things() -> None:
+    names = [name for alias in aliases.ALIASES for name in (*alias.environment, *alias.flags, *alias.keys)]
+    assert len(names) == len(set(names))
+    assert not set(names) & set(Settings.model_fields)

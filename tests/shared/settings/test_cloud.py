@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.shared.backends import BACKENDS, Backend, backend, chosen, create_trainer, own_engine
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings, shown, to_environment
+from openclaw_rl.shared.settings.sources import load
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tinker", "fireworks", "cloud"])
+def test_what_nobody_chose_fits_a_large_model_that_is_paid_by_the_token(name: str) -> None:
+    settings, sources = load({"backend": name}, environ={})
+    assert (settings.learning_rate, settings.epochs, settings.lora_rank) == (1e-4, 1, 32)
+    assert sources["learning_rate"] == sources["epochs"] == sources["lora_rank"] == f"default of {name}"
+    assert Settings(backend=name).learning_rate == 1e-4
+
+
+def test_what_somebody_chose_stays() -> None:
+    environ = {"OPENCLAW_RL_LEARNING_RATE": "0.002", "OPENCLAW_RL_EPOCHS": "8", "LORA_RANK": "16"}
+    settings, sources = load({"backend": "tinker"}, environ=environ)
+    assert (settings.learning_rate, settings.epochs, settings.lora_rank) == (2e-3, 8, 16)
+    assert sources["epochs"] == "OPENCLAW_RL_EPOCHS"
+    assert Settings(backend="tinker", epochs=8).epochs == 8
+
+
+def test_a_methods_own_smaller_rate_stays() -> None:
+    settings, sources = load({"backend": "tinker", "method": "sdft"}, environ={})
+    assert (settings.learning_rate, settings.lora_rank) == (1e-6, 32)
+    assert sources["learning_rate"] == "default of topk"
+
+
+def test_nothing_changes_without_a_cloud_backend() -> None:
+    assert load(environ={"TINKER_API_KEY": "tml-k"})[0].learning_rate == 2e-3
+    assert load({"backend": "local"}, environ={})[0].lora_rank == 16
+
+
+def test_children_get_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, _ = load({"backend": "tinker", "method": "binary", "tinker-api-key": "tml-k"}, environ={})
+    for name, value in to_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == settings
+
+
+def test_keys_are_never_shown() -> None:
+    settings, _ = load(environ={"TINKER_API_KEY": "tml-s3cret"})
+    assert shown(settings, "tinker_api_key") == "(set)"
+    for environ in ({"TINKER_API_KEY": "two words"}, {"FIREWORKS_API_KEY": "two words"}):
+        with pytest.raises(ConfigError) as caught:
+            load(environ=environ)
+        assert "two words" not in str(caught.value)
+        assert next(iter(environ)) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"tinker-base-url": "tinker.example"}, "not a URL"),
+        ({"fireworks-base-url": ""}, "not a URL"),
+        ({"fireworks-mode": "shared"}, "fireworks_mode = 'shared'"),
+        ({"cloud-daily-steps": "-1"}, "cloud_daily_steps = '-1'"),
+        ({"backend-fallback": "tinker"}, "backend_fallback = 'tinker'"),
+        ({"cloud-redact": "some"}, "cloud_redact = 'some'"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(flags: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load(flags, environ={})
+
+
+def test_cloud_is_the_provider_whose_key_is_set() -> None:
+    assert chosen(Settings(backend="cloud", tinker_api_key="tml-k")) == "tinker"
+    assert chosen(Settings(backend="cloud", fireworks_api_key="fw_k")) == "fireworks"
+    with pytest.raises(ConfigError, match="OPENCLAW_RL_BACKEND=tinker or OPENCLAW_RL_BACKEND=fireworks"):
+        chosen(Settings(backend="cloud", tinker_api_key="tml-k", fireworks_api_key="fw_k"))
+    with pytest.raises(ConfigError, match="set TINKER_API_KEY or FIREWORKS_API_KEY"):
+        chosen(Settings(backend="cloud"))
+
+
+def test_what_a_backend_makes_gets_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = BACKENDS["tinker"]
+    monkeypatch.setitem(BACKENDS, "tinker", Backend(here.engine, f"{__name__}:trained", here.server, here.extra))
+    assert create_trainer(Settings(backend="cloud", tinker_api_key="tml-k")) == "tinker"  # type: ignore[comparison-overlap]
+
+
+def trained(settings: Settings) -> str:
+    """Stands for a trainer, which would connect."""
+    return settings.backend
+
+
+def test_local_is_the_embedded_one_and_other_names_are_themselves() -> None:
+    assert chosen(Settings(backend="local")) == "embedded"
+    assert [chosen(Settings(backend=name)) for name in BACKENDS] == list(BACKENDS)
+    with pytest.raises(ConfigError, match="choose one of: embedded, fireworks, megatron, tinker, local, cloud"):
+        backend(chosen(Settings(backend="azure")))
+
+
+def test_a_judges_engine_is_embedded_whatever_the_policys_is() -> None:
+    settings = own_engine(Settings(backend="tinker", tokenizer="there"), "/judge", port=5)
+    assert (settings.backend, settings.model, settings.tokenizer) == ("embedded", "/judge", "")

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings, shown, to_environment
+from openclaw_rl.shared.settings.sources import load, parse_flags
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own, so that no openclaw-rl.toml but the test's is found."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "openclaw-rl.toml").write_text(text)
+
+
+def test_defaults_serve_the_shipped_policy_on_loopback() -> None:
+    settings, sources = load(environ={})
+    assert (settings.host, settings.port, settings.backend) == ("127.0.0.1", 30000, "embedded")
+    assert settings.method == "rehearse"
+    assert set(sources) == set(Settings.model_fields)
+    assert set(sources.values()) == {"default"}
+
+
+def test_each_source_outranks_the_weaker_ones(elsewhere: Path) -> None:
+    write(elsewhere, "port = 1001\nbatch_size = 11\nseed = 21")
+    environ = {"OPENCLAW_RL_PORT": "1002", "OPENCLAW_RL_BATCH_SIZE": "12"}
+    settings, sources = load({"port": "1003"}, environ=environ)
+    assert (settings.port, settings.batch_size, settings.seed) == (1003, 12, 21)
+    assert sources["port"] == "--port"
+    assert sources["batch_size"] == "OPENCLAW_RL_BATCH_SIZE"
+    assert sources["seed"] == "openclaw-rl.toml"
+
+
+def test_the_file_can_be_named(elsewhere: Path) -> None:
+    (elsewhere / "mine.toml").write_text("seed = 5")
+    assert load({"config": "mine.toml"}, environ={})[0].seed == 5
+    assert load(environ={"OPENCLAW_RL_CONFIG": "mine.toml"})[0].seed == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("prot = 1", r"'prot' is no setting \(did you mean port\?\)"),
+        ("[serve]\nport = 1", "'serve' is no setting"),
+        ("port = [1, 2]", "port holds a table or a list"),
+        ("port = ", "cannot be read as TOML"),
+        ("port = 70000", r"port = '70000' \(from openclaw-rl.toml\)"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(elsewhere: Path, text: str, told: str) -> None:
+    write(elsewhere, text)
+    with pytest.raises(ConfigError, match=told):
+        load(environ={})
+
+
+def test_a_file_that_was_asked_for_must_exist() -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml: no such file"):
+        load({"config": "absent.toml"}, environ={})
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"port": "70000"}, "port = '70000' .from --port."),
+        ({"learning-rate": "nan"}, "learning_rate = 'nan'"),
+        ({"host": "http://here"}, "not an address"),
+        ({"engine-url": "localhost:3"}, "not a URL"),
+        ({"journal": "postgresql://db/x"}, "PostgreSQL is not in this version"),
+        ({"device": "tpu"}, "not a device"),
+        ({"served-model-name": "policy@3"}, "NAME@N"),
+        ({"method": "ppo"}, "no method; choose one of rehearse, binary, opd"),
+        ({"method": "magic"}, "method = 'magic'"),
+        ({"judge-threshold": "1.5"}, "judge_threshold = '1.5'"),
+    ],
+)
+def test_a_wrong_value_names_setting_value_and_source(flags: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load(flags, environ={})
+
+
+def test_a_wrong_key_is_not_repeated() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(environ={"OPENCLAW_RL_API_KEY": "two words"})
+    assert "two words" not in str(caught.value)
+    assert "OPENCLAW_RL_API_KEY" in str(caught.value)
+
+
+def test_an_unknown_variable_is_a_mistake_not_silence() -> None:
+    with pytest.raises(ConfigError, match=r"OPENCLAW_RL_BATCHSIZE is no setting .did you mean OPENCLAW_RL_BATCH_SIZE"):
+        load(environ={"OPENCLAW_RL_BATCHSIZE": "4"})
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert load(environ={"OPENCLAW_RL_PORT": "", "PORT": ""})[0].port == 30000
+
+
+def test_flags_as_people_write_them() -> None:
+    flags = parse_flags(
+        ["--port=1", "--batch_size", "4", "--no-lora", "--train", "false", "--capture", "--seed", "1", "--seed", "2"]
+    )
+    settings, _ = load(flags, environ={})
+    assert (settings.port, settings.batch_size, settings.seed) == (1, 4, 2)
+    assert (settings.lora, settings.train, settings.capture) == (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--prot", "1"], r"--prot is no setting \(did you mean port\?\)"),
+        (["--port"], "--port needs a value"),
+        (["--lr", "--port", "1"], "--lr needs a value"),
+        (["here"], "'here' is no flag"),
+    ],
+)
+def test_flags_that_cannot_be_understood(arguments: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_flags(arguments)
+
+
+def test_the_model_name_flag_means_the_folder_as_elsewhere() -> None:
+    settings, _ = load(parse_flags(["--model-name", "some/model", "--served-model-name", "mine"]), environ={})
+    assert (settings.model, settings.model_name) == ("some/model", "mine")
+
+
+def test_children_get_the_same_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    flags = parse_flags(["--no-lora", "--learning-rate", "3e-5", "--data", str(tmp_path), "--host", "::1"])
+    settings, _ = load(flags, environ={})
+    for name, value in to_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == settings
+    assert load()[0] == settings
+
+
+def test_keys_are_never_shown() -> None:
+    settings, _ = load({"api-key": "s3cret"}, environ={})
+    assert shown(settings, "api_key") == "(set)"
+    assert shown(settings, "judge_api_key") == ""
+    assert shown(settings, "lora") == "on"
+
+
+def test_every_setting_says_what_it_means() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, f"{name} has no description"
+        assert re.match(r"[A-Z]|rules", field.description), name
+
+
+def test_places_that_follow_from_others(tmp_path: Path) -> None:
+    settings, _ = load({"data": str(tmp_path), "model": "folder"}, environ={})
+    assert settings.journal_path == str(tmp_path / "journal.db")
+    assert settings.tokenizer_path == "folder"
+    assert load({"journal": "j.db", "tokenizer": "t"}, environ={})[0].journal_path == "j.db"
+
+
+def test_the_recipe_takes_every_number_from_the_settings() -> None:
+    settings, _ = load({"epochs": "2", "w-opd": "0.5", "w-rl": "0.25", "w-anchor": "0"}, environ={})
+    recipe = settings.recipe()
+    assert (recipe.epochs, recipe.distill, recipe.binary, recipe.anchor) == (2, 0.5, 0.25, 0.0)
+
+
+def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:
+    published, sources = load({"method": "combine", "batch-size": "4"}, environ={})
+    assert (published.method, published.learning_rate, published.epochs) == ("combined", 1e-5, 1)
+    assert (published.batch_size, sources["batch_size"]) == (4, "--batch-size")
+    assert sources["learning_rate"] == "default of combined"
+    assert Settings(**{**to_environment_values(published)}) == published
+    assert load({}, environ={})[0].learning_rate == 2e-3
+
+
+def to_environment_values(settings: Settings) -> dict[str, str]:
+    return {name.removeprefix("OPENCLAW_RL_").lower(): value for name, value in to_environment(settings).items()}

@@ -1,0 +1,62 @@
+"""The list of what was made at a provider."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.trainer_cloud.artifacts.registry import FILE, Created, Thing
+from openclaw_rl.trainer_cloud.provider import CloudError
+
+
+def test_what_is_written_down_is_there_for_the_next_process(tmp_path: Path) -> None:
+    one, two = Thing("fireworks", "trainer", "a", purpose="x"), Thing("tinker", "state", "b", folder="/c")
+    Created(tmp_path / "data").add(one)
+    Created(tmp_path / "data").add(two)
+    Created(tmp_path / "data").add(one)
+    assert Created(tmp_path / "data").of("fireworks", "trainer") == [one]
+    assert Created(tmp_path / "data").of("tinker", "state") == [two]
+    Created(tmp_path / "data").remove(one)
+    Created(tmp_path / "data").remove(one)
+    assert Created(tmp_path / "data").of("fireworks", "trainer") == []
+    assert Created(tmp_path / "data").of("tinker", "state") == [two]
+
+
+def _add(data: Path, first: int) -> None:
+    for number in range(first, first + 20):
+        Created(data).add(Thing("tinker", "sampler", str(number)))
+
+
+def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=_add, args=(tmp_path, first)) for first in (0, 100, 200)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert len(Created(tmp_path).of("tinker", "sampler")) == 60
+
+
+def test_a_list_that_cannot_be_written_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    created = Created(tmp_path)
+    one = Thing("tinker", "state", "a")
+    created.add(one)
+    created.check()
+    assert created.of("tinker", "state") == [one]
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).mkdir()
+    for asked in (created.check, lambda: created.add(one), lambda: created.of("tinker", "state")):
+        with pytest.raises(CloudError, match=r"cannot be written: .*; make room or give access") as caught:
+            asked()
+        assert (caught.value.trouble, caught.value.undone) == ("away", True) and FILE in str(caught.value)
+    (tmp_path / FILE).rmdir()
+    created.check()
+    assert created.of("tinker", "state") == []
+
+
+def test_a_data_folder_that_cannot_be_made_is_told_too(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file in its place")
+    with pytest.raises(CloudError, match="cannot be written"):
+        Created(tmp_path / "data").check()

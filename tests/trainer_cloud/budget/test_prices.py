@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.trainer_cloud.budget.prices import SHIPPED, Cost, Prices, cost
+
+
+def test_every_shipped_price_says_since_when_and_where_it_was_found() -> None:
+    content = tomllib.loads(SHIPPED.read_text())
+    models = [fields for table in content.values() for name, fields in table.items() if name != "note"]
+    assert len(models) > 10
+    for fields in models:
+        assert fields["as_of"] and fields["source"]
+        assert fields["sample"] >= fields["prefill"] > 0
+    Prices.load()
+
+
+def test_the_table_ships_with_the_package() -> None:
+    project = tomllib.loads((SHIPPED.parent.parent / "pyproject.toml").read_text())
+    assert project["tool"]["setuptools"]["package-data"]["trainer_cloud"] == [SHIPPED.name]
+
+
+def test_tokens_cost_their_price_and_an_unknown_one_is_said() -> None:
+    prices = Prices.load()
+    known = prices.of("tinker", "Qwen/Qwen3-8B")
+    assert known is not None and known.sample is not None
+    assert cost(known, {"sample": 2_000_000, "step": 1}) == Cost(2 * known.sample)
+    assert cost(None, {"prefill": 5, "train": 0}) == Cost(0.0, ("prefill",))
+    partly = prices.of("tinker", "Qwen/Qwen3.6-27B")
+    assert cost(partly, {"train": 7}).unknown == ("train",)
+    assert prices.of("tinker", "nobody/has-this") is None
+
+
+def test_a_file_of_ones_own_replaces_single_models(tmp_path: Path) -> None:
+    file = tmp_path / "prices.toml"
+    file.write_text('[tinker."Qwen/Qwen3-8B"]\ntrain = 1\n[fireworks."accounts/me/models/x"]\nsample = 0.5\n')
+    prices = Prices.load(str(file))
+    changed = prices.of("tinker", "Qwen/Qwen3-8B")
+    assert changed is not None and (changed.train, changed.prefill) == (1, None)
+    added, kept = prices.of("fireworks", "accounts/me/models/x"), prices.of("tinker", "openai/gpt-oss-20b")
+    assert added is not None and kept is not None and kept.train
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[tinker."a/b"]\nsample = 1\ntrain = "much"', ["line 3", "tinker.a/b: train", "'much'"]),
+        ('[tinker."a/b"]\nsample = -1', ["line 2", "sample = -1"]),
+        ('\n[tinker."a/b"]\nprice = 1\nsample = 1', ["line 3", "price is no field", "prefill"]),
+        ('[tinker."a/b"]\nsource = "me"', ["line 1", "says no price"]),
+        ('[tinker."a/b"]\nsample = 1\nas_of = "today"', ["line 3", "no date"]),
+        ('[tonker."a/b"]\nsample = 1', ["line 1", "'tonker'", "tinker and fireworks"]),
+        ("[tinker]\nsample = 1", ["line 2", "no table"]),
+        ("[tinker\n", ["no TOML", "line 1"]),
+    ],
+)
+def test_a_wrong_file_is_told_with_line_and_field(tmp_path: Path, text: str, words: list[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        Prices.load(str(file))
+    for word in ["mine.toml", *words]:
+        assert word in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone\.toml.*No such file"):
+        Prices.load(str(tmp_path / "gone.toml"))

@@ -1,0 +1,124 @@
+"""The gradient of what is sent to a provider against that of the local trainer, on the same weights and samples.
+
+`TorchTraining` and `TorchSampler` stand for the provider.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from tests.trainer_cloud.both import Found, World, make_world
+from tests.trainer_local.tiny import VOCABULARY, anchor, sample
+
+SAMPLES = [
+    sample(1, hints=1, response=5, reward=1.0, weight=0.5),
+    sample(2, hints=1, prompt=1, response=1, reward=-1.0),
+    sample(3, hints=1, prompt=17, response=9, reward=-0.5, weight=2.0),
+    sample(4, hints=0, response=6, reward=-1.0, explicit=True),
+    sample(5, hints=1, origin="rehearsal", turn_id=None, response=3),
+]
+SEVERAL = [replace(one, hinted_prompts=sample(10 + index, hints=3).hinted_prompts) for index, one in enumerate(SAMPLES)]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("base"))
+
+
+def on_policy(world: World, one: Sample, spread: float) -> Sample:
+    """The sample with logprobs near those of the policy, so that ratios lie on both sides of every bound."""
+    rows = torch.log_softmax(
+        world.policy(input_ids=torch.tensor([[*one.prompt_ids, *one.response_ids]])).logits[0], dim=-1
+    )
+    start = len(one.prompt_ids)
+    own = [float(rows[start - 1 + index, token].detach()) for index, token in enumerate(one.response_ids)]
+    noise = torch.randn(len(own), generator=torch.Generator().manual_seed(start)).tolist()
+    return replace(one, logprobs=[value + spread * shift for value, shift in zip(own, noise, strict=True)])
+
+
+def off(found: Found, wanted: Found) -> float:
+    """The length of the difference, relative to what is wanted."""
+    assert float(wanted.gradient.norm()) > 1e-4, "the batch must have something to teach"
+    return float((found.gradient - wanted.gradient).norm() / wanted.gradient.norm())
+
+
+def cosine(found: Found, wanted: Found) -> float:
+    return float(torch.nn.functional.cosine_similarity(found.gradient, wanted.gradient, dim=0))
+
+
+EXACT = {
+    "binary": {"method": "binary", "distillation": "none", "rewards": "all", "binary": 0.7},
+    "opd": {"method": "opd", "distillation": "token", "distill": 0.5},
+    "combined": {"method": "combined", "distillation": "token", "rewards": "all", "binary": 0.5, "distill": 2.0},
+    "combined, live teacher": {"distillation": "token", "rewards": "all", "teacher": "live"},
+    "topk": {"method": "topk", "distillation": "topk", "topk": 7, "distill": 1.5},
+    "topk of one token": {"method": "topk", "distillation": "topk", "topk": 1},
+    "topk, live teacher": {"method": "topk", "distillation": "topk", "topk": 7, "teacher": "live"},
+    "select": {"method": "topk-select", "distillation": "select", "rewards": "all", "select_k": 3},
+    "select, narrow": {"distillation": "select", "advantage_clip": 0.3, "clip_low": 0.01, "clip_high": 0.01},
+}
+
+
+@pytest.mark.parametrize("kind", EXACT, ids=str)
+async def test_the_gradient_is_that_of_the_local_trainer(world: World, kind: str) -> None:
+    recipe = Recipe(**EXACT[kind])
+    samples = [on_policy(world, one, 0.6) for one in SAMPLES]
+    found, wanted = await world.cloud(samples, recipe), world.local(samples, recipe)
+    assert off(found, wanted) < 1e-5
+    shared = wanted.metrics.keys()
+    assert {name: found.metrics[name] for name in shared} == pytest.approx(wanted.metrics, rel=1e-4, abs=1e-6)
+    assert found.metrics["samples/left_out"] == 0
+
+
+WHOLE = {
+    "rehearse": {"distill": 0.5, "anchor": 0.3},
+    "anchors alone": {"distillation": "none", "rewards": "none"},
+    "topk of the student": {"distillation": "topk", "topk_from": "student"},
+    "one hint a token": {"per_token_hints": True, "hint_overlap": 8},
+    "one hint a token, by tokens": {"distillation": "token", "rewards": "all", "per_token_hints": True},
+    "one hint a token, selected": {"distillation": "select", "select_k": 5, "per_token_hints": True},
+    "kl and entropy": {"kl_base": 0.3, "entropy": 0.05, "distill": 0.1},
+    "entropy alone": {"distillation": "none", "rewards": "all", "entropy": 0.3, "anchor": 0.0},
+    "colder teacher": {"distillation": "topk", "teacher_temperature": 0.7},
+    "colder teacher of tokens": {"distillation": "token", "teacher_temperature": 0.7},
+    "several hints of tokens": {"distillation": "token", "rewards": "all"},
+    "several hints of one selected": {"distillation": "select", "select_k": VOCABULARY},
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE, ids=str)
+async def test_with_as_many_tokens_as_there_are_nothing_is_lost(world: World, kind: str) -> None:
+    recipe = Recipe(**({"topk": VOCABULARY} | WHOLE[kind]))
+    samples = [*(on_policy(world, one, 0.3) for one in SEVERAL), anchor(8), anchor(9)]
+    found, wanted = await world.cloud(samples, recipe), world.local(samples, recipe)
+    assert off(found, wanted) < 1e-4
+    shared = wanted.metrics.keys()
+    assert {name: found.metrics[name] for name in shared} == pytest.approx(wanted.metrics, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "least"),
+    [
+        ("rehearse", 24, 0.99),
+        ("rehearse", 12, 0.9),
+        ("anchors alone", 24, 0.99),
+        ("anchors alone", 12, 0.99),
+        ("kl and entropy", 24, 0.99),
+        ("topk of the student", 24, 0.99),
+        ("several hints of tokens", 12, 0.99),
+        ("several hints of one selected", 12, 0.99),
+    ],
+)
+async def test_with_fewer_tokens_and_a_tail_the_direction_is_nearly_the_same(
+    world: World, kind: str, count: int, least: float
+) -> None:
+    recipe = Recipe(**(WHOLE[kind] | {"topk": count, "select_k": count}))
+    whole = replace(recipe, topk=VOCABULARY, select_k=VOCABULARY)
+    samples = [*(on_policy(world, one, 0.1) for one in SEVERAL), anchor(8), anchor(9)]
+    found, wanted = await world.cloud(samples, recipe), world.local(samples, whole)
+    print(f"{kind} with {count} of {VOCABULARY}: cosine {cosine(found, wanted):.4f}")
+    assert cosine(found, wanted) > least

@@ -1,0 +1,246 @@
+"""What is asked of samplers before a step, what it costs, and what comes of it. `TorchSampler` stands for the
+provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.objective.terms import terms_of
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.provider import CloudError, Scored
+from openclaw_rl.trainer_cloud.training.objective import Objective
+from openclaw_rl.trainer_cloud.training.targets import AT_ONCE, Asking, Target
+from tests.trainer_cloud.both import World, make_world
+from tests.trainer_cloud.torch_training import TorchSampler
+from tests.trainer_local.tiny import VOCABULARY, anchor, sample
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("base"))
+
+
+class Asked:
+    """The three samplers of a step and what they were asked."""
+
+    def __init__(self, world: World) -> None:
+        self.base = TorchSampler(world.base)
+        self.live = TorchSampler(world.before)
+
+    async def learn(self, samples: Sequence[Sample], recipe: Recipe, *, tops: int = VOCABULARY) -> Objective:
+        objective = Objective(samples, recipe, loss="ppo")
+        teacher = self.live if recipe.teacher == "live" else self.base
+        await objective.learn_targets(teacher, self.base, self.live, tops=tops)
+        return objective
+
+    @property
+    def tokens(self) -> int:
+        """How many were sent."""
+        return sum(len(text) for text, _, _ in [*self.base.asked, *self.live.asked])
+
+
+async def target(world: World, one: Sample, recipe: Recipe, *, tops: int) -> Target:
+    asking = Asking(recipe, teacher=None, base=TorchSampler(world.base), live=TorchSampler(world.before), tops=tops)
+    return (await asking.targets([one], [terms_of(one, recipe)]))[0]
+
+
+def log_probs(model: Any, prompt: Sequence[int], one: Sample) -> Any:
+    """Over the vocabulary `[R, V]`, from which each token of the answer is drawn."""
+    rows = torch.log_softmax(model(input_ids=torch.tensor([[*prompt, *one.response_ids]])).logits[0], dim=-1)
+    return rows[len(prompt) - 1 : -1].detach()
+
+
+async def test_rewards_alone_ask_nobody(world: World) -> None:
+    asked = Asked(world)
+    objective = await asked.learn(
+        [sample(1, reward=1.0), sample(2, hints=0)], Recipe(distillation="none", rewards="all"), tops=0
+    )
+    assert asked.tokens == objective.scored_tokens == objective.plan(1).scored == 0
+    assert objective.wanted_tops == 0 and not objective.needs_live
+
+
+async def test_an_advantage_per_token_looks_once_under_each_hint_and_needs_no_likeliest_tokens(world: World) -> None:
+    one = sample(1, hints=1)
+    asked = Asked(world)
+    objective = await asked.learn([one], Recipe(distillation="token"), tops=0)
+    assert asked.base.asked == [([*one.hinted_prompts[0], *one.response_ids], 0, False)]
+    assert not asked.live.asked and not objective.needs_live
+    assert objective.scored_tokens == asked.tokens == objective.plan(1).scored
+
+
+KINDS = {
+    "rehearse": Recipe(topk=9),
+    "rehearse that may end early": Recipe(topk=9, early_stop=0.05),
+    "one hint a token": Recipe(topk=9, per_token_hints=True),
+    "live teacher": Recipe(topk=9, teacher="live"),
+    "topk": Recipe(distillation="topk", topk=9),
+    "topk of the student": Recipe(distillation="topk", topk=9, topk_from="student", kl_base=0.1),
+    "select": Recipe(distillation="select", rewards="all", entropy=0.1, topk=9),
+    "token": Recipe(distillation="token", rewards="all", topk=9),
+    "token, one hint a token": Recipe(distillation="token", topk=9, per_token_hints=True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_is_sent_is_counted_and_no_more_than_was_planned(world: World, kind: str) -> None:
+    samples = [
+        sample(1, hints=3, reward=1.0),
+        sample(2, hints=1, reward=-1.0, temperature=0.5),
+        sample(3, hints=0),
+        sample(4, hints=2, origin="rehearsal"),
+        anchor(5),
+    ]
+    asked = Asked(world)
+    objective = await asked.learn(samples, KINDS[kind], tops=20)
+    assert objective.scored_tokens == asked.tokens > 0
+    assert objective.plan(1).scored == pytest.approx(asked.tokens, rel=0.01)
+    assert objective.needs_live == bool(asked.live.asked)
+    most = max(tops for _, tops, _ in [*asked.base.asked, *asked.live.asked])
+    assert most == objective.wanted_tops
+
+
+async def test_no_more_likeliest_tokens_are_asked_for_than_are_told(world: World) -> None:
+    for recipe in KINDS.values():
+        asked = Asked(world)
+        asked.base = TorchSampler(world.base, most=3)
+        asked.live = TorchSampler(world.before, most=3)
+        await asked.learn([sample(1, hints=2, reward=1.0), anchor(2)], replace(recipe, select_k=5), tops=3)
+
+
+async def test_under_full_the_sampled_token_the_policys_and_the_teachers_take_turns(world: World) -> None:
+    one = sample(1, hints=1, response=9)
+    found = await target(world, one, Recipe(topk=5), tops=VOCABULARY)
+    policy = log_probs(world.before, one.prompt_ids, one).topk(VOCABULARY).indices.tolist()
+    teacher = log_probs(world.base, one.hinted_prompts[0], one)
+    likeliest = teacher.topk(VOCABULARY).indices.tolist()
+    assert found.ids is not None and found.taught is not None
+    for place, token in enumerate(one.response_ids):
+        turns = [token, *(turn for pair in zip(policy[place], likeliest[place], strict=True) for turn in pair)]
+        assert found.ids[place].tolist() == list(dict.fromkeys(turns))[:5]
+        known = teacher[place, found.ids[place]].exp()
+        assert found.taught[place].exp().tolist() == pytest.approx([*known.tolist(), 1 - float(known.sum())], abs=1e-5)
+
+
+async def test_several_hints_make_a_mean_whose_tail_is_no_smaller_than_the_real_one(world: World) -> None:
+    one = sample(2, hints=3, response=5)
+    found = await target(world, one, Recipe(distillation="topk", topk=6), tops=8)
+    real = torch.stack([log_probs(world.base, hint, one) for hint in one.hinted_prompts]).mean(dim=0).log_softmax(-1)
+    assert found.ids is not None and found.taught is not None
+    there = real.gather(-1, torch.from_numpy(found.ids))
+    tail = 1 - there.exp().sum(dim=-1)
+    told = found.taught.exp()
+    assert (told[:, -1] >= tail - 1e-5).all() and torch.allclose(told.sum(dim=-1), torch.ones(5))
+    apart = found.taught[:, :-1] - there
+    assert torch.allclose(apart, apart[:, :1].expand_as(apart), atol=1e-4), "exact but for the normaliser"
+
+
+async def test_several_hints_of_a_sampled_token_lie_between_the_bare_mean_and_the_truth(world: World) -> None:
+    one = sample(3, hints=3, response=6)
+    tables = torch.stack([log_probs(world.base, hint, one) for hint in one.hinted_prompts]).mean(dim=0)
+    place = torch.tensor(list(one.response_ids))[:, None]
+    bare, real = tables.gather(-1, place)[:, 0], tables.log_softmax(-1).gather(-1, place)[:, 0]
+    off = []
+    for tops in (0, 5, 20, VOCABULARY):
+        sampled = (await target(world, one, Recipe(distillation="token"), tops=tops)).sampled
+        assert sampled is not None
+        assert (sampled >= bare - 1e-5).all() and (sampled <= real + 1e-5).all()
+        off.append(float((real - sampled).mean()))
+    assert off == sorted(off, reverse=True) and off[-1] == pytest.approx(0.0, abs=1e-5)
+
+
+async def test_each_token_takes_the_hint_that_is_most_like_the_policy(world: World) -> None:
+    one = sample(20, hints=3, response=8)
+    recipe = Recipe(distillation="token", per_token_hints=True, hint_overlap=6)
+    found = await target(world, one, recipe, tops=6)
+    own = log_probs(world.before, one.prompt_ids, one).topk(6).indices.tolist()
+    under = [log_probs(world.base, hint, one) for hint in one.hinted_prompts]
+    choices, wanted = [], []
+    for place, token in enumerate(one.response_ids):
+        common = [len(set(own[place]) & set(table[place].topk(6).indices.tolist())) for table in under]
+        choices.append(common.index(max(common)))
+        wanted.append(float(under[choices[-1]][place, token]))
+    assert len(set(choices)) > 1, "the sample must make a difference"
+    assert found.sampled is not None and found.sampled.tolist() == pytest.approx(wanted, abs=1e-5)
+
+
+class Slow(TorchSampler):
+    """Answers when it is let go, unless it fails; counts who waits."""
+
+    def __init__(self, model: Any, failing: bool = False) -> None:
+        super().__init__(model)
+        self._failing = failing
+        self._go = asyncio.Event()
+        self.waiting = self.most_waiting = self.gone = 0
+
+    async def score(
+        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+    ) -> Scored:
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        try:
+            if self.waiting >= AT_ONCE:
+                if self._failing:
+                    raise CloudError("Tinker is away", "away")
+                self._go.set()
+            await self._go.wait()
+        except asyncio.CancelledError:
+            self.gone += 1
+            raise
+        finally:
+            self.waiting -= 1
+        return await super().score(ids, start, tops=tops, chosen=chosen)
+
+
+async def test_only_a_few_texts_are_scored_at_a_time(world: World) -> None:
+    slow = Slow(world.base)
+    objective = Objective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
+    await objective.learn_targets(None, slow, None, tops=0)
+    assert slow.most_waiting == AT_ONCE and len(slow.asked) == 40
+
+
+async def test_an_error_comes_as_it_is_and_ends_what_else_was_asked(world: World) -> None:
+    failing = Slow(world.base, failing=True)
+    objective = Objective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
+    with pytest.raises(CloudError, match="Tinker is away"):
+        await objective.learn_targets(None, failing, None, tops=0)
+    assert failing.gone == AT_ONCE - 1 and failing.waiting == 0
+    assert objective.scored_tokens > 0, "what was sent may have been paid for"
+
+
+class Broken(TorchSampler):
+    """Leaves something out, or tells what is no number."""
+
+    def __init__(self, model: Any, how: str) -> None:
+        super().__init__(model)
+        self._how = how
+
+    async def score(
+        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+    ) -> Scored:
+        full = await super().score(ids, start, tops=tops, chosen=chosen)
+        if self._how == "logprobs":
+            return Scored(full.logprobs[:-1], full.tops, full.chosen)
+        if self._how == "tops":
+            return Scored(full.logprobs, (), full.chosen)
+        if self._how == "chosen":
+            return Scored(full.logprobs, full.tops, None)
+        return Scored([math.nan, *full.logprobs[1:]], full.tops, full.chosen)
+
+
+@pytest.mark.parametrize("how", ["logprobs", "tops", "chosen", "nan"])
+async def test_a_provider_that_leaves_something_out_makes_no_step(world: World, how: str) -> None:
+    objective = Objective([sample(1)], Recipe(topk=5), loss="ppo")
+    with pytest.raises(TrainerError, match=r"of sample_1.*no step was made"):
+        await objective.learn_targets(None, Broken(world.base, how), None, tops=5)

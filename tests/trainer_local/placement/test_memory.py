@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.settings.settings import Settings, to_environment
+from openclaw_rl.shared.settings.sources import parse_flags
+from openclaw_rl.trainer_local.placement import memory
+from openclaw_rl.trainer_local.placement.memory import GIB, HALF, SINGLE, Part
+from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape, shape_of
+from openclaw_rl.trainer_local.training import targets as teacher
+from tests.shared.saved_tensors import saved_bytes
+
+TINY: dict[str, Any] = {
+    **{"model_type": "qwen3", "hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 6},
+    **{"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 64, "num_hidden_layers": 2},
+}
+TOKENS = 192
+
+
+def known(model: str) -> ModelShape:
+    shape = read_shape(model)
+    assert shape is not None
+    return shape
+
+
+def settings(**changes: Any) -> Settings:
+    return Settings(**{"model": "Qwen/Qwen3-4B", "micro_batch_tokens": TOKENS, "max_sample_tokens": TOKENS, **changes})
+
+
+def parts(
+    trainer: str = "megatron", model: str = "Qwen/Qwen3-4B", parallel: int = 1, **changes: Any
+) -> dict[str, Part]:
+    found = memory.training(settings(**changes), known(model), trainer, parallel)
+    return {part.what.split(",")[0]: part for part in found}
+
+
+@pytest.mark.parametrize("lora", [True, False])
+@pytest.mark.parametrize("recompute", [True, False])
+def test_activations_are_what_autograd_keeps_in_transformers(lora: bool, recompute: bool) -> None:
+    mine = settings(lora=lora, lora_rank=4, recompute=recompute)
+
+    def kept(layers: int) -> int:
+        return _kept_by_transformers({**TINY, "num_hidden_layers": layers}, lora, recompute)
+
+    def estimated(layers: int) -> int:
+        shape = shape_of({**TINY, "num_hidden_layers": layers})
+        return memory.activations(mine, shape, "transformers", 1)
+
+    assert kept(3) - kept(2) == estimated(3) - estimated(2)
+
+
+def _kept_by_transformers(config: dict[str, Any], lora: bool, recompute: bool) -> int:
+    model: Any = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(**config), dtype=torch.bfloat16 if lora else torch.float32
+    )
+    if lora:
+        model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    if recompute:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.train()
+    ids = torch.zeros(1, TOKENS, dtype=torch.long)
+    return saved_bytes(
+        lambda: model(input_ids=ids, use_cache=False, logits_to_keep=1), [*model.parameters(), *model.buffers()]
+    )
+
+
+@pytest.mark.parametrize("kind", ["distributions", "sampled"])
+def test_logits_are_in_memory_no_oftener_than_is_planned(kind: str) -> None:
+    answers, vocabulary = 64, 8000
+    hidden = torch.randn(answers, 32, dtype=torch.bfloat16, requires_grad=True)
+    head = torch.randn(vocabulary, 32, dtype=torch.bfloat16)
+    teacher = torch.log_softmax(torch.randn(answers, vocabulary), -1)
+    ids = torch.zeros(answers, dtype=torch.long)
+    nothing = torch.zeros(answers)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
+        log_probs = losses.log_softmax(torch.nn.functional.linear(hidden, head))
+        if kind == "distributions":
+            loss = losses.reverse_kl(log_probs, teacher)
+        else:
+            sampled = losses.sampled_logprobs(log_probs, ids)
+            loss = losses.clipped_policy_loss(sampled, nothing, nothing, clip_low=0.2, clip_high=0.2, ratio_cap=2.0)
+        loss.mean().backward()
+    held = most = 0
+    for event in measured.profiler.kineto_results.events():  # type: ignore[union-attr]
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    planned = memory.LOGIT_COPIES[kind] * SINGLE * answers * vocabulary
+    assert 0.75 * planned < most <= planned * 1.01
+
+
+def test_weights_are_two_bytes_a_parameter_shared_out_and_less_where_quantized() -> None:
+    shape = known("Qwen/Qwen3-8B")
+    assert memory.weights(shape, 1) == 2 * shape.parameters
+    assert memory.weights(shape, 4) == pytest.approx(memory.weights(shape, 1) / 4, rel=1e-3)
+    fp8, four = (memory.weights(shape, 1, name) for name in ("fp8", "awq"))
+    assert 2 * shape.embeddings < four < fp8 < memory.weights(shape, 1)
+    assert memory.weights(shape, 1, "not a method") == 2 * shape.parameters
+    stored = msgspec.structs.replace(shape, quantization="gptq", stored_bytes=6 * GIB)
+    assert memory.weights(stored, 2) == 3 * GIB
+
+
+def test_a_token_of_qwen3_8b_takes_144_kib_of_kv_cache() -> None:
+    shape = known("Qwen/Qwen3-8B")
+    assert memory.kv_token(shape, 1) == 144 * 1024
+    assert memory.kv_token(shape, 8) == memory.kv_token(shape, 16) == 18 * 1024
+
+
+def test_the_cache_holds_the_longest_conversation() -> None:
+    shape = known("Qwen/Qwen3-8B")
+    for length, context in ((0, 40960), (8192, 8192)):
+        served = memory.serving(settings(context_length=length), shape, "policy", 1, 80 * GIB)
+        (cache,) = [part for part in served if part.is_cache]
+        assert cache.bytes == context * 144 * 1024 and str(context) in cache.what and cache.tag == "kv_cache"
+    judge = memory.serving(settings(context_length=8192), shape, "judge", 1, 80 * GIB)
+    assert any("32768 tokens" in part.what for part in judge) and not any(part.tag for part in judge)
+
+
+def test_full_training_in_megatron_is_counted_number_by_number() -> None:
+    count = known("Qwen/Qwen3-4B").parameters
+    found = parts(lora=False)
+    assert found["weights"].bytes == HALF * count
+    assert found["gradients"].bytes == found["weights in single precision"].bytes == SINGLE * count
+    assert found["moments of AdamW"].bytes == 2 * SINGLE * count
+    assert found["copy of the weights"].host
+    assert not any(part.host for name, part in found.items() if name != "copy of the weights")
+
+
+def test_with_the_optimizer_on_the_host_weights_gradients_and_the_base_are_left() -> None:
+    count = known("Qwen/Qwen3-4B").parameters
+    found = parts(lora=False, offload_optimizer=True)
+    here = sum(part.bytes for name, part in found.items() if not part.host and part.bytes > count)
+    assert here == (HALF + SINGLE + HALF) * count
+    assert sum(part.bytes for part in found.values() if part.host) == (4 + 8 + 8 + 4 + 2) * count
+
+
+def test_the_distributed_optimizer_cuts_masters_and_moments_among_data_parallel_gpus() -> None:
+    shape = known("Qwen/Qwen3-4B")
+    count = shape.parameters
+    mine = settings(lora=False, distributed_optimizer=True)
+    found = {part.what.split(",")[0]: part for part in memory.training(mine, shape, "megatron", 2, ranks=8)}
+    half = found["gradients"].bytes // SINGLE
+    assert half == pytest.approx(count / 2, rel=1e-3)
+    assert found["weights in single precision"].bytes == SINGLE * (half // 4)
+    assert found["moments of AdamW"].bytes == 2 * SINGLE * (half // 4)
+    assert found["copy of the moments"].host and not found["gradients"].step
+
+
+def test_a_lora_trains_a_small_part() -> None:
+    found = parts()
+    adapter = known("Qwen/Qwen3-4B").adapter(16)
+    assert found["adapter and its gradient"].bytes == 2 * SINGLE * adapter
+    assert found["optimizer"].bytes == 6 * SINGLE * adapter
+    assert parts(teacher="ema")["optimizer"].bytes == 7 * SINGLE * adapter
+    assert parts(offload_optimizer=True)["optimizer"].host
+
+
+def test_recompute_and_tensor_parallelism_make_activations_smaller() -> None:
+    ways: tuple[dict[str, Any], ...] = ({}, {"recompute": True}, {"parallel": 4})
+    plain, recomputed, shared = (parts(**{"recompute": False, **changes})["activations"].bytes for changes in ways)
+    assert recomputed < plain / 10 and shared < plain / 2
+    assert parts()["activations"].bytes == recomputed, "a GPU's trainer recomputes unless it is told not to"
+
+
+def test_whether_activations_are_computed_anew_follows_from_the_device_unless_somebody_says_it() -> None:
+    for said, on_gpu, on_cpu in (("auto", True, False), ("true", True, True), ("false", False, False)):
+        chosen = Settings.model_validate({"recompute": said})
+        assert (chosen.recomputes(on_gpu=True), chosen.recomputes(on_gpu=False)) == (on_gpu, on_cpu)
+    flags = {"--recompute": "true", "--no-recompute": "false", "--recompute auto": "auto", "--recompute=auto": "auto"}
+    for line, said in flags.items():
+        assert parse_flags([*line.split(), "--lora"]) == {"recompute": said, "lora": "true"}
+    again = Settings.model_validate({"recompute": to_environment(Settings())["OPENCLAW_RL_RECOMPUTE"]})
+    assert again.recompute == "auto"
+
+
+def test_a_turn_that_is_longer_than_a_micro_batch_counts() -> None:
+    shape = known("Qwen/Qwen3-4B")
+    mine = settings(micro_batch_tokens=4096, max_sample_tokens=16384)
+    assert memory.longest(mine, shape, "transformers") == 16384
+    assert memory.longest(mine, shape, "megatron") == 16384 + 4096
+    short = settings(micro_batch_tokens=4096, max_sample_tokens=16384, context_length=2048)
+    assert memory.longest(short, shape, "megatron") == 4096
+
+
+@pytest.mark.parametrize(("method", "held"), [("rehearse", True), ("topk", True), ("opd", True), ("binary", False)])
+def test_distributions_of_a_teacher_are_held_where_a_method_asks_one(method: str, held: bool) -> None:
+    assert ("distributions of teacher and base" in parts(method=method)) == held
+    assert "distributions of teacher and base" in parts(method=method, kl_base=0.1)
+
+
+def test_all_of_a_server_and_a_trainer_is_counted_once() -> None:
+    mine, shape = settings(), known("Qwen/Qwen3-4B")
+    everything = [
+        *memory.training(mine, shape, "megatron", 1),
+        *memory.serving(mine, shape, "policy", 1, 24 * GIB),
+    ]
+    at_once = memory.at_step(everything)
+    assert at_once == sum(part.bytes for part in everything if not part.host)
+    lent = memory.at_step(everything, ("kv_cache", "weights"))
+    assert at_once - lent == sum(part.bytes for part in everything if part.tag)
+    assert memory.at_rest(everything) == at_once - sum(part.bytes for part in everything if part.step)
+
+
+def test_constants_are_those_of_the_trainers_code() -> None:
+    assert memory.TARGET_BYTES == teacher.TARGET_BYTES

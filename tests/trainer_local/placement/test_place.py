@@ -1,0 +1,396 @@
+"""Placements on GPUs that are only described: nothing here asks a GPU anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.gpus import GIB, Gpu, imagined
+from openclaw_rl.shared.placement import VARIABLE
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import parse_flags
+from openclaw_rl.trainer_local.placement.memory import CONTEXT, at_rest, at_step, usable
+from openclaw_rl.trainer_local.placement.model_shape import QWEN3
+from openclaw_rl.trainer_local.placement.place import Placement, Server, placed, placement, plan, wants_gpus
+from tests.shared.faked_gpus import faked_smi, row
+
+SMALL = {"model": "Qwen/Qwen3-0.6B", "recompute": True, "max_sample_tokens": 8192, "context_length": 8192}
+TORCHRUN = {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "RANK": "0"}
+VISION = {
+    "model_type": "qwen3_vl",
+    "text_config": {
+        **{"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
+        **{"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 262144},
+    },
+    "vision_config": {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 2560},
+}
+
+
+def settings(**changes: Any) -> Settings:
+    return Settings(**{"backend": "megatron", **SMALL, **changes})
+
+
+def place(cards: str, environ: dict[str, str] | None = None, **changes: Any) -> Placement:
+    return placement(settings(**changes), imagined(cards), environ or {})
+
+
+def refusal(cards: str, environ: dict[str, str] | None = None, **changes: Any) -> str:
+    with pytest.raises(ConfigError) as error:
+        place(cards, environ, **changes)
+    return str(error.value)
+
+
+def numbers(gpus: Sequence[Gpu]) -> str:
+    return "".join(str(gpu.number) for gpu in gpus)
+
+
+def who(found: Placement) -> tuple[str, list[str], list[str]]:
+    return (
+        numbers(found.train),
+        [numbers(server.gpus) for server in found.servers],
+        [numbers(server.gpus) for server in found.judges],
+    )
+
+
+JUDGED = {"judge": "engine:Qwen/Qwen3-1.7B"}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "changes", "expected"),
+    [
+        ("24", {}, ("0", ["0"], [])),
+        ("2x24", {}, ("0", ["1"], [])),
+        ("8x80", {}, ("0123", ["4567"], [])),
+        ("8x80", {"rollout_tensor_parallel": 1}, ("0123", ["4", "5", "6", "7"], [])),
+        ("8x80", {"rollout_tensor_parallel": 2}, ("0123", ["45", "67"], [])),
+        ("8x80", JUDGED, ("0123", ["45"], ["67"])),
+        ("8x80", {**JUDGED, "hint_model": "engine:Qwen/Qwen3-4B"}, ("0123", ["45"], ["67", "67"])),
+        ("8x80", {**JUDGED, "hint_model": "engine:Qwen/Qwen3-1.7B"}, ("0123", ["45"], ["67"])),
+        ("8x80", {"gpus": "2"}, ("0", ["1"], [])),
+        ("8x80", {"gpus": "5,6,7", "rollout_tensor_parallel": 1}, ("5", ["6", "7"], [])),
+        ("8x80", {"gpus": "7,"}, ("7", ["7"], [])),
+        ("8x80", {"actor_gpus": "4", "rollout_gpus": "2", "judge_gpus": "2", **JUDGED}, ("0123", ["45"], ["67"])),
+        ("8x80", {"actor_gpus": "6", "rollout_gpus": "2"}, ("012345", ["67"], [])),
+        ("8x80", {"rollout_gpus": "2"}, ("234567", ["01"], [])),
+        ("8x80", {"rollout_gpus": "0,1"}, ("234567", ["01"], [])),
+        ("8x80", {"actor_gpus": "0,1", "rollout_gpus": "0,1"}, ("01", ["01"], [])),
+        ("4x80", {"actor_gpus": "3,1", "rollout_gpus": "2"}, ("31", ["02"], [])),
+        ("8x80", {"actor_gpus": "8"}, ("01234567", ["01234567"], [])),
+        ("80", {"actor_gpus": "1", "rollout_gpus": "1"}, ("0", ["0"], [])),
+        ("2x80", {"actor_gpus": "1", "rollout_gpus": "1", "judge_gpus": "1", **JUDGED}, ("0", ["0"], ["0"])),
+        ("2x24", JUDGED, ("0", ["1"], ["1"])),
+        ("80", JUDGED, ("0", ["0"], ["0"])),
+        ("2x24", {"engine_url": "http://elsewhere:30001"}, ("01", [], [])),
+        ("2x24", {"train": False}, ("", ["01"], [])),
+        ("4x24", {"actor_gpus": "0"}, ("", ["0123"], [])),
+        ("8x24", {"device": "cuda:3"}, ("3", ["3"], [])),
+        ("5x24", {"tensor_parallel": 2}, ("0123", ["4"], [])),
+        ("24,80", {"model": "Qwen/Qwen3-8B"}, ("1", ["0"], [])),
+    ],
+)
+def test_who_gets_which_described_gpus(gpus: str, changes: dict[str, Any], expected: Any) -> None:
+    assert who(place(gpus, **changes)) == expected
+
+
+def test_a_parts_processes_see_its_own_gpus_and_no_others() -> None:
+    found = place("8x80", actor_gpus="2", rollout_gpus="4", rollout_tensor_parallel=2)
+    assert found.trainer_environment == {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert [one.environment["CUDA_VISIBLE_DEVICES"] for one in found.servers] == ["2,3", "4,5"]
+    assert (found.actor, found.rollout, found.judge) == (("0", "1"), ("2", "3", "4", "5"), ())
+
+
+def test_gpus_that_were_chosen_by_uuid_are_handed_on_so() -> None:
+    gpus = [
+        msgspec.structs.replace(gpu, handle=f"GPU-{gpu.number}a", uuid=f"GPU-{gpu.number}abc")
+        for gpu in imagined("4x24")
+    ]
+    found = placement(settings(actor_gpus="GPU-3", rollout_gpus="1,"), gpus, {})
+    assert found.actor == ("GPU-3a",) and found.rollout == ("GPU-1a",)
+
+
+def test_what_fits_together_shares_a_card_at_once_and_what_does_not_alternates() -> None:
+    together, alternating = place("24"), place("8", max_sample_tokens=4096, micro_batch_tokens=4096, method="binary")
+    assert (together.sharing, together.servers[0].lends) == ("together", ())
+    assert alternating.sharing == "alternating" and "kv_cache" in alternating.servers[0].lends
+    assert any("alternate" in note for note in alternating.notes)
+    assert place("2x24").sharing == "apart" and not place("2x24").colocated
+
+
+def test_gpus_of_their_own_are_preferred_to_shared_ones_and_these_to_alternating() -> None:
+    assert place("2x24").sharing == "apart"
+    assert place("2x24", tensor_parallel=2).sharing == "together"
+    assert place("2x12", tensor_parallel=2).sharing == "alternating"
+
+
+@pytest.mark.parametrize("gpus", ["24", "80"])
+@pytest.mark.parametrize("judge", [{}, JUDGED])
+def test_what_shares_a_card_leaves_each_other_room(gpus: str, judge: dict[str, Any]) -> None:
+    found = place(gpus, **judge)
+    (gpu,) = found.train
+    others = [part for part in found.parts if not part.is_static and part.role != "policy"]
+    statics = sum(server.static_bytes for server in (*found.servers, *found.judges))
+    around = sum(part.bytes for part in found.parts if part.role == "policy" and not part.is_static)
+    assert statics + at_step(others) + around <= usable(gpu.memory)
+    (server,) = found.servers
+    assert server.memory_fraction * (gpu.memory - CONTEXT) <= server.static_bytes
+    assert server.kv_tokens >= 8192
+
+
+def test_a_server_that_starts_beside_others_takes_a_larger_share_of_less() -> None:
+    (server,) = place("24").servers
+    assert server.fraction(24 * GIB) == server.memory_fraction
+    beside = server.fraction(16 * GIB)
+    assert beside > server.memory_fraction
+    assert beside * (16 * GIB - CONTEXT) == pytest.approx(server.static_bytes, rel=0.01)
+    assert Server(role="policy", model="m", gpus=(), tensor_parallel=1).fraction(GIB) == 0.0
+
+
+def test_a_server_with_gpus_of_its_own_is_left_to_sglangs_arithmetic() -> None:
+    (server,) = place("2x24").servers
+    assert server.memory_fraction == 0.0 and server.kv_tokens > 100_000
+
+
+@pytest.mark.parametrize("gpus", ["24", "2x24"])
+def test_full_weights_go_the_way_that_the_placement_allows(gpus: str) -> None:
+    found = place(gpus, model="Qwen/Qwen3-0.6B", lora=False, offload_optimizer=True)
+    assert found.weight_transfer == ("ipc" if gpus == "24" else "nccl")
+    assert place(gpus, engine_url="http://elsewhere:30001").weight_transfer == "disk"
+
+
+def test_a_model_that_megatron_does_not_cover_is_trained_by_transformers_on_one_gpu(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(VISION))
+    found = place("4x80", model=str(tmp_path))
+    assert (found.trainer, numbers(found.train)) == ("transformers", "0")
+    assert "qwen3_vl" in found.why_not_megatron
+    assert "Set actor_gpus = 1" in refusal("4x80", model=str(tmp_path), actor_gpus="2")
+    assert "Set tensor_parallel = 1" in refusal("4x80", model=str(tmp_path), tensor_parallel=2)
+
+
+def test_a_model_that_is_not_here_is_placed_without_an_estimate() -> None:
+    found = place("2x24", model="somebody/unheard-of")
+    assert who(found)[:2] == ("0", ["1"]) and not found.parts
+    assert any("not estimated" in note for note in found.notes)
+
+
+def test_a_gpu_whose_memory_is_not_told_is_used_and_said_so() -> None:
+    (gpu,) = imagined("24")
+    found = placement(settings(), [msgspec.structs.replace(gpu, memory=0)], {})
+    assert numbers(found.train) == "0" and found.servers[0].memory_fraction == 0.0
+    assert any("not told" in note for note in found.notes)
+
+
+def test_gpus_for_what_nobody_does_are_said() -> None:
+    assert any("judge_gpus = 2 is not used" in note for note in place("8x24", judge_gpus="2").notes)
+    assert any("nothing to do" in note for note in place("3x24", actor_gpus="1", rollout_gpus="1").notes)
+    assert place("2x24", judge_gpus="0").notes == ()
+
+
+def test_under_torchrun_each_machine_has_its_share() -> None:
+    elsewhere = {"engine_url": "http://first:30001"}
+    first = place("8x80", TORCHRUN, **elsewhere, tensor_parallel=4)
+    assert (numbers(first.train), first.nodes, first.data_parallel) == ("01234567", 2, 4)
+    other = place("8x80", {**TORCHRUN, "RANK": "8"}, judge_gpus="2", **JUDGED)
+    assert who(other) == ("01234567", [], []) and any("first machine serves" in note for note in other.notes)
+    four = place("8x80", {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"})
+    assert who(four)[:2] == ("0123", ["4567"]) and four.nodes == 1
+
+
+def test_a_process_is_told_its_placement_and_need_not_see_all_gpus(tmp_path: Path) -> None:
+    made = place("2x24")
+    assert placed(settings(), made.variables) == made
+    seen = faked_smi(tmp_path, [row(0, 24)])
+    assert who(placed(settings(), seen))[:2] == ("0", ["0"])
+    assert placed(Settings(), seen) == placed(settings(device="cpu"), seen) == Placement()
+    assert placed(settings(), {**seen, "CUDA_VISIBLE_DEVICES": ""}) == Placement()
+    assert VARIABLE in made.variables and not VARIABLE.startswith("OPENCLAW_RL_")
+
+
+def test_local_means_gpus_where_there_are_some() -> None:
+    here, nowhere = {"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": ""}
+    assert wants_gpus(Settings(backend="local"), here) and not wants_gpus(Settings(backend="local"), nowhere)
+    assert wants_gpus(settings(), nowhere) and not wants_gpus(Settings(), here)
+    assert not wants_gpus(settings(device="cpu"), here)
+
+
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("", {}, "backend = megatron needs an NVIDIA GPU, and none is found", "device = cpu"),
+    ("2x24", {"gpus": "4"}, "gpus = 4, but 2 GPUs can be seen", "a number up to 2"),
+    ("2x24", {"gpus": "0"}, "gpus = 0", '"0," with a comma names GPU 0'),
+    ("2x24", {"gpus": "0,5"}, "gpus names GPU 5, and there are: 0, 1", "doctor"),
+    ("2x24", {"gpus": "0,0"}, "names GPU 0 twice", ""),
+    ("2x24", {"gpus": "all"}, "'all' is neither a number of GPUs nor a list", "2 means two"),
+    ("2x24", {"device": "cuda:2"}, "device = cuda:2, but 2 GPUs can be seen", "device = auto"),
+    (
+        "4x24",
+        {"actor_gpus": "3", "rollout_gpus": "2"},
+        "is more than the 4 GPUs",
+        "actor_gpus = 0,1 and rollout_gpus = 0,1",
+    ),
+    (
+        "4x24",
+        {"actor_gpus": "0,1", "rollout_gpus": "3"},
+        "more than the 2 GPUs that the lists leave of 4",
+        "ask for fewer",
+    ),
+    ("4x24", {"actor_gpus": "0,1", "rollout_gpus": "1,2"}, "share some GPUs and not others", "the same ones for both"),
+    ("4x24", {"context_parallel": 2}, "context_parallel = 2", "Set context_parallel = 1"),
+    ("8x80", {"tensor_parallel": 3}, "does not divide the 8 key-value heads", "set it to 1, 2, 4 or 8"),
+    (
+        "8x80",
+        {"tensor_parallel": 2, "actor_gpus": "3"},
+        "does not divide the 3 GPUs",
+        "set it to 1 or 3, or train on a multiple of 2",
+    ),
+    (
+        "8x80",
+        {"rollout_gpus": "3", "rollout_tensor_parallel": 2},
+        "does not divide the 3 GPUs that serve",
+        "1 or 3, or serve on a multiple of 2",
+    ),
+    ("8x80", {"rollout_gpus": "3"}, "3 GPUs cannot share one server", "Set rollout_tensor_parallel to 1"),
+    (
+        "8x80",
+        {"judge_gpus": "3", **JUDGED},
+        "3 GPUs cannot share one server of the judge's model",
+        "Set judge_gpus to 1 or 2",
+    ),
+    ("2x80", {"quantization": "fp8", "lora": False}, "quantization = fp8 and lora = false", "would need requantizing"),
+    ("2x80", {"weight_transfer": "ipc", "lora": False}, "weight_transfer = ipc", "weight_transfer = auto"),
+    ("80", {"weight_transfer": "nccl", "lora": False}, "weight_transfer = nccl", "weight_transfer = auto"),
+]
+
+
+@pytest.mark.parametrize(("gpus", "changes", "said", "remedy"), REFUSED)
+def test_what_contradicts_itself_is_refused_with_the_way_out(
+    gpus: str, changes: dict[str, Any], said: str, remedy: str
+) -> None:
+    told = plan(settings(**changes), imagined(gpus) if gpus else [], {}).refusal
+    assert said in told and remedy in told
+    assert len(told) < 400 and "  " not in told
+
+
+def test_torchrun_and_settings_must_agree() -> None:
+    told = refusal("8x80", TORCHRUN, actor_gpus="4")
+    assert "torchrun has started 8 processes" in told and "--nproc-per-node and actor_gpus the same" in told
+    assert "same --nproc-per-node on every node" in refusal("8x80", {"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "8"})
+
+
+def test_a_quantized_folder_trains_by_adapters_alone(tmp_path: Path) -> None:
+    config = {**VISION["text_config"], "model_type": "qwen3", "quantization_config": {"quant_method": "awq"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "which is quantized (awq), and lora = false" in refusal("80", model=str(tmp_path), lora=False)
+    assert place("80", model=str(tmp_path)).trainer == "transformers"
+
+
+TOO_LARGE: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("24", {"model": "Qwen/Qwen3-1.7B", "recompute": False}, ["recompute = true"]),
+    (
+        "2x24",
+        {"model": "Qwen/Qwen3-4B", "max_sample_tokens": 32768, "context_length": 32768},
+        ["max_sample_tokens = 8192"],
+    ),
+    ("80", {"model": "Qwen/Qwen3-4B", "lora": False}, ["offload_optimizer = true", "lora = true"]),
+    ("8x80", {"model": "Qwen/Qwen3-32B"}, ["tensor_parallel = 2"]),
+    ("32", {"model": "Qwen/Qwen3-8B"}, ["quantization = fp8", "2 such GPUs"]),
+    ("12", {"model": "Qwen/Qwen3-32B"}, ["No setting makes it fit: take a smaller model, or GPUs with more memory"]),
+]
+
+
+@pytest.mark.parametrize(("gpus", "changes", "remedies"), TOO_LARGE)
+def test_what_cannot_fit_is_refused_with_what_would(gpus: str, changes: dict[str, Any], remedies: list[str]) -> None:
+    told = refusal(gpus, **changes)
+    model = changes["model"]
+    assert told.startswith(f"model = {model} does not fit on GPU 0: imagined") and " GiB" in told
+    for remedy in remedies:
+        assert remedy in told
+    for name, value in _said(told):
+        assert not plan(settings(**{**changes, name: value}), imagined(gpus), {}).refusal
+    assert (". As flags: --" in told) is ("What would be enough: " in told)
+    if ". As flags: " in told:
+        flags = parse_flags(told.rpartition(". As flags: ")[2].split())
+        given = {name.replace("-", "_"): value for name, value in flags.items()}
+        assert not plan(settings(**{**changes, **given}), imagined(gpus), {}).refusal, "what is shown can be pasted"
+
+
+def _said(told: str) -> list[tuple[str, Any]]:
+    """The single settings that a refusal says are enough."""
+    enough = told.rpartition("What would be enough: ")[2].partition(". As flags: ")[0]
+    found = []
+    for part in enough.split(", or ") if "What would be enough" in told else ():
+        if part.count("=") == 1 and "such GPUs" not in part:
+            name, _, value = part.partition(" = ")
+            found.append((name, json.loads(value) if value[0] in "tf0123456789" and value != "fp8" else value))
+    return found
+
+
+def test_the_host_must_hold_what_is_put_there() -> None:
+    mine = settings(model="Qwen/Qwen3-4B", lora=False, offload_optimizer=True)
+    assert not plan(mine, imagined("2x80"), {}, host_memory=256 * GIB).refusal
+    told = plan(mine, imagined("2x80"), {}, host_memory=64 * GIB).refusal
+    assert "machine's own memory (offload_optimizer), which has 64.0" in told
+
+
+def test_a_model_that_is_quantized_on_the_card_must_fit_there_before() -> None:
+    place("2x24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)  # two share it
+    told = refusal("24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)
+    assert "loads it in bfloat16 before it quantizes it" in told
+
+
+CARDS = st.sampled_from([8, 12, 16, 24, 32, 40, 48, 60, 80, 96, 141])
+CHOICES = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(sorted(QWEN3)),
+        "lora": st.booleans(),
+        "recompute": st.booleans(),
+        "offload_optimizer": st.booleans(),
+        "max_sample_tokens": st.sampled_from([4096, 8192, 32768]),
+        "context_length": st.sampled_from([0, 8192, 32768]),
+        "judge": st.sampled_from(["rules", "engine:Qwen/Qwen3-1.7B"]),
+        "method": st.sampled_from(["rehearse", "binary", "combined"]),
+    }
+)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(card=CARDS, more=st.floats(0, 64), count=st.integers(1, 4), changes=CHOICES)
+def test_more_memory_never_turns_a_fit_into_a_refusal(
+    card: float, more: float, count: int, changes: dict[str, Any]
+) -> None:
+    mine = settings(**changes)
+    smaller, larger = (_fits(mine, f"{count}x{size:.2f}") for size in (card, card + more))
+    assert larger or not smaller
+
+
+@hypothesis_settings(max_examples=40, deadline=None)
+@given(card=CARDS, count=st.integers(1, 5), changes=CHOICES)
+def test_one_more_gpu_never_turns_a_fit_into_a_refusal(card: int, count: int, changes: dict[str, Any]) -> None:
+    mine = settings(**changes)
+    assert _fits(mine, f"{count + 1}x{card}") or not _fits(mine, f"{count}x{card}")
+
+
+@hypothesis_settings(max_examples=40, deadline=None)
+@given(card=CARDS, count=st.integers(1, 4), changes=CHOICES)
+def test_what_is_placed_fits_by_its_own_estimate(card: int, count: int, changes: dict[str, Any]) -> None:
+    gpus = imagined(f"{count}x{card}")
+    found = plan(settings(**changes), gpus, {})
+    if found.refusal:
+        return
+    roles = {"trainer": found.train, "policy": tuple(gpu for one in found.servers for gpu in one.gpus)}
+    roles |= {one.role: one.gpus for one in found.judges}
+    lends = found.servers[0].lends
+    for gpu in gpus:
+        held = [part for part in found.parts if gpu in roles[part.role]]
+        assert max(at_step(held, lends), at_rest(held)) <= usable(gpu.memory)
+
+
+def _fits(mine: Settings, gpus: str) -> bool:
+    return not plan(mine, imagined(gpus), {}).refusal

@@ -1,0 +1,154 @@
+"""The process that keeps SGLang running, with a fake in its place: a real one takes a minute to start
+(`tests/real/test_sglang_launch.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from openclaw_rl.shared.gpus import GIB
+from openclaw_rl.shared.placement import fraction_at
+from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
+from openclaw_rl.trainer_local.sglang import controller
+from openclaw_rl.trainer_local.sglang.labels import number
+from tests.processes import ROOT
+from tests.shared.faked_gpus import faked_smi, row
+from tests.trainer_local.serving import wait_for
+
+FAKE = Path(__file__).with_name("fake_sglang.py")
+
+
+class Keeper:
+    """A running `trainer_local.sglang.controller`; `started` are the programs that it started, in order."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+        self.process, self.port, self._log = process, port, log
+
+    def started(self, least: int) -> list[dict[str, Any]]:
+        """Waits for so many."""
+
+        def lines() -> list[str]:
+            return self._log.read_text().splitlines() if self._log.exists() else []
+
+        wait_for(lambda: len(lines()) >= least, 90.0)
+        return [json.loads(line) for line in lines()]
+
+
+def get(port: int | str, path: str) -> None:
+    try:
+        httpx.get(f"http://127.0.0.1:{port}{path}", timeout=5)
+    except httpx.HTTPError:
+        assert path == "/end"
+
+
+@contextmanager
+def kept(folder: Path, gpus: Sequence[Sequence[str]], *flags: str, **variables: str) -> Iterator[Keeper]:
+    port, log = claim_port("127.0.0.1", 0, setting="engine_port"), folder / "started"
+    program = json.dumps([sys.executable, str(FAKE), str(log)])
+    line = [
+        sys.executable,
+        "-m",
+        "openclaw_rl.trainer_local.sglang.controller",
+        "--port",
+        str(port),
+        "--program",
+        program,
+    ]
+    line += ["--arguments", '["--model-path", "base"]', "--router", program, "--gpus", json.dumps(gpus), *flags]
+    process = subprocess.Popen(line, cwd=ROOT, env=os.environ | {PARENT_VARIABLE: str(os.getpid())} | variables)
+    try:
+        yield Keeper(process, port, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_one_fake_server_is_started_as_told_and_left_to_the_supervisor_when_it_ends(tmp_path: Path) -> None:
+    with kept(tmp_path, [["2", "3"]], "--live", "7=/7/served") as keeper:
+        (started,) = keeper.started(1)
+        assert (started["gpus"], started["--port"], started["--tp-size"]) == ("2,3", str(keeper.port), "2")
+        assert (started["--model-path"], number(started["--weight-version"])) == ("/7/served", 7)
+        get(keeper.port, "/end")
+        assert keeper.process.wait(60) == 3
+
+
+def test_a_fake_server_ends_with_the_process_that_keeps_it(tmp_path: Path) -> None:
+    for ending in (signal.SIGTERM, signal.SIGKILL):
+        log = tmp_path / ending.name
+        log.mkdir()
+        with kept(log, [[]]) as keeper:
+            (started,) = keeper.started(1)
+            assert alive(started["pid"])
+            keeper.process.send_signal(ending)
+            keeper.process.wait(60)
+            wait_for(lambda pid=started["pid"]: not alive(pid), 60.0)
+
+
+def test_fake_servers_behind_a_router_come_back_with_the_version_that_is_live_then(tmp_path: Path) -> None:
+    served = tmp_path / "checkpoints" / "9" / "served"
+    served.mkdir(parents=True)
+    flags = ("--checkpoints", str(served.parent.parent), "--live", "7=/7/served")
+    with kept(tmp_path, [["0"], ["1"]], *flags) as keeper:
+        first = keeper.started(3)
+        (router,) = [one for one in first if "--worker-urls" in one]
+        servers = [one for one in first if one is not router]
+        assert router["--port"] == str(keeper.port) and {one["gpus"] for one in servers} == {"0", "1"}
+        assert {number(one["--weight-version"]) for one in servers} == {7}
+        for one in servers:
+            get(one["--port"], "/label/9")
+        ended = servers[0]
+        while True:  # until the keeper has heard of version 9
+            before = len(keeper.started(3))
+            get(ended["--port"], "/end")
+            again = keeper.started(before + 1)[-1]
+            assert (again["gpus"], again["--port"]) == (ended["gpus"], ended["--port"])
+            if number(again["--weight-version"]) == 9:
+                assert again["--model-path"] == str(served)
+                break
+        assert keeper.process.poll() is None
+
+
+def test_a_fake_server_whose_weights_are_a_mixture_is_ended(tmp_path: Path) -> None:
+    with kept(tmp_path, [[]]) as keeper:
+        keeper.started(1)
+        get(keeper.port, "/label/broken")
+        assert keeper.process.wait(60) == 256 - signal.SIGKILL
+
+
+def test_a_fake_server_gets_a_fraction_of_what_the_faked_driver_says_is_free_at_each_start(tmp_path: Path) -> None:
+    """A trainer has taken 14 GiB of the card meanwhile."""
+    tmp_path.joinpath("driver").mkdir()
+    planned, static = 0.3, 6 << 30
+
+    def driver(free: float) -> dict[str, str]:
+        faked = faked_smi(tmp_path / "driver", [row(0, 80), row(1, 24, free=free)])
+        return {"PATH": faked["PATH"] + os.pathsep + os.environ["PATH"]}
+
+    memory = ("--memory", json.dumps([[planned, static], [0.0, 0]]))
+    with kept(tmp_path, [["1"], ["0"]], *memory, **driver(23.7)) as keeper:
+        first = {one["gpus"]: one for one in keeper.started(3) if "--worker-urls" not in one}
+        assert float(first["1"]["--mem-fraction-static"]) == fraction_at(int(23.7 * GIB), planned, static)
+        assert "--mem-fraction-static" not in first["0"], "a GPU of its own is all SGLang's"
+        driver(10)
+        get(first["1"]["--port"], "/end")
+        again = keeper.started(4)[-1]
+        assert float(again["--mem-fraction-static"]) == fraction_at(10 * GIB, planned, static) > 0.6
+        faked_smi(tmp_path / "driver", (), says="no driver", code=9)
+        get(again["--port"], "/end")
+        assert float(keeper.started(5)[-1]["--mem-fraction-static"]) == planned
+
+
+def test_a_malformed_live_version_is_refused() -> None:
+    flags = controller.parse(["--port", "1", "--program", "[]", "--live", "seven"])
+    with pytest.raises(SystemExit, match="NUMBER=FOLDER"):
+        controller.Servers(flags)

@@ -1,0 +1,203 @@
+"""SGLang's command lines. That the real one takes them is in `tests/real/test_sglang_launch.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from openclaw_rl.shared import backends
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.gpus import GIB, Gpu
+from openclaw_rl.shared.placement import Server
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.placement import place as placement
+from openclaw_rl.trainer_local.sglang.launch import (
+    arguments,
+    command,
+    environment,
+    filled,
+    router_line,
+    server_line,
+    serving,
+)
+from tests.shared.faked_gpus import faked_smi, row
+from tests.shared.tiny_vision import vision_folder
+from tests.trainer_local.serving import write_adapter, write_model
+
+
+@pytest.fixture(autouse=True)
+def eight_faked_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    faked = faked_smi(tmp_path_factory.mktemp("driver"), [row(number, 24) for number in range(8)])
+    monkeypatch.setenv("PATH", faked["PATH"] + os.pathsep + os.environ["PATH"])
+
+
+def settings(**changes: Any) -> Settings:
+    return Settings(**{"backend": "megatron", "sglang_python": sys.executable, "engine_port": 31000} | changes)
+
+
+def told(line: list[str], flag: str) -> str:
+    return line[line.index(flag) + 1]
+
+
+def test_a_machine_with_gpus_has_megatron_as_its_local_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert backends.chosen(Settings(backend="local")) == "megatron"
+    assert backends.engine_command(settings())[:3] == [
+        sys.executable,
+        "-m",
+        "openclaw_rl.trainer_local.sglang.controller",
+    ]  # type: ignore[index]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert backends.chosen(Settings(backend="local")) == "embedded"
+
+
+def test_what_is_missing_is_said_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match=r"pip install sglang==0\.5\.23.*sglang_python.*sglang_command"):
+        command(settings(sglang_python=""))
+    with pytest.raises(ConfigError, match="'/nowhere/python' is no program"):
+        command(settings(sglang_python="/nowhere/python"))
+    with pytest.raises(ConfigError, match="sglang_router_command"):
+        command(settings(sglang_python="", sglang_command="docker run sglang", rollout_tensor_parallel=1))
+    with pytest.raises(ConfigError, match="rollout_tensor_parallel = 3 does not divide"):
+        command(settings(rollout_tensor_parallel=3))
+
+
+def test_a_lora_policy_is_served_with_adapters_and_priorities() -> None:
+    line = arguments(settings(lora_rank=8, engine_max_versions=5, context_length=4096, model="/policy"))
+    assert (told(line, "--max-lora-rank"), told(line, "--max-loras-per-batch")) == ("8", "6")
+    assert (told(line, "--context-length"), told(line, "--model-path")) == ("4096", "/policy")
+    assert line[line.index("--lora-target-modules") + 1 :][:3] == ["q_proj", "k_proj", "v_proj"]
+    assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first"} <= {*line}
+    assert told(line, "--priority-scheduling-preemption-threshold") == "0"
+    assert not {"--enable-memory-saver", "--quantization"} & {*line}
+    assert "--enable-lora" not in arguments(settings(lora=False))
+
+
+@pytest.mark.parametrize(
+    ("targets", "missing"), [("q_proj,k_proj", "v_proj"), ("up_proj", "gate_proj"), ("k_proj", "q_proj, v_proj")]
+)
+def test_adapters_that_sglang_cannot_hold_are_refused(targets: str, missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"Add {missing},"):
+        arguments(settings(lora_targets=targets))
+    assert "o_proj" in arguments(settings(lora_targets="q_proj, v_proj, o_proj"))
+
+
+def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
+    line = command(settings(gpus="3,"))
+    ((fraction, size),) = json.loads(told(line, "--memory"))
+    assert 0 < fraction < 1 and size and "--enable-memory-saver" not in told(line, "--arguments")
+    given = server_line(["sglang"], ["--foo"], gpus=["3"], host="h", port=1, memory_fraction=fraction)
+    assert float(told(given, "--mem-fraction-static")) == fraction
+    assert given.index("--mem-fraction-static") < given.index("--foo"), "what a person gives wins"
+    assert "--memory" not in command(settings(rollout_gpus="3,", actor_gpus="4,"))
+
+
+def test_a_server_that_lends_its_memory_is_started_so() -> None:
+    card = Gpu(number=0, handle="0", name="", memory=GIB, free=GIB)
+    server = Server(role="policy", model="/policy", gpus=(card,), tensor_parallel=1, lends=("kv_cache", "weights"))
+    assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= {*arguments(settings(), [server])}
+    milder = msgspec.structs.replace(server, lends=("kv_cache",))
+    assert "--enable-weights-cpu-backup" not in arguments(settings(), [milder])
+    started = json.loads(told(command(settings(), [server]), "--arguments"))
+    assert "--enable-memory-saver" in started
+
+
+@pytest.mark.parametrize("name", ["fp8", "awq", "gptq"])
+def test_quantization_is_passed_on_and_learns_by_adapters_alone(name: str, tmp_path: Path) -> None:
+    assert told(arguments(settings(quantization=name)), "--quantization") == name
+    assert arguments(settings(quantization=name, lora=False, train=False))
+    with pytest.raises(ConfigError, match=rf"quantized \({name}\).*Train a LoRA"):
+        arguments(settings(quantization=name, lora=False))
+    (tmp_path / "config.json").write_text(f'{{"quantization_config": {{"quant_method": "{name}"}}}}')
+    with pytest.raises(ConfigError, match=rf"quantized \({name}\)"):
+        arguments(settings(model=str(tmp_path), lora=False))
+    assert "--quantization" not in arguments(settings(model=str(tmp_path)))
+
+
+def test_further_arguments_come_last() -> None:
+    line = arguments(settings(sglang_args="--mem-fraction-static 0.7 --foo 'a b'"))
+    assert line[-4:] == ["--mem-fraction-static", "0.7", "--foo", "a b"]
+
+
+def test_servers_share_the_gpus_that_serve() -> None:
+    def groups(**changes: Any) -> list[list[str]]:
+        return serving(placement.placed(settings(**changes)).servers)
+
+    assert groups() == [["4", "5", "6", "7"]]
+    assert groups(rollout_gpus="0,1,2,3", rollout_tensor_parallel=2) == [["0", "1"], ["2", "3"]]
+    line = command(settings(rollout_gpus="0,1", rollout_tensor_parallel=1))
+    assert json.loads(told(line, "--gpus")) == [["0"], ["1"]]
+    assert json.loads(told(line, "--router")) == [sys.executable, "-m", "sglang_router.launch_router"]
+    assert "--router" not in command(settings())
+
+
+def test_a_machine_without_gpus_leaves_it_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    line = command(settings(device="cpu"))
+    assert json.loads(told(line, "--gpus")) == [[]] and "--memory" not in line
+    assert "CUDA_VISIBLE_DEVICES" not in environment([], {}) and serving(()) == [[]]
+
+
+def test_a_server_counts_gpus_as_the_driver_does() -> None:
+    """CUDA itself would count the fastest first, where they differ."""
+    seen = environment(["1"], {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "here"})
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
+    assert "PYTHONPATH" not in seen
+
+
+def test_the_live_version_is_an_adapter_or_the_model_itself(tmp_path: Path) -> None:
+    base = write_model(tmp_path / "base")
+    adapter = write_adapter(base, tmp_path / "7" / "served")
+    common = ["--model-path", str(base)]
+    line = server_line(["sglang"], common, gpus=["0"], host="h", port=1, live=(7, str(adapter)), adapters=True)
+    name, _, path = told(line, "--lora-paths").partition("=")
+    assert name.startswith("policy-v7-") and path == str(adapter) and told(line, "--weight-version") == name
+    whole = server_line(["sglang"], common, gpus=["0", "1"], host="h", port=1, live=(7, "/7/served"))
+    assert (told(whole, "--model-path"), told(whole, "--tokenizer-path")) == ("/7/served", str(base))
+    assert told(whole, "--weight-version").startswith("7.") and told(whole, "--tp-size") == "2"
+    plain = server_line(["sglang"], common, gpus=["0"], host="h", port=1)
+    assert plain == ["sglang", *common, "--host", "h", "--port", "1"]
+
+
+def test_a_command_has_its_arguments_where_it_wants_them() -> None:
+    assert filled(["run", "{args}", "-x"], ["a", "b c"], "0") == ["run", "a", "b c", "-x"]
+    assert filled(["sh", "-c", "run {args}"], ["a", "b c"], "0") == ["sh", "-c", "run a 'b c'"]
+    assert filled(["docker", "--gpus", "device={gpus}"], ["a"], "0,1") == ["docker", "--gpus", "device=0,1", "a"]
+
+
+def test_the_router_is_told_its_servers() -> None:
+    line = router_line(["router"], host="h", port=1, servers=["http://h:2", "http://h:3"])
+    assert line[line.index("--worker-urls") + 1 :][:2] == ["http://h:2", "http://h:3"]
+
+
+def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
+    policy = settings(rollout_gpus="0,1", judge_gpus="2", quantization="fp8", judge="engine:/judge")
+    judges = placement.placed(policy).judges
+    own = backends.own_engine(policy, "/judge", port=31001, on_gpus=True)
+    line = backends.engine_command(own, judges)
+    assert line is not None and json.loads(told(line, "--gpus")) == [["2", "3"]]
+    given = json.loads(told(line, "--arguments"))
+    assert told(given, "--model-path") == "/judge" and told(line, "--port") == "31001"
+    assert not {"--enable-lora", "--quantization", "--enable-memory-saver"} & {*given} and "--adapters" not in line
+    assert backends.own_engine(settings(), "/judge").backend == "embedded"
+
+
+def test_models_that_see_are_served_with_the_adapters_that_sglang_takes_of_them(tmp_path: Path) -> None:
+    seeing, hybrid = (str(vision_folder(tmp_path / kind, model_type=kind)) for kind in ("qwen3_vl", "qwen3_5"))
+    line = arguments(settings(model=seeing))
+    place = line.index("--lora-target-modules")
+    assert line[place + 1 : place + 4] == ["q_proj", "k_proj", "v_proj"]
+    assert told(arguments(settings(model=hybrid)), "--lora-target-modules") == "all"
+    chosen = settings(model=seeing, lora_targets="q_proj,v_proj,qkv")
+    assert "--enable-lora" not in arguments(chosen) and "--adapters" not in command(chosen)
+    assert json.loads(told(command(chosen), "--program"))[:2] == ["env", "SGLANG_VLM_CACHE_SIZE_MB=0"]
+    live = write_adapter(write_model(tmp_path / "model"), tmp_path / "7" / "served")
+    (live / "sglang").mkdir()
+    begun = server_line(["sglang"], [], gpus=[], host="h", port=1, live=(7, str(live)), adapters=True)
+    assert told(begun, "--lora-paths").endswith(f"={live / 'sglang'}")

@@ -1,0 +1,197 @@
+"""Steps that are made in memory that SGLang lends. The engine is a fake one: a CPU has nothing to lend, and that the
+real SGLang lends and takes back is in `tests/real/test_sglang_whole.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from openclaw_rl.shared.errors import EngineError, TrainerAway, TrainerError
+from openclaw_rl.shared.gpus import GIB, Gpu
+from openclaw_rl.shared.placement import Placement, Server
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local import backend, colocation
+from openclaw_rl.trainer_local.colocation import AlternatingTrainer
+from openclaw_rl.trainer_local.sglang.labels import is_wanted, lent, lent_tags, lent_to, plain, wanted
+from openclaw_rl.trainer_local.training.stop import StepStopped
+from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
+from tests.trainer_local.tiny import sample, settings, write_policy
+
+RECIPE = Recipe(epochs=3, learning_rate=1e-2)
+BATCH = [sample(1), sample(2), sample(3, hints=0, reward=1.0, explicit=True)]
+
+
+class Looked(asyncio.Event):
+    """Set once it was looked at `often` times."""
+
+    def __init__(self, often: int) -> None:
+        super().__init__()
+        self.left = often
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        if self.left < 0:
+            self.set()
+        return super().is_set()
+
+
+class FakeLender:
+    """Lends for as many looks as `lends` says, one after the other; `None` while it is busy after all."""
+
+    def __init__(self, *lends: int | None, busy: Sequence[bool | EngineError] = ()) -> None:
+        self.lends, self.busy_then = list(lends), list(busy)
+        self.tags: list[Sequence[str]] = []
+        self.failed: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[asyncio.Event | None]:
+        self.tags.append(tags)
+        looks = self.lends.pop(0)
+        try:
+            yield None if looks is None else Looked(looks)
+        except BaseException as error:
+            self.failed.append(type(error).__name__)
+            raise
+
+    async def busy(self) -> bool:
+        found = self.busy_then.pop(0) if self.busy_then else False
+        if isinstance(found, EngineError):
+            raise found
+        return found
+
+    async def close(self) -> None:
+        self.tags.append("closed")
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(colocation, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(colocation, "LONGEST_QUIET", 0.0)
+    monkeypatch.setattr(colocation, "_LOOK_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_policy(tmp_path_factory.mktemp("policy"))
+
+
+def weights(trainer: TransformersTrainer) -> list[torch.Tensor]:
+    return [part.detach().clone() for part in trainer._weights.parameters.values()]
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2, 5, 8])
+@pytest.mark.parametrize("lora", [True, False])
+async def test_a_step_that_is_stopped_anywhere_changes_nothing_and_can_be_made_later(
+    policy: Path, looks: int, lora: bool
+) -> None:
+    # A micro batch a row, so that there is something to stop between.
+    changes: dict[str, Any] = {"lora": lora, "lora_dropout": 0.3 if lora else 0.0}
+    recipe = Recipe(epochs=12, learning_rate=1e-2, micro_batch_tokens=64)
+    stopped, other = (create(settings(policy, **changes)) for _ in range(2))
+    before = weights(stopped)
+    with pytest.raises(StepStopped):
+        await stopped.step(BATCH, recipe, stop=Looked(looks))
+    assert same(weights(stopped), before)
+    report, usual = await stopped.step(BATCH, recipe, stop=Looked(10**6)), await other.step(BATCH, recipe)
+    assert same(weights(stopped), weights(other)) and not same(weights(stopped), before)
+    assert report.metrics["loss/total"] == usual.metrics["loss/total"] and report.step == 1
+    for one in (stopped, other):
+        await one.close()
+
+
+async def test_a_step_is_made_again_until_a_fake_engine_lends_for_long_enough(policy: Path) -> None:
+    lender = FakeLender(None, 2, 4, 10**6, busy=[True, True, False])
+    trainer, other = create(settings(policy)), create(settings(policy))
+    report = await AlternatingTrainer(trainer, lender, ("kv_cache",)).step(BATCH, RECIPE)
+    await other.step(BATCH, RECIPE)
+    assert report.step == 1 and same(weights(trainer), weights(other))
+    assert lender.tags == [("kv_cache",)] * 4 and not lender.lends and not lender.failed
+    await trainer.close()
+    await other.close()
+
+
+async def test_what_a_step_fails_of_is_told_once_a_fake_engine_has_its_memory(policy: Path) -> None:
+    trainer, lender = create(settings(policy)), FakeLender(10**6)
+    bad = [sample(1, response_ids=[10**6] * 4)]
+    with pytest.raises(TrainerError, match="was undone"):
+        await AlternatingTrainer(trainer, lender, ()).step(bad, RECIPE)
+    assert lender.failed == [], "the memory went back in the usual way"
+    await trainer.close()
+
+
+async def test_where_a_fake_engine_is_never_quiet_the_batch_waits(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(colocation, "WAIT_SECONDS", 0.2)
+    trainer = create(settings(policy))
+    busy = AlternatingTrainer(trainer, FakeLender(busy=[True] * 10**5), ("kv_cache",))
+    assert "waits for a pause" in await busy.obstacle()
+    with pytest.raises(TrainerAway, match=r"stopped 0 times.*needs a second GPU"):
+        await busy.step(BATCH, RECIPE)
+    interrupted = FakeLender(*[1] * 10**4)
+    with pytest.raises(TrainerAway, match="second GPU"):
+        await AlternatingTrainer(trainer, interrupted, ()).step(BATCH, RECIPE)
+    gone = AlternatingTrainer(trainer, FakeLender(busy=[EngineError("refused")] * 2), ())
+    assert "does not answer: refused" in await gone.obstacle()
+    with pytest.raises(TrainerAway, match="does not answer"):
+        await gone.step(BATCH, RECIPE)
+    assert await AlternatingTrainer(trainer, FakeLender(), ()).obstacle() == ""
+    await trainer.close()
+
+
+async def test_a_trainer_whose_ranks_are_gone_is_asked_for_its_obstacle_before_anything_else(policy: Path) -> None:
+    """Megatron-core's starts them again then."""
+
+    class Mends(TransformersTrainer):
+        gone = True
+
+        async def obstacle(self) -> str:
+            self.gone = False
+            return await super().obstacle()
+
+        async def free(self) -> None:
+            if self.gone:
+                raise TrainerError("a rank is gone")
+            await super().free()
+
+    trainer = Mends(settings(policy))
+    assert await AlternatingTrainer(trainer, FakeLender(), ()).obstacle() == ""
+    await trainer.close()
+
+
+async def test_the_trainer_of_a_placement_that_alternates_borrows_what_it_says(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "other"}))
+    card = Gpu(number=0, handle="0", name="", memory=GIB, free=GIB)
+    server = Server(role="policy", model="m", gpus=(card,), tensor_parallel=1, lends=("kv_cache", "weights"))
+    chosen = settings(policy, backend="embedded", engine_url="http://127.0.0.1:9")
+    for train, borrows in (((card,), True), ((), False)):
+        for name, value in Placement(servers=(server,), train=train, sharing="alternating").variables.items():
+            monkeypatch.setenv(name, value)
+        made = backend.create(chosen)
+        assert isinstance(made, AlternatingTrainer) is borrows
+        if isinstance(made, AlternatingTrainer):
+            assert made._tags == ("kv_cache", "weights")
+        await made.close()
+
+
+def test_a_label_says_what_is_lent_to_whom_and_whether_it_is_wanted() -> None:
+    for tags in (["kv_cache"], ["kv_cache", "weights"], []):
+        label = lent("policy-v7-0aff", "host:12:change_1", tags)
+        for told in (label, wanted(label), wanted(wanted(label))):
+            assert (plain(told), lent_to(told), lent_tags(told)) == ("policy-v7-0aff", "host:12:change_1", tags)
+        assert is_wanted(wanted(label)) and not is_wanted(label)
+    assert wanted("7.0aff") == "7.0aff" and not is_wanted("7.0aff") and lent_tags("7.0aff") == []

@@ -1,0 +1,90 @@
+"""What is asked of the teacher and the base, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.training import targets
+from openclaw_rl.trainer_local.training.batching import Row
+from openclaw_rl.trainer_local.training.targets import Question, distributions, old_policy, targets_of
+from tests.trainer_local.tiny import anchor, sample
+
+torch.set_num_threads(1)
+VOCABULARY = 6
+
+
+class Table:
+    """Stands for a model: the logits of a token depend on the prompt's last token alone. Keeps the rows it saw."""
+
+    def __init__(self, table: dict[int, list[float]], order: int = 1) -> None:
+        self._table = table
+        self._order = order
+        self.rows: list[Row] = []
+
+    def __call__(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+        self.rows += rows
+        for index in list(range(len(rows)))[:: self._order]:
+            line = rows[index]
+            use([index], torch.tensor([self._table[line.ids[line.start - 1]]] * line.response_length))
+
+
+def biased(token: int) -> list[float]:
+    """Logits that prefer `token`, then the ones after it."""
+    return [-float((place - token) % VOCABULARY) for place in range(VOCABULARY)]
+
+
+MODEL = {token: biased(token) for token in range(VOCABULARY)}
+
+
+def test_nothing_is_asked_where_no_term_needs_it() -> None:
+    table = Table(MODEL)
+    rewarded = sample(1, hints=0, reward=1.0, explicit=True)
+    without_ratio = sample(2, no_ratio="sampled with top_p 0.9")
+    recipe = Recipe(distillation="token")
+    assert old_policy([rewarded, without_ratio], recipe, table) == {}
+    assert targets_of([rewarded, without_ratio], recipe, {}, table, table) == [None, None]
+    assert not [line for line in table.rows if line.response_length]
+
+
+def test_the_base_and_the_teacher_are_asked_apart_when_they_differ() -> None:
+    hinted = replace(sample(1, hints=0, response=2), prompt_ids=[0], hinted_prompts=[[0, 3]])
+    kept = replace(anchor(2), prompt_ids=[4])
+    base, other = Table(MODEL), Table({token: biased(5) for token in range(VOCABULARY)})
+    first, second = targets_of([hinted, kept], Recipe(), {}, base, other)
+    assert first is not None and first.base is None and first.teacher is not None
+    assert first.teacher.argmax(-1).tolist() == [5, 5]
+    assert second is not None and second.teacher is None and second.base is not None
+    assert second.base.argmax(-1).tolist() == [4] * 4
+    together = targets_of([hinted, kept], Recipe(), {}, Table(MODEL), None)
+    assert together[0] is not None and together[0].teacher is not None
+    assert together[0].teacher.argmax(-1).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_token_takes_the_best_prompt_in_whatever_order_rows_come(order: int) -> None:
+    prompts = [[0, token] for token in (5, 1, 2, 1)]
+    # Overlaps with the first token's (1, 2): 0, 2, 1, 2; with the second token's (0, 5): 2, 0, 0, 0.
+    own = torch.tensor([[1, 2], [0, 5]])
+    found = distributions([Question(prompts, [3, 3], 1.0, own)], Table(MODEL, order))[0]
+    assert found is not None
+    expected = torch.log_softmax(torch.tensor([biased(1), biased(5)]), dim=-1)
+    assert torch.allclose(found, expected)
+    tied = distributions([Question(prompts[:2], [3], 1.0, torch.tensor([[3, 4]]))], Table(MODEL, order))[0]
+    assert tied is not None and torch.allclose(tied, torch.log_softmax(torch.tensor([biased(5)]), dim=-1))
+
+
+def test_questions_of_different_temperature_go_together() -> None:
+    both = distributions([Question([[1]], [3, 3], 0.5), None, Question([[2]], [3], 2.0)], Table(MODEL))
+    assert both[1] is None and both[0] is not None and both[2] is not None
+    assert torch.allclose(both[0], torch.log_softmax(torch.tensor([biased(1)] * 2) / 0.5, dim=-1))
+    assert torch.allclose(both[2], torch.log_softmax(torch.tensor([biased(2)]) / 2.0, dim=-1))
+
+
+def test_slices_hold_every_sample_once_and_fit() -> None:
+    assert targets.slices([3, 3, 0, 3, 9, 1], vocab_size=10, target_bytes=240) == [[0, 1, 2], [3], [4], [5]]

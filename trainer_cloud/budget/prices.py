@@ -1,0 +1,142 @@
+"""What providers take for tokens: the table that ships (`prices.toml`), and a person's own over it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.trainer_cloud.budget.ledger import Kind
+
+SHIPPED = Path(__file__).with_name("prices.toml")
+PROVIDERS = ("tinker", "fireworks")
+PRICED: tuple[Kind, ...] = ("prefill", "sample", "train")
+_MILLION = 1_000_000
+_TEXTS = ("source", "note")
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """Dollars for a million tokens of each kind, `None` where nobody has found out; since when, and who says so."""
+
+    prefill: float | None = None
+    sample: float | None = None
+    train: float | None = None
+    as_of: datetime.date | None = None
+    source: str = ""
+    note: str = ""
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Dollars of what has a known price, and the kinds of tokens that have none."""
+
+    dollars: float
+    unknown: tuple[Kind, ...] = ()
+
+
+def cost(price: Price | None, amounts: Mapping[Kind, float]) -> Cost:
+    """What tokens of each kind cost; steps cost nothing by themselves."""
+    dollars, unknown = 0.0, []
+    for kind in PRICED:
+        tokens = amounts.get(kind, 0)
+        rate = getattr(price, kind) if price is not None else None
+        if rate is None:
+            unknown += [kind] if tokens else []
+        else:
+            dollars += rate * tokens / _MILLION
+    return Cost(dollars, tuple(unknown))
+
+
+class Prices:
+    """Prices by provider and model."""
+
+    def __init__(self, entries: Mapping[tuple[str, str], Price], notes: Mapping[str, str]) -> None:
+        self._entries = dict(entries)
+        self.notes = dict(notes)
+
+    @classmethod
+    def load(cls, own: str = "") -> Prices:
+        """The shipped table, with the models of the file `own` in place of its own. Raises `ConfigError` naming file,
+        line and field.
+        """
+        entries, notes = _read(SHIPPED, "the price table that ships")
+        if own:
+            more, said = _read(Path(own).expanduser(), f"cloud_prices = {own!r}")
+            entries, notes = {**entries, **more}, {**notes, **said}
+        return cls(entries, notes)
+
+    def of(self, provider: str, model: str) -> Price | None:
+        """The price of a model, `None` where it is not known."""
+        return self._entries.get((provider, model))
+
+
+def _read(path: Path, name: str) -> tuple[dict[tuple[str, str], Price], dict[str, str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # TOML (it says the line itself), or bytes that are no UTF-8
+        raise ConfigError(f"{name} is no TOML: {error}") from error
+    entries: dict[tuple[str, str], Price] = {}
+    notes: dict[str, str] = {}
+    for provider, models in content.items():
+        if provider not in PROVIDERS or not isinstance(models, dict):
+            raise ConfigError(
+                f"{name}{_line(text, [provider])}: {provider!r} is no table of a provider; models are in tables such "
+                f'as [tinker."Qwen/Qwen3-8B"], and providers are {" and ".join(PROVIDERS)}'
+            )
+        for model, fields in models.items():
+            place = f"{name}{_line(text, [provider, model])}: {provider}.{model}"
+            if model == "note" and isinstance(fields, str):
+                notes[provider] = fields
+            elif isinstance(fields, dict):
+                entries[provider, model] = _price(fields, place, text, [provider, model], name)
+            else:
+                raise ConfigError(f'{place} is no table; a model is one: [{provider}."{model}"]')
+    return entries, notes
+
+
+def _price(fields: Mapping[str, Any], place: str, text: str, path: list[str], name: str) -> Price:
+    if not any(kind in fields for kind in PRICED):
+        raise ConfigError(f"{place} says no price: give it {', '.join(PRICED)} in dollars for a million tokens")
+    for field, value in fields.items():
+        where = f"{name}{_line(text, [*path, field])}: {'.'.join(path)}: {field}"
+        if field in PRICED:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ConfigError(f"{where} = {value!r} is no price: dollars for a million tokens, such as 0.44")
+        elif field == "as_of":
+            if not isinstance(value, datetime.date) or isinstance(value, datetime.datetime):
+                raise ConfigError(f"{where} = {value!r} is no date: write 2026-05-01, without quotes")
+        elif field not in _TEXTS:
+            raise ConfigError(f"{where} is no field; there are {', '.join((*PRICED, 'as_of', *_TEXTS))}")
+        elif not isinstance(value, str):
+            raise ConfigError(f"{where} = {value!r} is no text")
+    return Price(**fields)
+
+
+def _line(text: str, path: list[str]) -> str:
+    """Where a table, or a field in it, stands, as `, line 3`; "" where it cannot be found."""
+    table: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            found = tomllib.loads(line)
+        except tomllib.TOMLDecodeError:
+            continue  # a piece of something longer
+        keys: list[str] = []
+        inner: Any = found
+        while isinstance(inner, dict) and len(inner) == 1:
+            key, inner = next(iter(inner.items()))
+            keys.append(key)
+        if line.lstrip().startswith("["):
+            table = keys
+        elif keys:
+            keys = table + keys
+        if keys and keys[: len(path)] == path:
+            return f", line {number}"
+    return ""

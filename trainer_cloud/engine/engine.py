@@ -1,0 +1,385 @@
+"""The engine in front of a provider: our wire on one side, its sampling clients on the other.
+
+An answer comes in one piece, since providers do not stream tokens. Chat goes first: the other requests share a few
+places, fewer still for a while after the provider asked to slow down. What is wrong with the provider is kept in words
+(`info`), and requests that have waited too long for one that fails are told so instead of waiting on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from openclaw_rl.shared.engine.wire import Choice, Event, GenerateRequest, Refused, UpdateWeights
+from openclaw_rl.shared.rendering.families import context_length, end_tokens, model_config, vocabulary_size
+from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_cloud.budget.budget import Budget
+from openclaw_rl.trainer_cloud.budget.ledger import Purpose
+from openclaw_rl.trainer_cloud.engine.admission import admit, no_tops
+from openclaw_rl.trainer_cloud.engine.requests import Job
+from openclaw_rl.trainer_cloud.engine.stopping import Ends
+from openclaw_rl.trainer_cloud.engine.versions import UnknownVersion, Versions
+from openclaw_rl.trainer_cloud.pointer import BadPointer
+from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampled, Sampler
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 512
+PLACES = 16
+SLOW_PLACES = 2
+"""Requests of learning at a time, and while the provider asks to slow down."""
+SLOW_SECONDS = 20.0
+WATCH_SECONDS = 5.0
+SUSPICIOUS_SECONDS = 15.0
+_STATUS = {
+    "refused": 400,
+    "model": 400,
+    "gone": 400,
+    "budget": 429,
+    "limit": 503,
+    "key": 503,
+    "billing": 503,
+    "away": 503,
+}
+
+
+class CloudEngine:
+    """See `shared.engine.server.ServedEngine`."""
+
+    def __init__(
+        self, provider: Provider, settings: Settings, budget: Budget, *, live: tuple[int, str] | None = None
+    ) -> None:
+        """Raises `ConfigError` for a tokenizer's folder that cannot be read."""
+        folder = Path(settings.tokenizer_path)
+        config = model_config(folder) if (folder / "config.json").is_file() else {}
+        self._provider = provider
+        self._settings = settings
+        self._budget = budget
+        self._tokenizer = load_tokenizer(folder)
+        self._vocabulary = vocabulary_size(config) or self._tokenizer.get_vocab_size()
+        self._ends = Ends(self._tokenizer, end_tokens(folder, config))
+        self._own_context = context_length(config)
+        self._offered_context = 0
+        self._jobs: set[Job] = set()
+        self._places = asyncio.Semaphore(PLACES)
+        self._slowly = asyncio.Semaphore(SLOW_PLACES)
+        self._slow_until = 0.0
+        self._loading = asyncio.Lock()
+        self._watching: asyncio.Task[None] | None = None
+        self._trouble: CloudError | None = None
+        self._live_error = ""
+        self._tells_tops = True
+        self.versions = Versions(
+            provider, settings.model, settings.checkpoints_path, limit=max(settings.engine_max_versions, 16)
+        )
+        if live is not None and live[0] != 0:
+            try:
+                self.versions.start_with(*live)
+            except BadPointer as error:
+                # Chat goes on with the base; the learner compares `live` with the journal and publishes again.
+                self._live_error = f"version {live[0]} should be live but cannot be found: {error}"
+                log.error("%s; serving the base model instead", self._live_error)
+
+    @property
+    def healthy(self) -> bool:
+        """See `ServedEngine.healthy`: whether the provider is away is told by `info`."""
+        return True
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that prompt and answer may have together; 0 while nobody knows."""
+        known = (self._settings.context_length, self._offered_context or self._own_context)
+        return min(filter(None, known), default=0)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See `ServedEngine.start`."""
+        self._watching = loop.create_task(self._watch(), name="watch the provider")
+
+    def stop(self) -> None:
+        """See `ServedEngine.stop`."""
+        self._budget.close()
+
+    async def close(self) -> None:
+        """End what is under way, and let go of the provider."""
+        tasks = [job.work for job in self._jobs if job.work is not None]
+        tasks += [self._watching] if self._watching is not None else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._provider.close()
+
+    async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Job:
+        """See `ServedEngine.submit`."""
+        admit(request, self._provider.name, vocabulary=self._vocabulary, context=self.context_length)
+        if len(self._jobs) >= MOST_WAITING:
+            raise Refused(f"{MOST_WAITING} requests wait for {self._provider.name} already", 503)
+        number = request.version()
+        if not self._provider.beside and number not in (None, self.versions.live):
+            raise Refused(
+                f"{self._provider.name} serves its live version only here, {self.versions.live}, not {number}",
+                404,
+                code="unknown_version",
+            )
+        try:
+            version = self.versions.find(number)
+        except UnknownVersion as error:
+            raise Refused(f"{error}; at hand: {self.versions.numbers()}", 404, code="unknown_version") from error
+        except BadPointer as error:
+            raise Refused(
+                f"version {request.weight_version} cannot be loaded: {error}", code="unknown_version"
+            ) from error
+        job = Job(request, version, receive)
+        if job.tops and request.sampling_params.max_new_tokens and not self._tells_tops:
+            raise no_tops(self._provider.name)
+        if request.rid:
+            job.rid = request.rid
+        self._jobs.add(job)
+        job.work = asyncio.create_task(self._run(job), name=f"request {job.rid}")
+        return job
+
+    def abort(self, job: Job) -> None:
+        """See `ServedEngine.abort`."""
+        if job in self._jobs and job.work is not None:
+            job.work.cancel()
+
+    def abort_rid(self, rid: str | None) -> None:
+        """See `ServedEngine.abort_rid`."""
+        for job in list(self._jobs):
+            if rid is None or job.rid == rid:
+                self.abort(job)
+
+    async def load(self, wanted: UpdateWeights) -> int:
+        """See `ServedEngine.load`."""
+        try:
+            number = max(self.versions.numbers()) + 1 if wanted.weight_version is None else int(wanted.weight_version)
+        except ValueError:
+            raise Refused(f"weight_version must be a number, not {wanted.weight_version!r}") from None
+        if number < 0:
+            raise Refused("weight_version must not be negative")
+        if not wanted.live and not self._provider.beside:
+            raise Refused(f"{self._provider.name} serves one version here: it cannot load {number} beside it")
+        try:
+            async with self._loading:
+                await self.versions.load(number, wanted.model_path, live=wanted.live)
+        except BadPointer as error:
+            raise Refused(
+                f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
+            ) from error
+        except CloudError as error:
+            self._note(error)
+            if error.trouble == "gone" and wanted.live:
+                self._not_live(number, error)
+            raise Refused(f"version {number} was not loaded: {error}", _STATUS[error.trouble]) from error
+        if wanted.live:
+            self._live_error = ""
+        return number
+
+    def live(self) -> int:
+        """See `ServedEngine.live`."""
+        return self.versions.live
+
+    def info(self) -> dict[str, Any]:
+        """See `ServedEngine.info`: SGLang's fields and ours. `scales`: whether logprobs are those at the temperature
+        that was sampled with; `beside`: whether other versions stand beside the live one.
+        """
+        return {
+            "model_path": self._settings.model,
+            "tokenizer_path": self._settings.tokenizer_path,
+            "is_generation": True,
+            "weight_version": str(self.versions.live),
+            "openclaw_rl": True,
+            "live": self.versions.live,
+            "live_error": self._live_error,
+            "versions": self.versions.numbers() if self._provider.beside else [self.versions.live],
+            "context_length": self.context_length,
+            "vocab_size": self._vocabulary,
+            "running": len(self._jobs),
+            "trouble": "; ".join(filter(None, (str(self._trouble or ""), self._live_error))),
+            "scales": False,
+            "beside": self._provider.beside,
+        }
+
+    def text(self, ids: Sequence[int]) -> str:
+        """See `ServedEngine.text`."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    async def _run(self, job: Job) -> None:
+        try:
+            event = await self._on_a_version(job)
+        except asyncio.CancelledError:
+            self._jobs.discard(job)
+            job.receive(Event(finish={"type": "abort", "message": "Aborted"}))
+            raise
+        except CloudError as error:
+            self._note(error)
+            event = Event(error=Refused(str(error), _STATUS[error.trouble]))
+        except Refused as refused:
+            event = Event(error=refused)
+        except Exception as error:  # told to whoever asked, and the engine goes on
+            log.exception("request %s failed", job.rid)
+            event = Event(error=Refused(f"{type(error).__name__}: {error}", 500))
+        self._jobs.discard(job)
+        job.receive(event)
+
+    async def _on_a_version(self, job: Job) -> Event:
+        """The answer; of the new live version where that took the place of the old one before it began, or where the
+        old one's weights are gone.
+        """
+        renewed = False
+        while True:
+            try:
+                return await self._answered(job)
+            except CloudError as error:
+                if error.trouble == "gone" and job.version.path:
+                    if renewed:
+                        self._lost(job, error)
+                    self.versions.forget(job.version)  # first it is asked anew: a client may outlive its session
+                    renewed = not renewed
+                elif not await self._swapped(job, error):
+                    raise
+                if job.request.version() is None:
+                    job.version = self.versions.find(None)
+                job.input_logprobs, job.input_tops = [], []
+
+    async def _swapped(self, job: Job, error: CloudError) -> bool:
+        """Whether a request failed because another version is live by now, which may answer it."""
+        if self._provider.beside or not error.undone or error.retry_after != 0:
+            return False
+        async with self._loading:
+            return self.versions.live != job.version.number and job.request.weight_version is None
+
+    def _lost(self, job: Job, error: CloudError) -> None:
+        """Go on without weights that are gone, with the base where they were live. Raises `Refused` for a request that
+        named their version.
+        """
+        number = job.version.number
+        if self.versions.lose(job.version, error):
+            self._not_live(number, error)
+        if job.request.version() is not None:
+            raise Refused(f"version {number} cannot be sampled from: {error}", 404, code="unknown_version") from error
+
+    def _not_live(self, number: int, error: CloudError) -> None:
+        """Say that a version should be live whose weights are gone."""
+        served = f"version {self.versions.live}" if self.versions.live else "the base model"
+        told = f"version {number} should be live, but {error}; {served} answers meanwhile. openclaw-rl versions lists "
+        told += "the versions, and openclaw-rl rollback N makes another one live"
+        if told != self._live_error:
+            log.error("%s", told)
+        self._live_error = told
+
+    async def _answered(self, job: Job) -> Event:
+        chat = job.request.priority <= 0
+        purpose: Purpose = "chat" if chat else "learning"
+        params = job.request.sampling_params
+        prompt = len(job.request.input_ids)
+        async with contextlib.AsyncExitStack() as places:
+            if not chat:
+                await places.enter_async_context(self._places)
+                if time.monotonic() < self._slow_until:
+                    await places.enter_async_context(self._slowly)
+            sampler = await self.versions.sampler(job.version)
+            scoring = job.score_from is not None
+            bill = await places.enter_async_context(
+                self._budget.spending(
+                    purpose,
+                    prefill=prompt * (1 + (scoring and params.max_new_tokens > 0)),
+                    sample=params.max_new_tokens,
+                )
+            )
+            if scoring:
+                await self._score(job, sampler)
+            if not params.max_new_tokens:
+                self._trouble = None
+                return Event(finish={"type": "length", "length": 0})
+            answer = await sampler.sample(job.request.input_ids, self._ends.named(params), tops=job.tops)
+            bill.settle(prefill=bill.amounts.get("prefill", prompt), sample=len(answer.ids))
+        self._trouble = None
+        if job.tops and answer.ids and not any(answer.tops):
+            self._tells_tops = False
+            raise no_tops(self._provider.name)
+        return self._event(job, answer)
+
+    async def _score(self, job: Job, sampler: Sampler) -> None:
+        start, ids = job.score_from, job.request.input_ids
+        assert start is not None
+        if start >= len(ids):
+            return
+        tops = job.request.top_logprobs_num
+        job.input_logprobs.append((None, ids[start]))
+        job.input_tops.append(None)
+        if start + 1 == len(ids):
+            return
+        scored = await sampler.score(ids, start + 1, tops=tops)
+        if tops and len(scored.tops) != len(scored.logprobs):
+            raise CloudError(f"{self._provider.name} tells no likeliest tokens of a text", "refused")
+        job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)
+        job.input_tops += [list(row[:tops]) for row in scored.tops]
+
+    def _event(self, job: Job, answer: Sampled) -> Event:
+        ids, finish = self._ends.cut(job.request.sampling_params, answer)
+        job.output = list(ids)
+        tops = [sorted(row, reverse=True)[: job.tops] for row in answer.tops] if job.tops else []
+        choices = [
+            Choice(token, answer.logprobs[place], tops[place] if place < len(tops) else [])
+            for place, token in enumerate(ids)
+        ]
+        if not all(math.isfinite(choice.logprob) for choice in choices):
+            raise CloudError(f"{self._provider.name} sent logprobs that are not finite", "away", undone=True)
+        return Event(choices, finish)
+
+    def _note(self, error: CloudError) -> None:
+        """Remember what is wrong with the provider."""
+        if error.trouble in ("refused", "budget", "gone"):
+            return
+        if error.trouble == "limit":
+            self._slow_until = time.monotonic() + max(SLOW_SECONDS, error.retry_after or 0.0)
+        if self._trouble is None or str(self._trouble) != str(error):
+            log.error("%s", error)
+        self._trouble = error
+
+    async def _watch(self) -> None:
+        """Ask how the provider is at first, and while something is wrong or takes long; end what waits in vain."""
+        patience, since, known = self._settings.cloud_patience, 0.0, False
+        while True:
+            longest = max((job.waiting for job in self._jobs), default=0.0)
+            if not known or self._trouble is not None or longest >= SUSPICIOUS_SECONDS:
+                try:
+                    self._offered_context = (await self._provider.offer()).context_length
+                    known, since = True, 0.0
+                    self._better(longest if longest > patience else 0.0)
+                except CloudError as error:
+                    self._note(error)
+                    since = since or time.monotonic()
+                    # One check may fail of a busy line: what is under way ends only if they go on failing.
+                    if error.trouble != "limit" and (not error.passes or time.monotonic() - since > patience):
+                        self._give_up(error)
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def _better(self, waited: float) -> None:
+        """The provider answers, and yet a request may have been waiting for long."""
+        if self._trouble is not None and self._trouble.trouble != "limit":
+            log.info("%s can be reached again", self._provider.name)
+        told = f"{self._provider.name} can be reached, but an answer has been waited for for {waited:.0f} s"
+        self._trouble = CloudError(told, "away") if waited else None
+
+    def _give_up(self, error: CloudError) -> None:
+        """End the requests that have waited for a provider that fails."""
+        patience = self._settings.cloud_patience if error.passes else 0.0
+        for job in list(self._jobs):
+            if job.waiting > patience and job.work is not None:
+                self._jobs.discard(job)
+                receive, job.receive = job.receive, _nobody
+                job.work.cancel()
+                self.versions.forget(job.version)
+                receive(Event(error=Refused(str(error), _STATUS[error.trouble])))
+
+
+def _nobody(_: Event) -> None:
+    """Whoever asked has been told already."""

@@ -1,0 +1,84 @@
+"""The process of a cloud backend's engine: `python -m openclaw_rl.trainer_cloud.engine.server`, over the wire of `shared.engine.server`.
+
+Settings come from the environment (`OPENCLAW_RL_*`), keys among them, so that no process list shows them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import AsyncIterator, Sequence
+
+from starlette.applications import Starlette
+
+from openclaw_rl.shared.engine.server import create_app, http_server, live_version
+from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.shared.process import die_with_parent
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import load
+from openclaw_rl.trainer_cloud import providers
+from openclaw_rl.trainer_cloud.budget.budget import Budget
+from openclaw_rl.trainer_cloud.engine.engine import CloudEngine
+from openclaw_rl.trainer_cloud.provider import Provider
+
+log = logging.getLogger("engine")
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="openclaw_rl.trainer_cloud.engine.server",
+        description="Serve a model of a cloud provider over SGLang's wire.",
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--live", default="", metavar="N=PATH", help="version that is live from the start")
+    return parser.parse_args(arguments)
+
+
+def application(settings: Settings, provider: Provider, *, live: tuple[int, str] | None = None) -> Starlette:
+    """The ASGI application. Raises `ConfigError`."""
+    engine = CloudEngine(provider, settings, Budget(settings, provider.name, settings.model), live=live)
+    app = create_app(engine)
+    inner = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def lifespan(served: Starlette) -> AsyncIterator[None]:
+        async with inner(served):
+            try:
+                yield
+            finally:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(3.0):
+                        await engine.close()
+
+    app.router.lifespan_context = lifespan
+    return app
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until SIGTERM; the exit code."""
+    die_with_parent()
+    flags = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        settings, _ = load({})
+        logging.basicConfig(
+            level=settings.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr
+        )
+        for noisy in ("httpx", "tinker", "fireworks"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        app = application(settings, providers.create(settings), live=live_version(flags.live))
+    except OpenClawRLError as error:
+        print(f"ERROR {error}", file=sys.stderr)
+        return 2
+    log.info("serving %s at %s", settings.model, settings.backend)
+    server = http_server(app, host=flags.host, port=flags.port)
+    server.run()
+    return 0 if server.started else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The versions that the cloud engine can sample from: each a set of weights at the provider, and a client of it.
+
+A new version gets a client of its own; requests go on with the client that they began with, for as long as they take.
+Clients are made when they are first needed, so an engine starts while the provider is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openclaw_rl.trainer_cloud import pointer
+from openclaw_rl.trainer_cloud.pointer import BadPointer
+from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampler
+
+LOST_SECONDS = 60.0
+"""For so long the provider is not asked again for weights that it does not have any more."""
+_TEXT = (1, 2, 3)
+
+
+@dataclass(eq=False)
+class Held:
+    """A version: its number, where its weights are at the provider ("" is the base model), and their client."""
+
+    number: int
+    path: str
+    sampler: Sampler | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class UnknownVersion(Exception):
+    """There is no such version."""
+
+
+class Versions:
+    """Numbers to clients. `checkpoints` is the folder where version N lies at N/served."""
+
+    def __init__(self, provider: Provider, model: str, checkpoints: Path, *, limit: int) -> None:
+        self._provider = provider
+        self._model = model
+        self._checkpoints = checkpoints
+        self._limit = limit
+        self._held: dict[int, Held] = {0: Held(0, "")}
+        self._lost: dict[str, tuple[float, str]] = {}
+        self.live = 0
+
+    def numbers(self) -> list[int]:
+        """The versions that are at hand."""
+        return sorted(number for number, held in self._held.items() if held.path not in self._lost)
+
+    def find(self, number: int | None) -> Held:
+        """A version, `None` being the live one. Raises `UnknownVersion`, `BadPointer`."""
+        wanted = self.live if number is None else number
+        if wanted not in self._held:
+            folder = self._checkpoints / str(wanted) / "served"
+            if not folder.is_dir():
+                raise UnknownVersion(f"there is no version {wanted} in {self._checkpoints}")
+            self._keep(Held(wanted, self._path(folder)))
+        held = self._held.pop(wanted)
+        self._held[wanted] = held  # the last used stands last
+        return held
+
+    async def sampler(self, held: Held) -> Sampler:
+        """The client of a version. Raises `CloudError`; at once for weights that were gone a moment ago."""
+        async with held.lock:
+            if self._lately_lost(held.path):
+                raise CloudError(self._lost[held.path][1], "gone", undone=True)
+            if held.sampler is None:
+                held.sampler = await self._provider.sampler(held.path)
+            return held.sampler
+
+    def forget(self, held: Held) -> None:
+        """Make a new client next time: the old one is of no use any more."""
+        held.sampler = None
+
+    def lose(self, held: Held, error: CloudError) -> bool:
+        """Know that the provider does not have a version's weights any more. The base is live then if that version was,
+        which is the answer.
+        """
+        self.forget(held)
+        if not self._lately_lost(held.path):
+            self._lost[held.path] = (time.monotonic(), str(error))
+        if self._held[self.live].path != held.path:
+            return False
+        self.live = 0
+        return True
+
+    async def load(self, number: int, path: str, *, live: bool) -> None:
+        """Make the folder `path` (the base model's name for 0) known under a number, and live. Raises `BadPointer`,
+        `CloudError`; then nothing has changed.
+        """
+        where = "" if number == 0 and path == self._model else self._path(Path(path))
+        held = self._held.get(number)
+        if held is None or held.path != where:
+            held = Held(number, where)
+            await self._tried(held)
+        elif live or where in self._lost:
+            await self._tried(held)
+        self._keep(held)
+        if live:
+            self.live = number
+
+    def start_with(self, number: int, path: str) -> None:
+        """Begin with a live version, without asking the provider. Raises `BadPointer`."""
+        self._keep(Held(number, self._path(Path(path))))
+        self.live = number
+
+    async def _tried(self, held: Held) -> None:
+        """Make a version's client. Weights that were gone are sampled from: a client alone may know nothing of them."""
+        try:
+            sampler = await self.sampler(held)
+            if held.path in self._lost:
+                await sampler.score(_TEXT, 1)
+                del self._lost[held.path]
+        except CloudError as error:
+            if error.trouble == "gone":
+                self.lose(held, error)
+            raise
+
+    def _lately_lost(self, path: str) -> bool:
+        """Whether weights were gone a moment ago."""
+        return path in self._lost and time.monotonic() - self._lost[path][0] < LOST_SECONDS
+
+    def _path(self, folder: Path) -> str:
+        if not folder.is_dir():
+            raise BadPointer(f"{folder} is no folder")
+        return pointer.read(folder, provider=self._provider.name, model=self._model).sampler
+
+    def _keep(self, held: Held) -> None:
+        self._held[held.number] = held
+        spare = [number for number in self._held if number not in (0, self.live, held.number)]
+        for number in spare[: max(0, len(self._held) - self._limit)]:
+            del self._held[number]

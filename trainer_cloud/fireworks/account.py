@@ -1,0 +1,137 @@
+"""A Fireworks account over its REST API (`fireworks.AsyncFireworks`): whose it is, removing what was made there, and
+adapters as files. Every request goes out once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_cloud.artifacts import archive
+from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
+from openclaw_rl.trainer_cloud.fireworks.errors import status_of, told
+from openclaw_rl.trainer_cloud.fireworks.sdk import blocking, library, root
+from openclaw_rl.trainer_cloud.provider import CloudError
+
+REST_SECONDS = 30.0
+PROMOTE_SECONDS = 1800.0
+
+
+class Account:
+    """The account of the key in the settings."""
+
+    def __init__(self, settings: Settings, created: Created) -> None:
+        self._settings = settings
+        self._created = created
+        self._name = ""
+
+    async def name(self) -> str:
+        """Its id. Raises `CloudError`."""
+        if not self._name:
+            async with self._rest() as rest:
+                page = await self._told(lambda: rest.accounts.list(page_size=2), "asking for the account")
+            names = [str(row.name or "").removeprefix("accounts/") for row in page.accounts or ()]
+            if len(names) != 1:
+                raise CloudError(
+                    f"the key in FIREWORKS_API_KEY (fireworks_api_key) is of {len(names)} accounts"
+                    f" ({', '.join(names)}): take one of a single account",
+                    "key",
+                    undone=True,
+                )
+            self._name = names[0]
+        return self._name
+
+    async def remove(self, thing: Thing) -> None:
+        """Remove a trainer job, a deployment or a model that was made for us; it is struck from the list when it is
+        gone. Raises `CloudError`.
+        """
+        account = await self.name()
+        async with self._rest() as rest:
+            calls: dict[str, Callable[[], Awaitable[Any]]] = {
+                "trainer": lambda: rest.reinforcement_fine_tuning_steps.delete(thing.name, account_id=account),
+                "deployment": lambda: rest.deployments.delete(
+                    thing.name, account_id=account, hard=True, ignore_checks=True
+                ),
+                "model": lambda: rest.models.delete(thing.name, account_id=account),
+            }
+            try:
+                await self._told(calls[thing.kind], f"removing the {thing.kind} {thing.name}")
+            except CloudError as error:
+                if error.__cause__ is None or status_of(error.__cause__) != 404:
+                    raise
+        await asyncio.to_thread(self._created.remove, thing)
+
+    async def download(self, path: str, folder: Path) -> None:
+        """Write a sampler snapshot as a PEFT adapter: it becomes a model of the account for as long as that takes.
+        Raises `CloudError`.
+        """
+        thing = Thing("fireworks", "model", f"openclaw-rl-{secrets.token_hex(6)}", purpose=path)
+        await asyncio.to_thread(self._created.add, thing)
+        try:
+            await blocking(
+                self._settings,
+                lambda: self._promote(path, thing.name),
+                PROMOTE_SECONDS,
+                "making a model of the snapshot",
+            )
+            account = await self.name()
+            async with self._rest() as rest:
+                found = await self._told(
+                    lambda: rest.models.get_download_endpoint(thing.name, account_id=account), "asking for the adapter"
+                )
+            await self._fetch(found.filename_to_signed_urls or {}, folder)
+        finally:
+            with contextlib.suppress(CloudError):  # it stays on the list
+                await self.remove(thing)
+
+    def _promote(self, path: str, model: str) -> None:
+        base, key = self._settings.model, self._settings.fireworks_api_key
+        with library().FireworksClient(api_key=key, base_url=root(self._settings)) as rest:
+            session, _, checkpoint = path.partition("/checkpoints/")
+            if "/trainingSessions/" not in session:
+                rest.promote_checkpoint(name=path, output_model_id=model, base_model=base)
+                return
+            label = checkpoint.rsplit("/", 1)[-1]
+            rows = [str(row.get("name", "")) for row in rest.list_training_session_checkpoints(session)]
+            name = next((row for row in rows if row.rsplit("/", 1)[-1] == label), None)
+            if name is None:
+                raise CloudError(f"{session} has no snapshot {label} (any more)", "refused", undone=True)
+            rest.promote_session_checkpoint(name, model, base)
+
+    async def _fetch(self, urls: dict[str, str], folder: Path) -> None:
+        by_name = {Path(name).name: url for name, url in urls.items()}
+        archive.check_whole(by_name)
+        try:
+            async with httpx.AsyncClient(timeout=self._settings.cloud_timeout, follow_redirects=True) as http:
+                for name in archive.WANTED:
+                    await archive.fetch_file(http, by_name[name], folder / name)
+        except httpx.HTTPError as error:
+            raise CloudError(f"the adapter cannot be downloaded: {error}", "away", undone=True) from error
+
+    @contextlib.asynccontextmanager
+    async def _rest(self) -> AsyncIterator[Any]:
+        import fireworks
+
+        client = fireworks.AsyncFireworks(
+            api_key=self._settings.fireworks_api_key,
+            base_url=root(self._settings),
+            max_retries=0,
+            timeout=REST_SECONDS,
+        )
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def _told(self, call: Callable[[], Awaitable[Any]], doing: str) -> Any:
+        try:
+            return await call()
+        except Exception as error:  # a library that raises all kinds of things
+            raise told(error, doing=doing) from error

@@ -1,0 +1,230 @@
+"""A deployment at Fireworks that new weights are loaded into while it runs.
+
+It serves one set of weights at a time, so a `CloudEngine` over it knows one version (`Fireworks.beside`). Which
+weights an answer is of is exact: new weights are sent for when no answer of ours is under way, and answers that come to
+be asked for meanwhile wait. Weights cannot be taken out again: the base model comes back as an adapter that was not
+trained, which the trainer saves for it.
+
+The deployment owns the bucket that weights go through (Fireworks calls that PER_DEPLOYMENT), so trainers come and go
+while it serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
+from openclaw_rl.trainer_cloud.fireworks.account import REST_SECONDS, Account
+from openclaw_rl.trainer_cloud.fireworks.sdk import blocking, library, root
+from openclaw_rl.trainer_cloud.provider import CloudError
+
+KIND = "deployment"
+BASE = "base"
+"""Kind of the thing that names the snapshot of an adapter that was not trained."""
+READY_SECONDS = 3600.0
+
+
+class Deployment:
+    """The deployment that the settings name, or one that is made for them and removed again."""
+
+    def __init__(self, settings: Settings, account: Account, created: Created) -> None:
+        self._settings = settings
+        self._account = account
+        self._created = created
+        self._lock = asyncio.Lock()
+        self._ready = False
+        self._model = settings.model
+        self._loaded: str | None = None
+        self._swapping = False
+        self._under_way = 0
+        self._changed = asyncio.Event()
+        where = f"{settings.data.resolve()}\n{settings.model}"
+        self.own = not settings.fireworks_deployment
+        self.id = settings.fireworks_deployment.rsplit("/", 1)[-1] or (
+            f"openclaw-rl-{hashlib.sha256(where.encode()).hexdigest()[:10]}"
+        )
+
+    @property
+    def thing(self) -> Thing:
+        """As it stands in the list of what was made."""
+        return Thing("fireworks", KIND, self.id, purpose=self._settings.model)
+
+    async def ready(self) -> None:
+        """Make it unless it is there, and wait until it answers. Raises `CloudError`."""
+        async with self._lock:
+            if not self._ready:
+                if self.own:
+                    await asyncio.to_thread(self._created.add, self.thing)
+                await blocking(self._settings, self._make, READY_SECONDS, f"starting the deployment {self.id}")
+                self._ready = True
+
+    async def load(self, path: str) -> None:
+        """Have it serve the weights at `path` ("" is the base model). Raises `CloudError`; then it serves what it
+        served, or nobody knows.
+        """
+        await self.ready()
+        wanted = path.rsplit("/", 1)[-1] or BASE
+        async with self._lock:
+            if self._loaded is None:
+                self._loaded = await self._served()
+            if self._loaded == wanted:
+                return
+            identity = await self._identity(path)
+            async with self._alone():
+                self._loaded = ""  # not known, if this fails
+                await blocking(
+                    self._settings,
+                    lambda: self._swap(identity),
+                    self._settings.cloud_timeout,
+                    f"loading {identity} into {self.id}",
+                )
+                self._loaded = wanted
+
+    @asynccontextmanager
+    async def serving(self, path: str) -> AsyncIterator[str]:
+        """What the deployment is called in a request, while it serves the weights at `path`. Raises `CloudError`."""
+        while self._swapping:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._loaded != (path.rsplit("/", 1)[-1] or BASE):
+            raise CloudError(
+                f"the deployment {self.id} serves other weights by now: ask for the live version",
+                "away",
+                retry_after=0.0,
+                undone=True,
+            )
+        self._under_way += 1
+        try:
+            yield f"accounts/{await self._account.name()}/deployments/{self.id}"
+        finally:
+            self._under_way -= 1
+            self._changed.set()
+
+    async def close(self) -> None:
+        """Remove it if it was made for us. Never raises; what is not removed stays on the list."""
+        if self.own and self._ready:
+            with contextlib.suppress(CloudError):
+                await self._account.remove(self.thing)
+
+    async def _served(self) -> str:
+        """What it serves now, by the last part of its path; "" where that is not known."""
+        state = await blocking(self._settings, self._state, REST_SECONDS, f"asking what {self.id} serves")
+        replica: dict[str, Any] = next(iter(state.get("replicas") or ()), {})
+        current = str(replica.get("current_snapshot_identity") or "")
+        known = {thing.name.rsplit("/", 1)[-1] for thing in await asyncio.to_thread(self._bases)}
+        if not current:
+            return "" if replica.get("loaded_adapters") else BASE
+        return BASE if current in known else current
+
+    async def _identity(self, path: str) -> str:
+        if path:
+            return path.rsplit("/", 1)[-1]
+        bases = await asyncio.to_thread(self._bases)
+        if not bases:
+            raise CloudError(
+                f"the deployment {self.id} has weights loaded, and the base model cannot be loaded back before a "
+                "trainer has run here once",
+                "refused",
+                undone=True,
+            )
+        return bases[-1].name.rsplit("/", 1)[-1]
+
+    def _bases(self) -> list[Thing]:
+        return [one for one in self._created.of("fireworks", BASE) if one.purpose == self._settings.model]
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """While no answer is under way. Raises `CloudError` if one takes too long."""
+        self._swapping = True
+        try:
+            try:
+                async with asyncio.timeout(self._settings.request_timeout):
+                    while self._under_way:
+                        self._changed.clear()
+                        await self._changed.wait()
+            except TimeoutError as error:
+                raise CloudError(
+                    f"an answer of {self.id} takes longer than {self._settings.request_timeout:.0f} s: no new weights "
+                    "were loaded",
+                    "away",
+                    undone=True,
+                ) from error
+            yield
+        finally:
+            self._swapping = False
+            self._changed.set()
+
+    def _make(self) -> None:
+        sdk = library()
+        with self._manager() as manager:
+            if not self.own:
+                found = manager.get(self.id)
+                if found is None:
+                    raise CloudError(
+                        f"there is no deployment {self.id} in the account: set fireworks_deployment to one that is, or "
+                        "leave it out",
+                        "refused",
+                        undone=True,
+                    )
+                self._model = found.base_model or self._model  # it may serve another precision
+            else:
+                shape = self._settings.fireworks_shape
+                if "/trainingShapes/" in shape:
+                    with sdk.FireworksClient(
+                        api_key=self._settings.fireworks_api_key, base_url=root(self._settings)
+                    ) as rest:
+                        shape = rest.resolve_training_profile(shape).deployment_shape or ""
+                manager.create_or_get(
+                    sdk.DeploymentConfig(
+                        deployment_id=self.id,
+                        base_model=self._settings.model,
+                        description="openclaw-rl",
+                        deployment_shape=shape or "default",
+                        region=self._settings.fireworks_region or None,
+                        min_replica_count=1,
+                        max_replica_count=1,
+                        hot_load_transition_type="SYNC",
+                        for_training=True,
+                    )
+                )
+            manager.wait_for_ready(self.id, timeout_s=READY_SECONDS)
+
+    def _state(self) -> dict[str, Any]:
+        with self._manager() as manager:
+            found: dict[str, Any] = manager.hotload_check_status(self.id, self._model)
+            return found
+
+    def _swap(self, identity: str) -> None:
+        with self._manager() as manager:
+            manager.hotload(self.id, self._model, identity)
+            loaded = manager.wait_for_hotload(
+                self.id, self._model, identity, timeout_seconds=int(self._settings.cloud_timeout)
+            )
+            if not loaded:
+                said = manager.last_hotload_error_message or "it did not say why"
+                raise RuntimeError(said)
+
+    def _manager(self) -> Any:
+        return library().DeploymentManager(api_key=self._settings.fireworks_api_key, base_url=root(self._settings))
+
+
+class DeploymentRoute:
+    """The way to weights that are loaded into a deployment. See `trainer_cloud.fireworks.sampler.Route`."""
+
+    def __init__(self, deployment: Deployment, path: str) -> None:
+        self._deployment = deployment
+        self._path = path
+
+    def open(self) -> contextlib.AbstractAsyncContextManager[str]:
+        """See `Route.open`."""
+        return self._deployment.serving(self._path)
+
+    async def lost(self, model: str) -> bool:
+        """See `Route.lost`."""
+        return False

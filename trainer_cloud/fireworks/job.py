@@ -1,0 +1,124 @@
+"""A trainer job at Fireworks: machines of one's own that train, paid by time while they run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
+from openclaw_rl.trainer_cloud.fireworks.account import REST_SECONDS, Account
+from openclaw_rl.trainer_cloud.fireworks.sdk import blocking, library, root
+from openclaw_rl.trainer_cloud.provider import CloudError
+
+KIND = "trainer"
+READY_SECONDS = 3600.0
+IDLE = timedelta(minutes=15)
+"""After so long without a sign of us the job ends by itself: what a crash leaves behind costs no more."""
+_RESTS = ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_PAUSED", "JOB_STATE_COMPLETED")
+_OVER = ("JOB_STATE_DELETED", "JOB_STATE_ARCHIVED", "JOB_STATE_DELETING")
+
+
+class Job:
+    """The job of a data folder: the one that a crash left behind where it still fits, else a new one."""
+
+    def __init__(self, settings: Settings, account: Account, created: Created) -> None:
+        self._settings = settings
+        self._account = account
+        self._created = created
+        self._lock = asyncio.Lock()
+        self._thing: Thing | None = None
+        self._endpoint: Any = None
+
+    @property
+    def id(self) -> str:
+        """Its id; "" before there is one."""
+        return "" if self._thing is None else self._thing.name
+
+    @property
+    def name(self) -> str:
+        """`accounts/…/rlorTrainerJobs/…`; "" before there is one."""
+        return "" if self._endpoint is None else str(self._endpoint.job_name)
+
+    async def url(self, rank: int, deployment: str) -> str:
+        """Where it trains LoRAs of up to `rank`, whose weights go to `deployment`. Starts it if need be, which takes
+        minutes. Raises `CloudError`.
+        """
+        async with self._lock:
+            if self._endpoint is None:
+                self._thing = await self._left_behind(rank) or Thing(
+                    "fireworks", KIND, f"openclaw-rl-{secrets.token_hex(6)}", purpose=self._purpose(rank)
+                )
+                await asyncio.to_thread(self._created.add, self._thing)
+                self._endpoint = await blocking(
+                    self._settings,
+                    lambda: self._start(rank, deployment),
+                    READY_SECONDS,
+                    f"starting the trainer {self.id}",
+                )
+            return str(self._endpoint.base_url)
+
+    def forget(self) -> None:
+        """Look at it anew next time: it may have ended."""
+        self._endpoint = None
+
+    async def close(self) -> None:
+        """Remove it. Never raises; what is not removed stays on the list. States that it saved stay for 30 days."""
+        thing, self._thing, self._endpoint = self._thing, None, None
+        if thing is not None:
+            with contextlib.suppress(CloudError):
+                await self._account.remove(thing)
+
+    def _purpose(self, rank: int) -> str:
+        return f"{self._settings.model} rank {rank}"
+
+    async def _left_behind(self, rank: int) -> Thing | None:
+        """A job on the list that fits; the others are removed."""
+        fits: Thing | None = None
+        for thing in await asyncio.to_thread(self._created.of, "fireworks", KIND):
+            if thing.purpose == self._purpose(rank) and fits is None and await self._is_there(thing):
+                fits = thing
+            else:
+                await self._account.remove(thing)
+        return fits
+
+    async def _is_there(self, thing: Thing) -> bool:
+        found = await blocking(
+            self._settings, lambda: self._state(thing.name), REST_SECONDS, f"asking for {thing.name}"
+        )
+        return bool(found) and found not in _OVER
+
+    def _state(self, job: str) -> str:
+        with self._manager() as manager:
+            return str((manager.try_get(job) or {}).get("state") or "")
+
+    def _start(self, rank: int, deployment: str) -> Any:
+        sdk = library()
+        shape = self._settings.fireworks_shape if "/trainingShapes/" in self._settings.fireworks_shape else None
+        with self._manager() as manager:
+            state = self._state(self.id)
+            if state:
+                again = manager.resume_and_wait if state in _RESTS else manager.wait_for_existing
+                return again(self.id, timeout_s=READY_SECONDS, pending_timeout_s=READY_SECONDS)
+            made = manager.create(
+                sdk.TrainerJobConfig(
+                    base_model=self._settings.model,
+                    lora_rank=rank,
+                    display_name="openclaw-rl",
+                    requested_job_id=self.id,
+                    training_shape_ref=shape,
+                    auto_select_training_shape=shape is None,
+                    region=self._settings.fireworks_region or None,
+                    hot_load_deployment_id=deployment,
+                    inactivity_timeout=IDLE,
+                )
+            )
+            return manager.wait_for_ready(
+                made.job_id, job_name=made.job_name, timeout_s=READY_SECONDS, pending_timeout_s=READY_SECONDS
+            )
+
+    def _manager(self) -> Any:
+        return library().TrainerJobManager(api_key=self._settings.fireworks_api_key, base_url=root(self._settings))

@@ -1,0 +1,183 @@
+"""Sampling from a snapshot, or from the base model, that Fireworks serves: tokens in, tokens out.
+
+`DeploymentSampler` sends a completion request with `raw_output` and reads token ids from it. Two logprobs come with
+each token: `logprob`, the model's own, which is the one that is told here, and `sampling_logprob`, after temperature
+and filters. Prompt tokens come with theirs where the last of them are echoed. Likeliest tokens are five at most (the
+limit of `top_logprobs`), and other tokens cannot be asked about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openclaw_rl.shared.engine.wire import SamplingParams
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_cloud.fireworks.errors import status_of, told
+from openclaw_rl.trainer_cloud.fireworks.sdk import library
+from openclaw_rl.trainer_cloud.provider import CloudError, Sampled, Scored
+
+MOST_TOPS = 5
+MOST_STOPS = 4
+READY_TRIES, READY_PAUSE = 3, 5.0
+"""How often, and after how many seconds, a snapshot is asked for again that was saved a moment ago."""
+_GONE = (404, 410)
+
+
+class Route(Protocol):
+    """The way to a set of weights."""
+
+    def open(self) -> AbstractAsyncContextManager[str]:
+        """What it is called in a request, for as long as that takes. Raises `CloudError`."""
+        ...
+
+    async def lost(self, model: str) -> bool:
+        """Whether there is another way, `model` not being there any more."""
+        ...
+
+
+class Stops:
+    """Control tokens as the stop strings that the completions API takes; other tokens are left to the engine."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = Path(settings.tokenizer_path)
+        self._texts: Mapping[int, str] | None = None
+
+    async def texts(self, ids: Sequence[int]) -> list[str]:
+        """The strings, as many as the API takes."""
+        if self._texts is None:
+            self._texts = await asyncio.to_thread(self._read)
+        return [self._texts[one] for one in dict.fromkeys(ids) if one in self._texts][:MOST_STOPS]
+
+    def _read(self) -> Mapping[int, str]:
+        try:
+            tokens = load_tokenizer(self._folder).get_added_tokens_decoder()
+        except ConfigError:  # the engine, which needs it, says so
+            return {}
+        return {number: token.content for number, token in tokens.items() if token.special}
+
+
+class RolloutSampler:
+    """See `trainer_cloud.provider.Sampler`. `url` is where completions are asked for."""
+
+    def __init__(self, settings: Settings, url: str, route: Route, stops: Stops) -> None:
+        self._settings = settings
+        self._url = url
+        self._route = route
+        self._stops = stops
+        self._clients: dict[str, Any] = {}
+
+    async def ready(self) -> None:
+        """Ask for one token, and wait a little for weights that are being loaded. Raises `CloudError`."""
+        patient = {"hotload_max_retries": READY_TRIES, "hotload_retry_interval": READY_PAUSE}
+        await self._asked((1, 2), 1, 1.0, {"top_p": 1.0, "top_k": 0, **patient}, "a first token")
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+        """See `Sampler.sample`. Every field is set: what is left out, the model's own configuration chooses."""
+        asked: dict[str, Any] = {"top_p": params.top_p, "top_k": max(0, params.top_k)}
+        seed = params.sampling_seed if params.sampling_seed is not None else params.seed
+        asked |= {"seed": seed} if seed is not None else {}
+        asked |= {"ignore_eos": True} if params.ignore_eos else {}
+        asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
+        stops = await self._stops.texts(params.stop_token_ids or ())
+        asked |= {"stop": stops} if stops else {}
+        answer = await self._asked(ids, params.max_new_tokens, params.temperature, asked, "sampling")
+        tokens = answer.full_tokens[answer.prompt_len :]
+        logprobs = answer.inference_logprobs or []
+        if len(logprobs) != len(tokens):
+            raise CloudError("Fireworks sent an answer without the logprobs of its tokens", "away", undone=True)
+        return Sampled(
+            ids=[int(token) for token in tokens],
+            logprobs=[float(one) for one in logprobs],
+            finish="length" if answer.finish_reason == "length" else "stop",
+            tops=_best(answer, slice(None)) if tops and answer.inference_topk_token_ids is not None else (),
+        )
+
+    async def score(
+        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+    ) -> Scored:
+        """See `Sampler.score`."""
+        if chosen is not None:
+            raise CloudError("Fireworks' deployments do not score chosen tokens", "refused", undone=True)
+        count = len(ids) - start
+        asked: dict[str, Any] = {"top_p": 1.0, "top_k": 0, "echo_last": count}
+        asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
+        answer = await self._asked(ids, 1, 1.0, asked, "scoring")
+        logprobs = (answer.inference_logprobs or [])[:count]
+        if len(logprobs) != count:
+            raise CloudError(
+                f"Fireworks scored {len(logprobs)} of {count} tokens of a text of {len(ids)}", "away", undone=True
+            )
+        return Scored(logprobs=[float(one) for one in logprobs], tops=_best(answer, slice(count)) if tops else ())
+
+    async def close(self) -> None:
+        """Release connections."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            with contextlib.suppress(Exception):  # whatever the library does at its end
+                http, client._async_client = client._async_client, None
+                if http is not None:
+                    await http.aclose()
+                client.close()
+
+    async def _asked(
+        self, ids: Sequence[int], tokens: int, temperature: float, asked: Mapping[str, Any], doing: str
+    ) -> Any:
+        """The one completion of a request. Raises `CloudError`."""
+        while True:
+            async with self._route.open() as model:
+                try:
+                    async with asyncio.timeout(self._settings.request_timeout):
+                        answer = await self._client(model).sample_with_prompt_tokens_result(
+                            [int(token) for token in ids],
+                            max_tokens=tokens,
+                            temperature=temperature,
+                            logprobs=True,
+                            http_timeout=self._settings.request_timeout,
+                            **{"hotload_max_retries": 0, **asked},
+                        )
+                    return answer.completions[0]
+                except TimeoutError as error:
+                    raise CloudError(
+                        f"Fireworks did not answer within {self._settings.request_timeout:.0f} s ({doing})",
+                        "away",
+                        undone=True,
+                    ) from error
+                except Exception as error:  # a library that raises all kinds of things
+                    status, known = status_of(error), told(error, model=self._settings.model, doing=doing)
+                    if status not in _GONE:
+                        raise CloudError(
+                            str(known), known.trouble, retry_after=known.retry_after, undone=True
+                        ) from error
+            if not await self._route.lost(model):
+                raise CloudError(f"Fireworks does not serve {model} (any more): {known}", "model", undone=True)
+
+    def _client(self, model: str) -> Any:
+        if model not in self._clients:
+            client = library().DeploymentSampler(
+                inference_url=self._url, model=model, api_key=self._settings.fireworks_api_key
+            )
+            client.concurrency_controller = None  # the engine has queues of its own
+            client._RETRY_MAX_ATTEMPTS = 1  # and patience of its own
+            self._clients[model] = client
+        return self._clients[model]
+
+
+def _best(answer: Any, places: slice) -> list[list[tuple[float, int]]]:
+    """The likeliest tokens at some places, best first; of a place that has none an empty row."""
+    if answer.inference_topk_token_ids is None or answer.inference_topk_logprobs is None:
+        raise CloudError("Fireworks told no likeliest tokens", "refused", undone=True)
+    rows = zip(answer.inference_topk_logprobs[places], answer.inference_topk_token_ids[places], strict=True)
+    return [
+        sorted(((float(logprob), int(token)) for logprob, token in zip(*row, strict=True)), reverse=True)
+        for row in rows
+    ]

@@ -1,0 +1,61 @@
+"""What no provider can be asked for, or one that tells no likeliest tokens cannot: known before anything is sent."""
+
+from __future__ import annotations
+
+from openclaw_rl.shared.trainer import Recipe
+
+_TOPS = ("full", "topk", "select")
+
+
+def wanted_tops(recipe: Recipe) -> int:
+    """How many likeliest tokens at each position this recipe works with; 0: none."""
+    asked = (
+        (
+            recipe.topk,
+            recipe.distillation in ("full", "topk") or _sharpened(recipe) or recipe.kl_base or recipe.entropy,
+        ),
+        (recipe.select_k, recipe.distillation == "select"),
+        (recipe.hint_overlap, recipe.per_token_hints and recipe.distillation != "none"),
+    )
+    return max((count for count, needed in asked if needed), default=0)
+
+
+def refusal(recipe: Recipe, tops: int | None = None) -> str:
+    """Why `recipe` cannot be trained where `tops` likeliest tokens are told at each position (`None`: nobody knows
+    yet), in words that say what to do; "" if it can.
+    """
+    if recipe.custom_loss:
+        return (
+            f"custom_loss {recipe.custom_loss} needs the logits of the whole vocabulary, and no cloud provider gives "
+            "them: leave custom_loss out, or train with a local backend"
+        )
+    distils = recipe.distillation != "none"
+    if recipe.teacher == "ema" and distils:
+        return (
+            "teacher = ema needs a moving average of the weights, and no cloud provider keeps one: take teacher = base "
+            "or teacher = live"
+        )
+    if recipe.teacher_temperature > 1 and distils:
+        return (
+            f"teacher_temperature = {recipe.teacher_temperature:g} spreads the teacher over the whole vocabulary, and "
+            "a cloud provider tells its likeliest tokens only: take 1, or less"
+        )
+    if tops is None or tops > 0 or not wanted_tops(recipe):
+        return ""
+    if recipe.distillation in _TOPS:
+        return f"method {recipe.method} ({recipe.distillation}) {no_tops()}: take method = binary, opd or combined"
+    if _sharpened(recipe):
+        return f"teacher_temperature = {recipe.teacher_temperature:g} {no_tops()}: take 1"
+    names = [name for name in ("kl_base", "entropy") if getattr(recipe, name)]
+    if names:
+        return f"{' and '.join(names)} {no_tops()}: set {'them' if names[1:] else 'it'} to 0"
+    return f"hint_selection = overlap-token {no_tops()}: take longest or shortest"
+
+
+def no_tops() -> str:
+    """The reason that these refusals share, to follow the name of what cannot be had."""
+    return "compares the likeliest tokens of each position, and this provider tells none"
+
+
+def _sharpened(recipe: Recipe) -> bool:
+    return recipe.teacher_temperature != 1 and recipe.distillation != "none"

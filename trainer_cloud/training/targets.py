@@ -1,0 +1,337 @@
+"""What the teacher, the base and the policy before the step say about the answers of samples, asked of samplers.
+
+A provider tells the logprob of the sampled token, those of the likeliest tokens at a position, and those of tokens that
+it is asked about; never the whole distribution. So distributions are compared over K tokens and a tail, with K as many
+as the recipe wants (`topk`) and the provider tells:
+
+- *Whose tokens.* A reverse KL weighs tokens by what the policy makes of them, so under `full` and for `kl_base` they
+  are the sampled token, then by rank the policy's before the step and the teacher's (of several hints those that each
+  lists) or the base's. `topk` takes the teacher's or, with `topk_from = "student"`, the policy's alone, as published;
+  the anchor, a forward KL, the base's; the entropy the policy's. The policy's stay those before the step in every pass.
+- *Several hints.* The target is the normalised geometric mean. At the K tokens it is exact but for its normaliser: the
+  tail of the mean is not known, only bounded by the geometric mean of the tails (Hölder's inequality:
+  Σ_v Π_h p_h(v)^(1/H) ≤ Π_h (Σ_v p_h(v))^(1/H)), and that bound is taken for it. With one hint, or K the whole
+  vocabulary, nothing is lost. `topk`'s candidates are the union of what is told under each hint; where a hint does not
+  list one, its last listed logprob stands in for the ranking alone: the logprobs used are all asked for.
+- *`per_token_hints`* takes one hint for each token, so its target is exact.
+- *An advantage per sampled token* needs the logprob of that token alone: exact with one hint, which is what `opd` and
+  `combined` have. With several and no mean by token, the K tokens and the tail make the normaliser; where a provider
+  tells no likeliest tokens, the sampled token and a tail do.
+- *A teacher's temperature* below 1 raises the K + 1 shares to its inverse; the tail's is an upper bound again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.provider import Sampler, Scored
+
+AT_ONCE = 8
+"""Texts that are scored at the same time."""
+
+LOOKED_AT = 1024
+"""Answer tokens of a batch whose distance to the teacher is measured; the answer that reaches this is the last."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is known of an answer of R tokens, log-probabilities all; `None` where no term asks.
+
+    Of the teacher under the hints: `sampled` `[R]` at the sampled tokens; `taught` `[R, K + 1]` at the tokens `ids`
+    `[R, K]` and their tail, and `untaught` `[R, K + 1]` the base's there on the plain prompt. `base` `[R, K + 1]`: the
+    base's on the plain prompt at `plain_ids` `[R, K]` and their tail.
+    """
+
+    sampled: Tensor | None = None
+    ids: NDArray[np.int64] | None = None
+    taught: Tensor | None = None
+    untaught: Tensor | None = None
+    plain_ids: NDArray[np.int64] | None = None
+    base: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """An answer as one set of weights sees it after one prompt: `sampled` `[R]` logprobs; `values` `[R, K]` of the
+    likeliest tokens `ids` `[R, K]`, best first; `chosen` `[R, C]` of the tokens `given` `[R, C]` that were asked about.
+    """
+
+    sampled: NDArray[np.float32]
+    ids: NDArray[np.int64]
+    values: NDArray[np.float32]
+    given: NDArray[np.int64]
+    chosen: NDArray[np.float32]
+
+    def at(self, ids: NDArray[np.int64], answer: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """What is known at `ids` `[R, C]`, and where anything is; `answer` `[R]` are the sampled tokens."""
+        own = ids == answer[:, None]
+        values, known = np.where(own, self.sampled[:, None], 0.0), own
+        for listed, told in ((self.ids, self.values), (self.given, self.chosen)):
+            if not listed.shape[1]:
+                continue
+            same = listed[:, None, :] == ids[:, :, None]
+            there = same.any(axis=-1) & ~known
+            values = np.where(there, np.take_along_axis(told, same.argmax(axis=-1), axis=1), values)
+            known = known | there
+        return values.astype(np.float32), known
+
+
+class Asking:
+    """Asks about the answers of one batch, a few at a time. `tokens`: how many were sent to be scored. `None` for
+    teacher or policy is the base.
+    """
+
+    def __init__(
+        self, recipe: Recipe, *, teacher: Sampler | None, base: Sampler, live: Sampler | None, tops: int
+    ) -> None:
+        self._recipe = recipe
+        self._teacher = teacher or base
+        self._base = base
+        self._live = live or base
+        self._count = min(recipe.topk, tops)
+        self._tops = tops
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self.tokens = 0
+
+    async def targets(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]]) -> list[Target]:
+        """For each sample what its `terms` need."""
+        near = measured(samples, self._recipe)
+        return await _together(
+            self._target(sample, named, index in near)
+            for index, (sample, named) in enumerate(zip(samples, terms, strict=True))
+        )
+
+    async def _target(self, sample: Sample, terms: frozenset[str], near: bool) -> Target:
+        hints = hints_of(sample, self._recipe)
+        own = await self._own(sample, terms)
+        taught = await self._taught(sample, hints, own) if hints else Target()
+        untaught = None
+        if near and taught.ids is not None:
+            seen = await self._view(self._base, sample.prompt_ids, sample, chosen=taught.ids)
+            untaught = losses.with_tail(_tensor(seen.chosen))
+        plain_ids, base = await self._plain(sample, terms, own)
+        return Target(taught.sampled, taught.ids, taught.taught, untaught, plain_ids, base)
+
+    async def _own(self, sample: Sample, terms: frozenset[str]) -> NDArray[np.int64]:
+        """The policy's likeliest tokens before the step `[R, K]`, as many as anything asks for."""
+        count = own_tokens(sample, terms, self._recipe)
+        if not count:
+            return np.zeros((len(sample.response_ids), 0), dtype=np.int64)
+        return (await self._view(self._live, sample.prompt_ids, sample, tops=min(count, self._tops))).ids
+
+    async def _plain(
+        self, sample: Sample, terms: frozenset[str], own: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64] | None, Tensor | None]:
+        answer, own = _answer(sample), own[:, : self._count]
+        if not needs_base(terms):
+            return (_among(own, answer) if "entropy" in terms else None), None
+        asked = None if "anchor" in terms else own
+        seen = await self._view(self._base, sample.prompt_ids, sample, tops=self._count, chosen=asked)
+        ids = _among(seen.ids, answer) if asked is None else await asyncio.to_thread(_both, own, [seen], answer)
+        return ids, losses.with_tail(_tensor(seen.at(ids, answer)[0]))
+
+    async def _taught(self, sample: Sample, hints: Sequence[Sequence[int]], own: NDArray[np.int64]) -> Target:
+        recipe, answer = self._recipe, _answer(sample)
+        picks = recipe.per_token_hints and len(hints) > 1
+        token = recipe.distillation == "token"
+        exact = token and recipe.teacher_temperature == 1 and (picks or len(hints) == 1)
+        given = self._given(own)
+        tops = 0 if exact or (given is not None and recipe.distillation != "full") else self._count
+        tops = max(tops, min(recipe.hint_overlap, self._tops)) if picks else tops
+        views = await _together(self._view(self._teacher, hint, sample, tops=tops, chosen=given) for hint in hints)
+        if picks:
+            views = [_picked(views, own[:, : recipe.hint_overlap])]
+        if exact:
+            return Target(sampled=_tensor(views[0].sampled))
+        if given is not None:
+            ids = given if recipe.distillation != "full" else await asyncio.to_thread(_both, given, views, answer)
+            return Target(ids=ids, taught=await asyncio.to_thread(self._mean, views, ids, answer))
+        ids = await asyncio.to_thread(_likeliest, views, self._count)
+        ids = _among(ids, answer) if token else ids
+        if not all(view.at(ids, answer)[1].all() for view in views):
+            views = await _together(self._view(self._teacher, hint, sample, chosen=ids) for hint in hints)
+        taught = await asyncio.to_thread(self._mean, views, ids, answer)
+        if not token:
+            return Target(ids=ids, taught=taught)
+        place = torch.from_numpy((ids == answer[:, None]).argmax(axis=-1))
+        return Target(sampled=losses.sampled_logprobs(taught, place))
+
+    def _given(self, own: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The tokens of the policy before the step that the teacher is asked about."""
+        recipe = self._recipe
+        if recipe.distillation == "select":
+            return own[:, : recipe.select_k]
+        return own[:, : self._count] if _student(recipe) else None
+
+    def _mean(self, views: Sequence[View], ids: NDArray[np.int64], answer: NDArray[np.int64]) -> Tensor:
+        """The teacher's `[R, K + 1]` at `ids` `[R, K]`, which every view knows, and their tail."""
+        bins = torch.stack([losses.with_tail(_tensor(view.at(ids, answer)[0])) for view in views])
+        return losses.ensemble_target(bins / self._recipe.teacher_temperature)
+
+    async def _view(
+        self,
+        sampler: Sampler,
+        prompt: Sequence[int],
+        sample: Sample,
+        *,
+        tops: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+    ) -> View:
+        text = [int(token) for part in (prompt, sample.response_ids) for token in part]
+        async with self._gate:
+            self.tokens += len(text)
+            scored = await sampler.score(text, len(prompt), tops=tops, chosen=chosen)
+        return await asyncio.to_thread(_read, scored, sample, tops, chosen)
+
+
+def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
+    """How many of the policy's likeliest tokens before the step anything asks for at each position of the answer."""
+    compared = not terms.isdisjoint(("kl_base", "entropy")) or ("distill" in terms and _student(recipe))
+    return max(needs_old(sample, recipe), recipe.topk if compared else 0)
+
+
+def _student(recipe: Recipe) -> bool:
+    """Whether K of the policy's tokens are distilled."""
+    return recipe.distillation == "full" or (recipe.distillation == "topk" and recipe.topk_from == "student")
+
+
+def measured(samples: Sequence[Sample], recipe: Recipe) -> frozenset[int]:
+    """The first samples of a batch, whose distance to the teacher says when passes may end; none where no pass ends
+    early.
+    """
+    if not recipe.early_stop or recipe.distillation not in ("full", "topk"):
+        return frozenset()
+    found, tokens = [], 0
+    for index, sample in enumerate(samples):
+        if tokens >= LOOKED_AT:
+            break
+        found.append(index)
+        tokens += len(sample.response_ids)
+    return frozenset(found)
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """All results; with the first error the others are cancelled and waited for."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _read(scored: Scored, sample: Sample, tops: int, chosen: NDArray[np.int64] | None) -> View:
+    """Raises `TrainerError` where something is missing of what was asked for."""
+    count = len(sample.response_ids)
+    width = min((len(line) for line in scored.tops), default=0) if tops else 0
+    complete = len(scored.logprobs) == count and (not tops or (width > 0 and len(scored.tops) == count))
+    if not complete or (chosen is not None and (scored.chosen is None or scored.chosen.shape != chosen.shape)):
+        raise TrainerError(
+            f"the provider scored only a part of the answer of {sample.sample_id} ({count} tokens): no step was made"
+        )
+    width = min(width, tops)
+    lines = [line[:width] for line in scored.tops] if width else [()] * count
+    nothing = np.zeros((count, 0), dtype=np.int64)
+    view = View(
+        np.array(scored.logprobs, dtype=np.float32),
+        np.array([[token for _, token in line] for line in lines], dtype=np.int64).reshape(count, width),
+        np.array([[value for value, _ in line] for line in lines], dtype=np.float32).reshape(count, width),
+        nothing if chosen is None else chosen,
+        np.asarray(nothing if scored.chosen is None else scored.chosen, dtype=np.float32),
+    )
+    if not all(np.isfinite(part).all() for part in (view.sampled, view.values, view.chosen)):
+        raise TrainerError(f"the provider told logprobs of {sample.sample_id} that are not finite: no step was made")
+    return view
+
+
+def _likeliest(views: Sequence[View], count: int) -> NDArray[np.int64]:
+    """The `count` likeliest tokens `[R, K]` of the geometric mean of views, as far as they tell; best first. Without
+    likeliest tokens none.
+    """
+    if len(views) == 1 or not count:
+        return views[0].ids[:, :count]
+    candidates = np.sort(np.concatenate([view.ids for view in views], axis=1), axis=1)
+    scores = np.zeros(candidates.shape, dtype=np.float64)
+    nowhere = np.full(candidates.shape[0], -1, dtype=np.int64)
+    for view in views:
+        values, known = view.at(candidates, nowhere)
+        scores += np.where(known, values, view.values[:, -1:])
+    scores[:, 1:][candidates[:, 1:] == candidates[:, :-1]] = -np.inf
+    width = min(count, *(view.ids.shape[1] for view in views))
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :width]
+    return np.take_along_axis(candidates, order, axis=1)
+
+
+def _among(ids: NDArray[np.int64], answer: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`ids` `[R, K]` with the sampled token of each row among them, in the last place where it was not."""
+    if not ids.shape[1]:
+        return answer[:, None]
+    found = ids.copy()
+    absent = ~(ids == answer[:, None]).any(axis=1)
+    found[absent, -1] = answer[absent]
+    return found
+
+
+def _both(own: NDArray[np.int64], views: Sequence[View], answer: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As many tokens `[R, K]` as `own` has: the sampled one, then by rank those of `own` and the likeliest of the
+    geometric mean of `views`, among those that every view knows.
+    """
+    listed = views[0].ids
+    known = [view.at(listed, answer) for view in views]
+    scores = np.where(
+        np.logical_and.reduce([there for _, there in known]), np.sum([values for values, _ in known], axis=0), -np.inf
+    )
+    order = np.argsort(-scores, axis=1, kind="stable")
+    theirs = np.where(
+        np.isfinite(np.take_along_axis(scores, order, axis=1)),
+        np.take_along_axis(listed, order, axis=1),
+        answer[:, None],
+    )
+    width = min(own.shape[1], theirs.shape[1])
+    ranked = np.stack([own[:, :width], theirs[:, :width]], axis=2).reshape(len(answer), 2 * width)
+    ids = np.concatenate([answer[:, None], ranked, own[:, width:]], axis=1)
+    earlier = np.tril(np.ones((ids.shape[1], ids.shape[1]), dtype=bool), k=-1)
+    repeated = ((ids[:, :, None] == ids[:, None, :]) & earlier).any(axis=-1)
+    first = np.argsort(repeated, axis=1, kind="stable")[:, : own.shape[1]]
+    return np.take_along_axis(ids, first, axis=1)
+
+
+def _picked(views: Sequence[View], own: NDArray[np.int64]) -> View:
+    """Each token's view whose likeliest tokens have most in common with `own` `[R, k]`, the first of equals."""
+    width = min(own.shape[1], *(view.ids.shape[1] for view in views))
+    mine = torch.from_numpy(own[:, :width].copy())
+    overlaps = torch.stack([losses.overlap(mine, torch.from_numpy(view.ids[:, :width].copy())) for view in views])
+    best = overlaps.numpy().argmax(axis=0)
+    places = np.arange(len(best))
+    shared = min(view.ids.shape[1] for view in views)
+    return View(
+        np.stack([view.sampled for view in views])[best, places],
+        np.stack([view.ids[:, :shared] for view in views])[best, places],
+        np.stack([view.values[:, :shared] for view in views])[best, places],
+        views[0].given,
+        np.stack([view.chosen for view in views])[best, places],
+    )
+
+
+def _answer(sample: Sample) -> NDArray[np.int64]:
+    return np.array([int(token) for token in sample.response_ids], dtype=np.int64)
+
+
+def _tensor(values: NDArray[np.float32]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))

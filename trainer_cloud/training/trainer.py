@@ -1,0 +1,309 @@
+"""A trainer at a provider: a LoRA that is trained there, and files here that say where its states are.
+
+One step is one batch: `epochs` optimizer steps over all its samples (`trainer_cloud.training.objective`). What a request was
+answered with is the only thing that is known about the provider's side. So after any error in the middle of a step the
+client is thrown away, and the next one goes on from the last saved state, weights and optimizer: a step that failed did
+not happen, whatever the provider made of it. An error that waiting or a person can mend is a `TrainerAway`: nothing is
+lost, the batch waits, and `obstacle` says why until the provider is there again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
+from openclaw_rl.trainer_cloud import pointer, providers
+from openclaw_rl.trainer_cloud.artifacts.cleanup import Remains
+from openclaw_rl.trainer_cloud.budget.budget import Budget
+from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
+from openclaw_rl.trainer_cloud.training.objective import Objective
+from openclaw_rl.trainer_cloud.training.retry import Setback
+from openclaw_rl.trainer_cloud.training.support import refusal
+
+log = logging.getLogger(__name__)
+
+SERVED = "served"
+META = "meta.json"
+
+
+def create(settings: Settings) -> CloudTrainer:
+    """The trainer that `settings` describe; sends nothing yet. Raises `ConfigError`."""
+    return CloudTrainer(settings, providers.create(settings))
+
+
+class CloudTrainer:
+    """See `shared.trainer.Trainer`. What is trained is always a LoRA, of rank `lora_rank`."""
+
+    def __init__(self, settings: Settings, provider: Provider) -> None:
+        self._settings = settings
+        self._provider = provider
+        self._budget = Budget(settings, provider.name, settings.model)
+        self._setback = Setback(provider)
+        self._remains = Remains(provider, settings)
+        self._training: Training | None = None
+        self._base: Sampler | None = None
+        self._origin: Pointer | None = None
+        self._step = 0
+        self._unsaved = False
+        self._of_the_data = False
+
+    async def obstacle(self) -> str:
+        """See `Trainer.obstacle`: the day's budget, or what is wrong with the provider or the settings. After something
+        went wrong the LoRA is made ready first, before a batch costs anything.
+        """
+        spent = await asyncio.to_thread(self._budget.obstacle, "learning")
+        told = spent or await self._setback.told()
+        if told or not self._setback.standing:
+            return told
+        try:
+            await self._ready()
+        except CloudError as error:
+            await self._drop()
+            self._setback.after(error, "going on")
+            return await self._setback.told()
+        return ""
+
+    async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
+        """See `Trainer.step`. Metrics beside the common ones: those of `Objective.metrics` and `Objective.drift`, and
+        what the provider tells of the optimizer step; `gradient/norm` only where it does.
+        """
+        started = time.perf_counter()
+        number = self._step + 1
+        _check_samples(samples, number)
+        if impossible := refusal(recipe):
+            raise self._setback.never(impossible)
+        objective = Objective(samples, recipe, loss=self._settings.cloud_loss)
+        self._of_the_data = False
+        try:
+            metrics = await self._trained(objective, recipe)
+        except CloudError as error:
+            if error.trouble != "budget":  # which is asked before anything is sent
+                await self._drop()
+            batch = samples[0].sample_id if samples and self._of_the_data else ""
+            raise self._setback.after(error, f"step {number}", batch=batch) from error
+        except (TrainerError, asyncio.CancelledError):
+            await self._drop()
+            raise
+        metrics |= {
+            "learning_rate": recipe.rate(self._step),
+            "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
+            "seconds": time.perf_counter() - started,
+        }
+        broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
+        if broken:
+            await self._drop()
+            raise TrainerError(f"Step {number}: {', '.join(broken)} not finite after the step; it was undone")
+        self._step = number
+        self._unsaved = True
+        return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
+
+    async def save(self, path: str) -> Checkpoint:
+        """See `Trainer.save`: state and weights stay at the provider; `meta.json` and `served/cloud.json` say where."""
+        target = Path(path)
+        try:
+            training = await self._ready()
+            found = await self._kept(training, weights=True, folder=target)
+        except CloudError as error:
+            await self._drop()
+            raise self._setback.after(error, f"saving {target.name}") from error
+        try:
+            await asyncio.to_thread(_write, target, found)
+        except TrainerError as error:  # a full disk: each try would pay for the step again
+            raise self._setback.after(CloudError(str(error), "away"), f"saving {target.name}") from error
+        self._setback.over()
+        await self._remains.sweep(found)
+        return Checkpoint(path=str(target), served=str(target / SERVED), step=self._step)
+
+    async def restore(self, checkpoint: str | None) -> None:
+        """See `Trainer.restore`. The provider is asked when the next step begins."""
+        found: Pointer | None = None
+        if checkpoint is not None:
+            folder = Path(checkpoint)
+            try:
+                found = pointer.read(folder / SERVED, provider=self._provider.name, model=self._settings.model)
+                msgspec.json.decode((folder / META).read_bytes(), type=Pointer)
+            except (BadPointer, OSError, msgspec.DecodeError) as error:
+                raise TrainerError(f"{folder} is no checkpoint that can be read: {error}") from error
+        await self._drop()
+        if found != self._origin:
+            self._setback.elsewhere()
+        self._origin = found
+        self._step = 0 if found is None else found.step
+        self._unsaved = False
+
+    async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
+        """See `Trainer.publish`: the engine finds the weights at the provider by the served folder. A checkpoint that
+        was copied from another data folder gets a state and weights of its own first.
+        """
+        folder = Path(checkpoint.path)
+        if await self._remains.foreign(folder):
+            await self._drop()
+            self._origin = await self._remains.own(folder, self._origin)
+        await engine.load(version, checkpoint.served, live=live)
+
+    async def export(self, path: str) -> None:
+        """See `Trainer.export`: the adapter as PEFT writes it, downloaded from the provider."""
+        try:
+            found = self._origin
+            if found is None or self._unsaved or not found.sampler:
+                found = await self._kept(await self._ready(), weights=True)
+            with whole_folder(path) as folder:
+                await self._provider.download(found, str(folder))
+        except CloudError as error:
+            raise TrainerError(f"{path} cannot be written: {error}") from error
+
+    async def close(self) -> None:
+        """See `Trainer.close`."""
+        await self._drop()
+        await self._provider.close()
+        await asyncio.to_thread(self._budget.close)
+
+    async def _trained(self, objective: Objective, recipe: Recipe) -> dict[str, float]:
+        """Make the optimizer steps of a batch. Raises `CloudError`, `TrainerError`."""
+        plan = objective.plan(recipe.epochs)
+        if not plan.updates:
+            return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
+        reserved = {"prefill": plan.scored + plan.forward, "train": plan.trained, "step": plan.updates}
+        await self._remains.check()
+        async with self._budget.spending("learning", **reserved) as bill:
+            training = await self._ready()
+            if self._unsaved:
+                # What this step goes on from must be there again should it fail.
+                self._origin = await self._kept(training, weights=False)
+            asked = time.perf_counter()
+            await self._learn_targets(objective, recipe)
+            self._of_the_data = True
+            teaching = time.perf_counter() - asked
+            adam = self._adam(recipe)
+            norms: list[float] = []
+            told: Mapping[str, float] = {}
+            known = before = await self._forward(training, objective)
+            updates = 0
+            for _ in range(recipe.epochs):
+                passes = await asyncio.to_thread(objective.passes, known)
+                if not passes or (updates and objective.settled):
+                    break
+                updates += 1
+                told = await training.update(passes, adam)
+                norms += [told["gradient/norm"]] if "gradient/norm" in told else []
+                known = await self._forward(training, objective)
+            made = objective.plan(updates)
+            bill.settle(prefill=objective.scored_tokens + made.forward, train=made.trained, step=updates)
+        metrics = {**objective.metrics(), **objective.drift(before, known), **told}
+        metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
+        if norms:
+            metrics["gradient/norm"] = sum(norms) / len(norms)
+        return metrics
+
+    async def _learn_targets(self, objective: Objective, recipe: Recipe) -> None:
+        wanted = objective.wanted_tops
+        tops = await self._provider.tops(wanted) if wanted else 0
+        if wanted and (impossible := refusal(recipe, tops)):
+            raise self._setback.never(impossible)
+        if self._base is None:
+            self._base = await self._provider.sampler("")
+        base = live = self._base
+        if objective.needs_live and self._origin is not None:
+            live = await self._provider.sampler(self._origin.sampler or (await self._served_now()).sampler)
+        teacher: Sampler = base if recipe.teacher == "base" else live
+        self._of_the_data = True
+        try:
+            await objective.learn_targets(teacher, base, live, tops=tops)
+        except TrainerError as error:
+            raise self._setback.never(str(error)) from error
+
+    async def _served_now(self) -> Pointer:
+        """The weights as they are, kept to be sampled from."""
+        self._origin = await self._kept(await self._ready(), weights=True)
+        return self._origin
+
+    async def _forward(self, training: Training, objective: Objective) -> list[NDArray[np.float32]]:
+        found = await training.forward(objective.asked())
+        if not all(bool(np.isfinite(one).all()) for one in found):
+            raise TrainerError(
+                f"Step {self._step + 1}: the policy's logprobs are not finite after an optimizer step with learning "
+                "rate and batch as they were; the step was undone"
+            )
+        return found
+
+    def _adam(self, recipe: Recipe) -> Adam:
+        return Adam(
+            learning_rate=recipe.rate(self._step),
+            beta1=recipe.beta1,
+            beta2=recipe.beta2,
+            epsilon=recipe.epsilon,
+            weight_decay=recipe.weight_decay,
+            clip_grad=recipe.clip_grad,
+        )
+
+    async def _ready(self) -> Training:
+        """The LoRA at the provider, where the last state left it. Raises `CloudError`."""
+        if self._training is None:
+            rank, origin = self._settings.lora_rank, self._origin
+            if origin is None:
+                self._training = await self._provider.train(rank=rank, seed=self._settings.seed)
+            else:
+                self._training = await self._provider.resume(origin.state, rank=origin.rank)
+        return self._training
+
+    async def _kept(self, training: Training, *, weights: bool, folder: Path | None = None) -> Pointer:
+        """Have the provider keep the state, and with `weights` what is sampled from, for a checkpoint's folder."""
+        name = f"openclaw-rl-{self._step}-{secrets.token_hex(4)}"
+        state, sampler = await self._remains.save(training, name, weights=weights, folder=folder)
+        found = Pointer(
+            provider=self._provider.name,
+            model=self._settings.model,
+            rank=self._settings.lora_rank if self._origin is None else self._origin.rank,
+            sampler=sampler,
+            state=state,
+            step=self._step,
+        )
+        self._origin, self._unsaved = found, False
+        return found
+
+    async def _drop(self) -> None:
+        """Throw the client away: the next one goes on from the last saved state. Steps that were not saved are lost
+        with it; the learner saves every step, or undoes it.
+        """
+        training, self._training, self._base = self._training, None, None
+        if self._unsaved:
+            self._step, self._unsaved = (0 if self._origin is None else self._origin.step), False
+        if training is not None:
+            await training.close()
+
+
+def _write(target: Path, found: Pointer) -> None:
+    """A checkpoint's folder. Raises `TrainerError`."""
+    with whole_folder(target) as folder:
+        (folder / SERVED).mkdir()
+        found.write(folder / SERVED)
+        meta = {**msgspec.structs.asdict(found), "trainer": found.provider, "lora": True}
+        (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
+
+
+def _check_samples(samples: Sequence[Sample], number: int) -> None:
+    """Raise `TrainerError` for figures that would make every weight useless."""
+    for sample in samples:
+        values: list[Any] = [*sample.logprobs, sample.weight, sample.reward or 0.0, sample.advantage or 0.0]
+        if not all(math.isfinite(value) for value in values):
+            raise TrainerError(
+                f"Step {number}: sample {sample.sample_id} has a logprob, reward or weight that is not finite; nothing "
+                "was sent"
+            )

@@ -1,0 +1,155 @@
+"""Which trainer a policy on one's own GPUs gets, and how SGLang is given its versions: read from the settings and the
+model's `config.json` alone, so that whoever asks needs no torch.
+
+Megatron-core trains dense Qwen3 models here. Every other model has the transformers trainer, on one GPU: Qwen3-VL and
+Qwen3.5 with their images among them. SGLang serves either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from openclaw_rl.shared.backends import resolve
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.rendering.families import FAMILIES, MODEL_TYPES, model_config
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.placement.model_shape import why_not_megatron
+from openclaw_rl.trainer_local.placement.place import given
+
+if TYPE_CHECKING:
+    from openclaw_rl.shared.trainer import Trainer
+
+MEGATRON, TRANSFORMERS = "megatron", "transformers"
+_CREATE = {
+    MEGATRON: ("openclaw_rl.trainer_local.megatron.trainer:create", "gpu"),
+    TRANSFORMERS: ("openclaw_rl.trainer_local.transformers_trainer:create", "local"),
+}
+
+_ALTERNATING, _ENGINE = (
+    "openclaw_rl.trainer_local.colocation:AlternatingTrainer",
+    "openclaw_rl.trainer_local.sglang.client:connect",
+)
+
+FOR_SGLANG = "sglang"
+"""Folder in that of a version's adapter with the same adapter under SGLang's names, where those are others."""
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_DELTA_NET = ("in_proj_qkv", "in_proj_z", "out_proj")
+_NEEDS = {
+    "q_proj": {"v_proj"},
+    "k_proj": {"q_proj", "v_proj"},
+    "v_proj": {"q_proj"},
+    "up_proj": {"gate_proj"},
+    "in_proj_qkv": {"in_proj_z"},
+    "in_proj_z": {"in_proj_qkv"},
+}
+"""Projections that SGLang computes in one: what an adapter of the first has to have too."""
+_HYBRIDS = ("qwen3_5", "qwen3_5_text")
+
+
+def create(settings: Settings) -> Trainer:
+    """The trainer that `trainer_for` chooses. Raises `ConfigError`."""
+    name, reason = trainer_for(settings)
+    if name == TRANSFORMERS:
+        parallel = {"tensor_parallel": settings.tensor_parallel, "context_parallel": settings.context_parallel}
+        for setting, size in parallel.items():
+            if size > 1:
+                raise ConfigError(
+                    f"{setting} = {size}, but model = {settings.model!r} has the transformers trainer, which works on "
+                    f"one GPU ({reason}): leave {setting} out"
+                )
+        if settings.fp8:
+            raise ConfigError(f"fp8 = true is Megatron-core's, and model = {settings.model!r} {reason}: leave it out")
+    path, extra = _CREATE[name]
+    trainer: Trainer = resolve(path, extra=extra)(settings)
+    placement = given()
+    lends = placement.lends if placement is not None else ()
+    return cast("Trainer", resolve(_ALTERNATING)(trainer, resolve(_ENGINE)(settings), lends)) if lends else trainer
+
+
+def trainer_for(settings: Settings) -> tuple[str, str]:
+    """The trainer's name (`megatron`, `transformers`) and why it is that one, in words. Raises `ConfigError` for a
+    model whose configuration cannot be read.
+    """
+    if settings.backend == "embedded":
+        return TRANSFORMERS, "has the transformers trainer like every model under backend = embedded"
+    told = why_not_megatron(model_config(Path(settings.model_folder)))
+    if told:
+        return TRANSFORMERS, told
+    return MEGATRON, "is a dense Qwen3"
+
+
+def told(settings: Settings) -> str:
+    """Trainer and engine of a policy that is trained here, for people. Raises `ConfigError`."""
+    name, reason = trainer_for(settings)
+    config = model_config(Path(settings.model_folder))
+    family = FAMILIES.get(MODEL_TYPES.get(str(config.get("model_type")), ""))
+    sees = "; images are trained on" if family and family.images and "vision_config" in config else ""
+    if settings.backend == "embedded":
+        return f"{name}, on device {settings.device}{sees}"
+    whole = serves_whole(settings)
+    how = f"whole weights of one version at a time: {whole}" if whole else "an adapter for each version"
+    return f"{name}: the model {reason}{sees}; SGLang serves {how}"
+
+
+def serves_whole(settings: Settings) -> str:
+    """Why SGLang is given whole weights of each version, and not adapters that it holds beside each other: in words, ""
+    where it is given adapters, as always by Megatron-core.
+    """
+    if not settings.lora:
+        return "all weights are trained (lora = false)"
+    config = _config(settings)
+    kind = str(config.get("model_type"))
+    if not why_not_megatron(config):
+        return ""
+    if "_moe" in kind:
+        return f"adapters of a {kind} are not known to fit SGLang's experts"
+    known = {*_PROJECTIONS, *(_DELTA_NET if kind in _HYBRIDS else ())}
+    wanted = _targets(settings, kind)
+    if unknown := sorted(wanted - known):
+        return f"lora_targets names {', '.join(unknown)}, where SGLang takes no adapters"
+    if missing := lacking(wanted):
+        return f"lora_targets lacks {', '.join(missing)}, which SGLang computes in one with what it names"
+    return ""
+
+
+def lacking(targets: Collection[str]) -> list[str]:
+    """What an adapter of these layers has to have too, since SGLang computes it in one with them."""
+    return sorted(set().union(*(_NEEDS.get(name, set()) for name in targets)) - set(targets))
+
+
+def sglang_targets(settings: Settings) -> list[str]:
+    """What SGLang is to be told of `lora_targets` (`--lora-target-modules`): `all` where it has no names for them."""
+    wanted = _targets(settings, str(_config(settings).get("model_type")))
+    if wanted & {*_DELTA_NET}:
+        return ["all"]
+    return [name for name in _PROJECTIONS if name in wanted] + sorted(wanted - {*_PROJECTIONS})
+
+
+def sglang_variables(settings: Settings) -> dict[str, str]:
+    """What a SGLang that serves this policy needs in its environment: where the vision encoder is trained it may keep
+    no features of images, since it (0.5.23) keeps them when it is given new weights.
+    """
+    named = _targets(settings, "") - {*_PROJECTIONS, *_DELTA_NET}
+    trained = named if settings.lora else settings.train_vision
+    return {"SGLANG_VLM_CACHE_SIZE_MB": "0"} if trained and "vision_config" in _config(settings) else {}
+
+
+def adapter_folder(path: str) -> str:
+    """Where in the folder of a version the adapter is that SGLang loads."""
+    own = Path(path) / FOR_SGLANG
+    return str(own) if own.is_dir() else path
+
+
+def _config(settings: Settings) -> Mapping[str, Any]:
+    """The model's configuration; empty where another machine has it."""
+    folder = Path(settings.model_folder)
+    return model_config(folder) if (folder / "config.json").is_file() else {}
+
+
+def _targets(settings: Settings, kind: str) -> set[str]:
+    named = settings.lora_targets.strip()
+    if named == "all-linear":
+        return {*_PROJECTIONS, *(_DELTA_NET if kind in _HYBRIDS else ())}
+    return {name.strip() for name in named.split(",") if name.strip()}

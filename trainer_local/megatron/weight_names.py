@@ -1,0 +1,143 @@
+"""Which Hugging Face weights make up a Megatron-core weight, and how both are cut among tensor-parallel ranks.
+
+Megatron-core fuses query, key and value into one weight, group by group (the queries of a key-value head, its key, its
+value), and gate and up projection into another, which each rank has as its part of the gate above its part of the up
+projection. Embedding, qkv and fc1 are cut by rows, the projections behind them by columns, norms not at all. The same
+cuts hold for everything that a weight has for each of its numbers: gradients, moments, averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.trainer_local.megatron.shape import Shape
+from openclaw_rl.trainer_local.megatron.source import EMBEDDING, HEAD
+
+
+class Cut(Protocol):
+    """How the Hugging Face tensors of one weight become the parts of the ranks, and these the tensors again."""
+
+    @property
+    def parallel(self) -> bool:
+        """Whether every rank has another part."""
+        ...
+
+    def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
+        """The part of `rank`."""
+        ...
+
+    def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The Hugging Face tensors, from the parts of all ranks in order."""
+        ...
+
+
+class Replicated:
+    """Every rank has all of one tensor."""
+
+    parallel = False
+
+    def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
+        """See `Cut.split`."""
+        return whole[0]
+
+    def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """See `Cut.join`."""
+        return [parts[0]]
+
+
+class Chunked:
+    """One tensor, cut along dimension `dim`; with `rows` its first dimension is filled up to so many first."""
+
+    parallel = True
+
+    def __init__(self, dim: int, rows: tuple[int, int] | None = None) -> None:
+        """`rows`: how many there are, and how many there are filled up."""
+        self._dim = dim
+        self._rows = rows
+
+    def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
+        """See `Cut.split`."""
+        (tensor,) = whole
+        if self._rows is not None and self._rows[0] < self._rows[1]:
+            tensor = torch.cat([tensor, tensor.new_zeros(self._rows[1] - self._rows[0], *tensor.shape[1:])])
+        return tensor.chunk(ranks, self._dim)[rank]
+
+    def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """See `Cut.join`."""
+        tensor = torch.cat(list(parts), self._dim)
+        return [tensor if self._rows is None else tensor[: self._rows[0]]]
+
+
+class Attention:
+    """Query, key and value projection, `[heads · head, hidden]` and twice `[groups · head, hidden]`, in one."""
+
+    parallel = True
+
+    def __init__(self, shape: Shape) -> None:
+        self._groups, self._head = shape.groups, shape.head
+        self._queries = shape.heads // shape.groups * shape.head
+
+    def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
+        """See `Cut.split`."""
+        grouped = [part.reshape(self._groups, -1, part.shape[-1]) for part in whole]
+        fused = torch.cat(grouped, 1).chunk(ranks, 0)[rank]
+        return fused.reshape(-1, fused.shape[-1])
+
+    def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """See `Cut.join`."""
+        fused = torch.cat(list(parts), 0)
+        grouped = fused.reshape(self._groups, -1, fused.shape[-1])
+        sizes = [self._queries, self._head, self._head]
+        return [part.reshape(-1, fused.shape[-1]) for part in grouped.split(sizes, 1)]
+
+
+class Gated:
+    """Gate and up projection, both `[feed forward, hidden]`, in one."""
+
+    parallel = True
+
+    def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
+        """See `Cut.split`."""
+        return torch.cat([part.chunk(ranks, 0)[rank] for part in whole])
+
+    def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """See `Cut.join`."""
+        halves = [part.chunk(2, 0) for part in parts]
+        return [torch.cat([half[which] for half in halves]) for which in (0, 1)]
+
+
+class Mapped:
+    """One Megatron-core weight: the Hugging Face `names` that it is made of, and how it is cut."""
+
+    def __init__(self, names: Sequence[str], cut: Cut) -> None:
+        self.names = tuple(names)
+        self.cut = cut
+
+
+def mapping(shape: Shape, tensor_parallel: int) -> Mapping[str, Mapped]:
+    """Every weight of the GPTModel by its name there."""
+    rows = Chunked(0, (shape.vocabulary, shape.padded(tensor_parallel)))
+    found = {"embedding.word_embeddings.weight": Mapped([EMBEDDING], rows)}
+    for layer in range(shape.layers):
+        theirs, ours = f"model.layers.{layer}.", f"decoder.layers.{layer}."
+        attention = [f"{theirs}self_attn.{name}_proj.weight" for name in "qkv"]
+        found |= {
+            f"{ours}input_layernorm.weight": Mapped([f"{theirs}input_layernorm.weight"], Replicated()),
+            f"{ours}self_attention.linear_qkv.weight": Mapped(attention, Attention(shape)),
+            f"{ours}self_attention.q_layernorm.weight": Mapped([f"{theirs}self_attn.q_norm.weight"], Replicated()),
+            f"{ours}self_attention.k_layernorm.weight": Mapped([f"{theirs}self_attn.k_norm.weight"], Replicated()),
+            f"{ours}self_attention.linear_proj.weight": Mapped([f"{theirs}self_attn.o_proj.weight"], Chunked(1)),
+            f"{ours}pre_mlp_layernorm.weight": Mapped([f"{theirs}post_attention_layernorm.weight"], Replicated()),
+            f"{ours}mlp.linear_fc1.weight": Mapped(
+                [f"{theirs}mlp.gate_proj.weight", f"{theirs}mlp.up_proj.weight"], Gated()
+            ),
+            f"{ours}mlp.linear_fc2.weight": Mapped([f"{theirs}mlp.down_proj.weight"], Chunked(1)),
+        }
+    found["decoder.final_layernorm.weight"] = Mapped(["model.norm.weight"], Replicated())
+    if not shape.tied:
+        found["output_layer.weight"] = Mapped([HEAD], rows)
+    return found

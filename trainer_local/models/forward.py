@@ -1,0 +1,195 @@
+"""Logits of answers, from any Hugging Face causal language model, with or without gradients.
+
+Vocabulary logits are computed at the positions that answers are drawn from and nowhere else: the input of the output
+head is cut down to those positions just before the head runs, so whatever the model does after its head (soft caps,
+scales) still happens.
+
+What rows share goes through the model once (`prefix_tree`), as far as the model can (`sharing`). A sequence that others
+need keeps its graph; they see its keys and values as leaves, whose gradients add up over all of them and go back
+through it in one piece together with its own. So gradients are exact, and activations are held of one path of the tree
+at a time. A token that rows share passes through dropout once: those rows share what it drops.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.trainer_local.prefix.attention import Layer, PrefixAttention, attending_by_row
+from openclaw_rl.trainer_local.prefix.capability import Sharing
+from openclaw_rl.trainer_local.prefix.tree import Packed, passes, prefix_tree
+from openclaw_rl.trainer_local.training.batching import Row, chunks
+
+SHORTEST_SHARED_PREFIX = 64
+"""Tokens. Sharing fewer saves next to nothing."""
+
+LEAST_SHARE = 0.2
+"""Of a row. Attention to a prefix goes in pieces and is computed again in the backward pass: long rows that share
+little are faster without (measured with the shipped policy, where attention is much of all work).
+"""
+
+Use = Callable[[Sequence[int], Tensor], Tensor | None]
+"""Called with row indices and the logits `[N, V]` of their answers, row after row; returns their loss, or `None`."""
+
+
+def output_head(model: Any) -> torch.nn.Module:
+    """The module that makes logits; `TrainerError` if the model has none."""
+    head = model.get_output_embeddings()
+    if head is None:
+        raise TrainerError(f"{type(model).__name__} has no output embeddings: it is not a causal language model")
+    return head
+
+
+def run_rows(
+    model: Any,
+    rows: Sequence[Row],
+    use: Use,
+    *,
+    micro_batch_tokens: int,
+    device: torch.device,
+    head: torch.nn.Module,
+    share: Sharing,
+    backward: bool,
+) -> None:
+    """Put all `rows` through `model`, as many at a time as the budget allows, and call `use` on the logits of their
+    answers each time.
+
+    With `backward` the losses that `use` returns are differentiated, gradients adding up in the parameters.
+    """
+    alone, tree = _plan(rows, micro_batch_tokens, share)
+    with torch.set_grad_enabled(backward):
+        for chunk in chunks([packed.tokens for packed in alone], micro_batch_tokens if share > Sharing.ALONE else 1):
+            _side_by_side(model, head, [alone[index] for index in chunk], use, device)
+        if tree:
+            with attending_by_row(model):
+                _run_tree(model, head, tree, use, device)
+
+
+def _plan(rows: Sequence[Row], budget: int, share: Sharing) -> tuple[list[Packed], list[Packed]]:
+    """Sequences that have nothing to do with each other, of one run each; and those of trees, in their order."""
+    if share < Sharing.CHAINS:
+        singles = [prefix_tree(rows, among=[index]) for index, line in enumerate(rows) if line.response_length]
+        return [passes(single, budget)[0] for single in singles], []
+    shortest = SHORTEST_SHARED_PREFIX if share == Sharing.TREES else sys.maxsize
+    tree = prefix_tree(rows, shortest_prefix=shortest, least_share=LEAST_SHARE)
+    forked = [root for root in tree.roots if tree.children[root]]
+    alone = [passes(tree, budget, [root])[0] for root in tree.roots if not tree.children[root]]
+    return alone, passes(tree, budget, forked)
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """A forward pass that is to be differentiated once all that builds on it has been: its ends, and the leaves that
+    stand for them. `layers` are those of its keys and values.
+    """
+
+    ends: Sequence[Tensor]
+    leaves: Sequence[Tensor]
+    layers: Mapping[int, Layer] = field(default_factory=dict)
+    number: int = -1
+
+    def differentiate(self) -> None:
+        """Send the gradients of the leaves back."""
+        pairs = [(end, leaf.grad) for end, leaf in zip(self.ends, self.leaves, strict=True) if leaf.grad is not None]
+        if pairs:
+            torch.autograd.backward([end for end, _ in pairs], [gradient for _, gradient in pairs])
+
+
+def _side_by_side(
+    model: Any, head: torch.nn.Module, sequences: Sequence[Packed], use: Use, device: torch.device
+) -> None:
+    """Rows of a padded batch: on the right, where causal attention keeps the padding from everything that is used, so
+    that no mask is needed.
+    """
+    longest = max(packed.tokens for packed in sequences)
+    ids = torch.zeros(len(sequences), longest, dtype=torch.long)
+    for index, packed in enumerate(sequences):
+        ids[index, : packed.tokens] = torch.tensor(packed.ids, dtype=torch.long)
+    positions = torch.arange(longest).expand(len(sequences), -1)
+    answers = [(row, index, drawn) for index, packed in enumerate(sequences) for row, drawn in packed.answers.items()]
+    _forward(model, head, ids, positions, answers, use, device).differentiate()
+
+
+def _run_tree(model: Any, head: torch.nn.Module, plan: Sequence[Packed], use: Use, device: torch.device) -> None:
+    needed = {packed.parent for packed in plan}
+    waiting: list[_Computed] = []
+    for number, packed in enumerate(plan):
+        while waiting and waiting[-1].number != packed.parent:
+            waiting.pop().differentiate()
+        past = {one.number: one.layers for one in waiting}
+        attention = PrefixAttention(packed, past, keep=number in needed)
+        ids, positions = torch.tensor([packed.ids]), torch.tensor([packed.positions])
+        answers = [(row, 0, drawn) for row, drawn in packed.answers.items()]
+        computed = _forward(model, head, ids, positions, answers, use, device, prefix_attention=attention)
+        layers = attention.take_kept()
+        leaves = {layer: (_leaf(keys), _leaf(values)) for layer, (keys, values) in layers.items()}
+        waiting.append(
+            _Computed(
+                [*computed.ends, *(part for pair in layers.values() for part in pair)],
+                [*computed.leaves, *(part for pair in leaves.values() for part in pair)],
+                leaves,
+                number,
+            )
+        )
+    while waiting:
+        waiting.pop().differentiate()
+
+
+def _forward(
+    model: Any,
+    head: torch.nn.Module,
+    ids: Tensor,
+    positions: Tensor,
+    answers: Sequence[tuple[int, int, Sequence[int]]],
+    use: Use,
+    device: torch.device,
+    **arguments: Any,
+) -> _Computed:
+    """One pass of the model over `ids` `[B, L]`. `answers`: a row, the line of `ids` it is on, where it is drawn from.
+
+    The head is differentiated here, so that its logits are gone before anything else is.
+    """
+    lines = torch.tensor([line for _, line, drawn in answers for _ in drawn], device=device)
+    columns = torch.tensor([column for _, _, drawn in answers for column in drawn], device=device)
+    with _only_positions(head, lines, columns) as cut:
+        logits: Tensor = model(
+            input_ids=ids.to(device), position_ids=positions.to(device), use_cache=False, **arguments
+        ).logits
+    if logits.shape[:2] != (1, len(lines)):
+        raise TrainerError(
+            f"{type(model).__name__} gave logits of shape {tuple(logits.shape)}: cannot be cut to answers"
+        )
+    loss = use([row for row, _, _ in answers], logits[0])
+    if loss is not None and loss.requires_grad:
+        loss.backward()
+    return _Computed([state for state, _ in cut], [leaf for _, leaf in cut])
+
+
+@contextmanager
+def _only_positions(head: torch.nn.Module, lines: Tensor, columns: Tensor) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """While open, `head` sees `[1, N, d]`: the hidden states at (`lines`, `columns`), both `[N]`. The list gets those
+    states, and the leaf that the head sees in their place.
+    """
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def cut(_: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        states = arguments[0][lines, columns].unsqueeze(0)
+        seen.append((states, _leaf(states)))
+        return (seen[-1][1], *arguments[1:])
+
+    handle = head.register_forward_pre_hook(cut)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _leaf(part: Tensor) -> Tensor:
+    return part.detach().requires_grad_(part.requires_grad)

@@ -1,0 +1,198 @@
+"""Rows with images through a vision-language model (Qwen3-VL, Qwen3.5).
+
+An image goes through the vision encoder by itself, so that what comes out depends on nothing beside it, and once a
+step where the encoder is frozen: the same features stand in every row that shows it, under every hint. Where it is
+trained they are made anew for each chunk, with gradients. Rows are padded on the right and share no prefix. Positions
+in time, height and width are the model's own work, from the ids and the images' grids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.trainer_local.models.forward import Use, run_rows
+from openclaw_rl.trainer_local.models.pixels import Pixels
+from openclaw_rl.trainer_local.prefix.capability import Sharing
+from openclaw_rl.trainer_local.training.batching import Row, chunks, images_under
+
+FEATURE_BYTES = 1 << 30
+"""Features of images held in memory at once; those used last stay."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the vision encoder makes of an image of T tokens: `tokens` `[T, d]`, and `deep`, as many for each of the
+    first layers that take some (DeepStack; none in Qwen3.5). `grid` is that of `Patches`.
+    """
+
+    tokens: Tensor
+    deep: tuple[Tensor, ...]
+    grid: Tensor
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(part.numel() * part.element_size() for part in (self.tokens, *self.deep))
+
+
+@dataclass
+class Sight:
+    """How a model sees: its image processor, and whether its vision encoder is `frozen`."""
+
+    pixels: Pixels
+    frozen: bool
+    _kept: OrderedDict[tuple[int, bytes], Features] = field(default_factory=OrderedDict)
+
+    @classmethod
+    def of(cls, model: Any, source: str) -> Sight | None:
+        """That of `model`, found at `source`; `None` where it takes text only. Raises `ConfigError`."""
+        if not callable(getattr(model, "get_image_features", None)):
+            return None
+        if "mm_encoder_outputs" not in inspect.signature(type(model).forward).parameters:
+            raise ConfigError(
+                f"{type(model).__name__} of this transformers takes no features of images: pip install "
+                "'transformers>=5.23'"
+            )
+        encoder = [part for name, part in model.named_parameters() if ".visual." in f".{name}"]
+        return cls(Pixels(source, model.device), frozen=not any(part.requires_grad for part in encoder))
+
+    def features(self, model: Any, url: str, device: torch.device) -> Features:
+        """Of the image at `url`, as `model` makes them; with gradients where its encoder is trained."""
+        key = (id(model), hashlib.blake2b(url.encode(), digest_size=16).digest())
+        if self.frozen and key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        patches = self.pixels.patches(url)
+        grid = patches.grid.to(device)
+        with torch.no_grad() if self.frozen else nullcontext():
+            found = model.get_image_features(patches.pixel_values.to(device), grid, return_dict=True)
+        deep = getattr(found, "deepstack_features", None) or ()
+        made = Features(torch.cat(tuple(found.pooler_output)), tuple(torch.cat(tuple(part)) for part in deep), grid)
+        if self.frozen:
+            self._kept[key] = made
+            while len(self._kept) > 1 and sum(one.size for one in self._kept.values()) > FEATURE_BYTES:
+                self._kept.popitem(last=False)
+        return made
+
+    def forget(self) -> None:
+        """Keep no features any longer."""
+        self._kept.clear()
+
+
+def check_images(samples: Sequence[Sample], sight: Sight | None) -> None:
+    """Raise `TrainerError` unless every image of the samples takes as many tokens as stand for it, under every hint."""
+    counts: dict[str, int] = {}
+    for sample in samples:
+        if sample.images and sight is None:
+            raise TrainerError(f"sample {sample.sample_id}: its prompt holds images, and the model takes text only")
+        for number, image in enumerate(sample.images, start=1):
+            assert sight is not None
+            if image.url not in counts:
+                try:
+                    counts[image.url] = sight.pixels.tokens(image.url)
+                except TrainerError as error:
+                    raise TrainerError(f"sample {sample.sample_id}: {error}") from error
+            if counts[image.url] != image.end - image.start:
+                raise TrainerError(
+                    f"sample {sample.sample_id}: image {number} of its prompt takes {counts[image.url]} tokens by the "
+                    f"model's image processor, but {image.end - image.start} stand for it: it was sampled with "
+                    "another processor and cannot be trained on"
+                )
+        if sample.images and sample.prompt_ids[sample.images[0].start] in sample.response_ids:
+            raise TrainerError(f"sample {sample.sample_id}: its answer holds the placeholder of an image")
+        if list(images_under(sample, sample.prompt_ids)) != list(sample.images):
+            raise TrainerError(f"sample {sample.sample_id}: its images stand elsewhere than their placeholders")
+        for prompt in sample.hinted_prompts:
+            images_under(sample, prompt)
+
+
+def run_all_rows(
+    model: Any,
+    rows: Sequence[Row],
+    use: Use,
+    *,
+    sight: Sight | None,
+    micro_batch_tokens: int,
+    device: torch.device,
+    head: torch.nn.Module,
+    share: Sharing,
+    backward: bool,
+) -> None:
+    """`run_rows`, of rows with images too."""
+    plain = [index for index, line in enumerate(rows) if not line.images]
+    if plain:
+        run_rows(
+            model,
+            [rows[index] for index in plain],
+            lambda indices, logits: use([plain[index] for index in indices], logits),
+            micro_batch_tokens=micro_batch_tokens,
+            device=device,
+            head=head,
+            share=share,
+            backward=backward,
+        )
+    seeing = [index for index, line in enumerate(rows) if line.images and line.response_length > 0]
+    if not seeing:
+        return
+    if sight is None:
+        raise TrainerError(f"{type(model).__name__} takes text only, and a prompt holds images")
+    with torch.set_grad_enabled(backward):
+        for run in chunks([rows[index].length for index in seeing], micro_batch_tokens):
+            chunk = [seeing[index] for index in run]
+            loss = use(chunk, _logits(model, sight, head, [rows[index] for index in chunk], device))
+            if backward and loss is not None and loss.requires_grad:
+                loss.backward()
+
+
+def _logits(model: Any, sight: Sight, head: torch.nn.Module, rows: Sequence[Row], device: torch.device) -> Tensor:
+    """Logits `[N, V]` of the answers of `rows`."""
+    longest = max(line.length for line in rows)
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    kinds = torch.zeros_like(ids)
+    picked: list[tuple[int, int]] = []
+    for index, line in enumerate(rows):
+        ids[index, : line.length] = torch.tensor(line.ids, dtype=torch.long)
+        for image in line.images:
+            kinds[index, image.start : image.end] = 1
+        picked.extend((index, column) for column in range(line.start - 1, line.length - 1))
+    images = [image for line in rows for image in line.images]
+    made = {url: sight.features(model, url, device) for url in dict.fromkeys(image.url for image in images)}
+    shown = [made[image.url] for image in images]
+    for image, features in zip(images, shown, strict=True):
+        if len(features.tokens) != image.end - image.start:
+            raise TrainerError(
+                f"an image takes {len(features.tokens)} tokens, but {image.end - image.start} stand for it"
+            )
+    seen = SimpleNamespace(
+        pooler_output=tuple(one.tokens for one in shown),
+        deepstack_features=[tuple(layer) for layer in zip(*(one.deep for one in shown), strict=True)],
+    )
+    places = torch.tensor(picked, device=device)
+
+    def cut(_: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (arguments[0][places[:, 0], places[:, 1]].unsqueeze(0), *arguments[1:])
+
+    handle = head.register_forward_pre_hook(cut)
+    try:
+        logits: Tensor = model(
+            input_ids=ids.to(device),
+            mm_token_type_ids=kinds.to(device),
+            image_grid_thw=torch.cat([one.grid for one in shown]),
+            mm_encoder_outputs={"image": seen},
+            use_cache=False,
+        ).logits
+    finally:
+        handle.remove()
+    return logits[0]

@@ -1,0 +1,200 @@
+"""Loading a Hugging Face causal language model for training, and writing what it becomes so that a crash leaves no
+half folder.
+
+Of a model that sees, the language model is trained and the vision encoder is frozen, unless `lora_targets` or
+`train_vision` say otherwise: SGLang (0.5.23) keeps what the encoder made of an image when it is given new weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoTokenizer
+from transformers.utils import cached_file
+
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.backend import FOR_SGLANG, serves_whole
+from openclaw_rl.trainer_local.models.loading import model_class
+
+FORMAT = 1
+ALL_LINEAR = "all-linear"
+_SMALL_GATES = frozenset({"in_proj_a", "in_proj_b"})
+"""Projections of a gated delta net to one number a head: no adapter there can be served by SGLang."""
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_READERS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
+"""Files beside the weights that say how images become pixels."""
+
+
+def choose_device(name: str) -> torch.device:
+    """The device a setting names; `auto` is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device = {name!r} is no torch device: use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device = {name!r}, but torch finds no CUDA device: use cpu or auto")
+    return device
+
+
+class Weights:
+    """A policy that can be trained beside its frozen base: LoRA over one model, or all weights beside a copy.
+
+    `model` is what is trained, `parameters` its trainable parameters by name, in a fixed order. Single precision on a
+    CPU and for full training; on CUDA the base under LoRA is bfloat16 and the adapter single precision.
+    """
+
+    def __init__(self, settings: Settings, device: torch.device) -> None:
+        self.source = settings.model
+        self.tokenizer_source = settings.tokenizer_path
+        self.lora = settings.lora
+        self._served_whole = settings.backend != "embedded" and bool(serves_whole(settings))
+        half = settings.lora and device.type == "cuda"
+        plain = load(settings.model, torch.bfloat16 if half else torch.float32)
+        self.plain: Any = plain.to(device).eval()
+        if settings.lora:
+            self._frozen: Any = None
+            targets = settings.lora_targets.strip()
+            try:
+                self.model: Any = get_peft_model(
+                    self.plain,
+                    LoraConfig(
+                        r=settings.lora_rank,
+                        lora_alpha=settings.lora_alpha,
+                        lora_dropout=settings.lora_dropout,
+                        target_modules=lora_targets(self.plain, targets),
+                        task_type="CAUSAL_LM",
+                        base_model_name_or_path=settings.model,
+                    ),
+                )
+            except ValueError as error:
+                raise ConfigError(f"lora_targets = {targets!r} does not fit {settings.model!r}: {error}") from error
+            self.model.eval()
+        else:
+            self._frozen = copy.deepcopy(self.plain).requires_grad_(False)
+            self.model = self.plain.requires_grad_(True)
+            for name, part in self.plain.named_parameters():
+                if is_vision(name) and not settings.train_vision:
+                    part.requires_grad_(False)
+        self.parameters: dict[str, Tensor] = {
+            name: part for name, part in self.model.named_parameters() if part.requires_grad
+        }
+        self.vocab_size = int(self.plain.get_output_embeddings().weight.shape[0])
+
+    @contextmanager
+    def base(self) -> Iterator[Any]:
+        """The frozen base while the block runs; the adapter and its dropout are off meanwhile."""
+        training = self.model.training
+        self.model.eval()
+        with self.model.disable_adapter() if self.lora else nullcontext():
+            yield self.model if self._frozen is None else self._frozen
+        self.model.train(training)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of every trainable parameter."""
+        return {name: part.detach().clone() for name, part in self.parameters.items()}
+
+    def assign(self, values: Mapping[str, Tensor]) -> None:
+        """Set every trainable parameter; `TrainerError` where names or shapes are others."""
+        if values.keys() != self.parameters.keys():
+            raise TrainerError("The checkpoint holds other weights than the settings train (model, lora, lora_targets)")
+        with torch.no_grad():
+            for name, part in self.parameters.items():
+                if part.shape != values[name].shape:
+                    raise TrainerError(
+                        f"{name} is {tuple(values[name].shape)} in the checkpoint and {tuple(part.shape)} with these "
+                        "settings (lora_rank)"
+                    )
+                part.copy_(values[name])
+
+    def write_served(self, folder: Path) -> None:
+        """What an engine loads: a PEFT adapter, and beside it the same one under SGLang's names where those are others;
+        or a Hugging Face folder where all weights are trained, or SGLang takes no such adapter.
+        """
+        if not self.lora or self._served_whole:
+            self.write_merged(folder)
+            return
+        self.model.save_pretrained(folder, save_embedding_layers=False)
+        (folder / "README.md").unlink(missing_ok=True)
+        text = self.plain.config.get_text_config()
+        if any("in_proj_qkv" in name for name in self.parameters):
+            split_adapter(folder, text.linear_key_head_dim * text.linear_num_key_heads)
+
+    def write_merged(self, folder: Path) -> None:
+        """A Hugging Face folder with full weights and tokenizer that needs no base and no adapter."""
+        self._write_whole(copy.deepcopy(self.model).merge_and_unload() if self.lora else self.model, folder)
+
+    def _write_whole(self, model: Any, folder: Path) -> None:
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(self.tokenizer_source).save_pretrained(folder)
+        for name in _READERS:
+            found = cached_file(self.source, name, _raise_exceptions_for_missing_entries=False)
+            if found:
+                shutil.copyfile(found, folder / name)
+
+
+def load(source: str, dtype: torch.dtype) -> Any:
+    """The model in a folder, or under a hub name; of the families that see here, with its vision encoder. Raises
+    `ConfigError`.
+    """
+    try:
+        return model_class(source).from_pretrained(source, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model = {source!r} cannot be loaded as a causal language model: {error}") from error
+
+
+def split_adapter(folder: Path, keys: int) -> None:
+    """Write the adapter in `folder` under the names that SGLang (0.5.23) has for a gated delta net, in a folder of its
+    own inside: `in_proj_qkv`, which makes queries and keys of `keys` numbers each and the values, becomes three, and
+    all four projections together are the module `in_proj_qkvz`.
+    """
+    parts: dict[str, Tensor] = {}
+    for name, weight in load_file(folder / _WEIGHTS).items():
+        if ".in_proj_qkv." not in name:
+            parts[name] = weight
+            continue
+        rows = [weight] * 3 if ".lora_A." in name else [weight[:keys], weight[keys : 2 * keys], weight[2 * keys :]]
+        for letter, part in zip("qkv", rows, strict=True):
+            parts[name.replace("in_proj_qkv", f"in_proj_{letter}")] = part.clone()
+    config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+    kept = [name for name in config["target_modules"] if name not in ("in_proj_qkv", "in_proj_z")]
+    inside = folder / FOR_SGLANG
+    inside.mkdir()
+    save_file(parts, inside / _WEIGHTS)
+    write_json(inside / _CONFIG, config | {"target_modules": sorted([*kept, "in_proj_qkvz"])})
+
+
+def is_vision(name: str) -> bool:
+    """Whether a parameter or module of this name belongs to the vision encoder."""
+    return ".visual." in f".{name}."
+
+
+def lora_targets(model: Any, wanted: str) -> str | list[str]:
+    """What PEFT is told to adapt: the names in `wanted`, comma-separated. `all-linear` is PEFT's own word, but for a
+    model with a vision encoder or gated delta nets, where it is the linear layers of the language model.
+    """
+    if wanted != ALL_LINEAR:
+        return [name.strip() for name in wanted.split(",")]
+    linear = {name: part for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    inside = {name.rpartition(".")[2] for name, part in linear.items() if part is not model.get_output_embeddings()}
+    if not any(is_vision(name) for name in linear) and not inside & _SMALL_GATES:
+        return ALL_LINEAR
+    seeing = {name.rpartition(".")[2] for name in linear if is_vision(name)}
+    return sorted(inside - seeing - _SMALL_GATES)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write `value` as indented JSON."""
+    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,113 @@
+"""Requests to one engine, sent again while it cannot be reached. See `trainer_local.sglang.client`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from openclaw_rl.shared.engine.http_client import Broken, HttpClient, Reply
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.trainer_local.sglang import wire
+from openclaw_rl.trainer_local.sglang.stream import MOST_TRIES
+
+INFO_SECONDS = 10.0
+"""For what an engine answers without work."""
+
+
+class EngineHttp:
+    """The engine at `url`; `patience` is how many seconds it may be out of reach. Methods raise `EngineError`."""
+
+    def __init__(self, url: str, patience: float) -> None:
+        self.url = url.rstrip("/")
+        self.patience = patience
+        self._http = HttpClient(self.url)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+    async def open(self, path: str, body: bytes, deadline: float) -> Reply:
+        """Send a POST, again and again while the engine cannot be reached; returns once the answer's status is
+        there.
+        """
+        give_up = min(deadline, time.monotonic() + self.patience)
+        pause = 0.05
+        while True:
+            reply = None
+            try:
+                reply = await self._http.send("POST", path, body)
+                reply.expire(deadline - time.monotonic())
+                await reply.head()
+                return reply
+            except OSError as error:
+                if reply is not None:
+                    reply.close()
+                if time.monotonic() + pause > give_up:
+                    reason = str(error) or "no answer in time"
+                    raise EngineError(f"the engine at {self.url} cannot be reached: {reason}") from error
+            except BaseException:
+                if reply is not None:
+                    reply.close()
+                raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 1.0)
+
+    async def post(self, path: str, body: bytes, seconds: float) -> tuple[int, bytes]:
+        """Status and body of an answer; sent again if it breaks off, which is harmless for the routes that come
+        here."""
+        deadline = time.monotonic() + seconds
+        for attempt in range(1, MOST_TRIES + 1):
+            reply = await self.open(path, body, deadline)
+            try:
+                return reply.status, await reply.body()
+            except TimeoutError as error:
+                raise EngineError(f"the engine at {self.url} did not answer {path} in time") from error
+            except OSError as error:
+                if attempt == MOST_TRIES:
+                    raise EngineError(f"the engine at {self.url} breaks off its answers to {path}: {error}") from error
+            finally:
+                reply.close()
+        raise AssertionError("unreachable")
+
+    async def command(self, path: str, fields: Mapping[str, Any], seconds: float = INFO_SECONDS) -> None:
+        """Have something done. Raises `EngineError` with the engine's words unless it says that it was."""
+        status, raw = await self.post(path, msgspec.json.encode(fields), seconds)
+        result = wire.decoded(raw, wire.UpdateResult) or wire.UpdateResult()
+        if status != 200 or not result.success:
+            reason = result.message or result.error_message or wire.message(raw)
+            raise EngineError(f"the engine at {self.url} refused {path}: {reason}", status=status)
+
+    async def get(self, path: str, seconds: float = INFO_SECONDS) -> dict[str, Any]:
+        """A JSON object. Does not wait for an engine that is down."""
+        try:
+            try:
+                status, raw = await self._got(path, seconds)
+            except Broken:  # the server may have closed a connection that was kept, just when it was used again
+                status, raw = await self._got(path, seconds)
+        except OSError as error:
+            reason = str(error) or type(error).__name__
+            raise EngineError(f"the engine at {self.url} cannot be reached: {reason}") from error
+        facts = wire.decoded(raw, dict[str, Any])
+        if status != 200 or facts is None:
+            raise EngineError(f"the engine at {self.url} answered {path} with status {status}", status=status)
+        return dict(facts)
+
+    async def _got(self, path: str, seconds: float) -> tuple[int, bytes]:
+        """Status and body. Raises `OSError`."""
+        reply = await self._http.send("GET", path)
+        try:
+            reply.expire(seconds)
+            return await reply.head(), await reply.body()
+        finally:
+            reply.close()
+
+    def close(self) -> None:
+        """Release connections; requests on their way end."""
+        self._http.close()

@@ -1,0 +1,199 @@
+"""SGLang's command lines, from the settings. Imports no torch: the supervisor calls this.
+
+SGLang is a program of its own environment or container. What is started is `trainer_local.sglang.controller`, which keeps
+it running: one server, or several behind SGLang's router where there are more GPUs than one server takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.gpus import ORDER, VISIBLE
+from openclaw_rl.shared.placement import Server
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.backend import adapter_folder, lacking, serves_whole, sglang_targets, sglang_variables
+from openclaw_rl.trainer_local.models.folder import quantization
+from openclaw_rl.trainer_local.placement.place import placed
+from openclaw_rl.trainer_local.sglang.labels import adapter_name, whole_label
+
+VERSION = "0.5.23"
+_ARGUMENTS, _GPUS = "{args}", "{gpus}"
+
+
+def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
+    """Program and arguments, for the servers of a placement (default: those of the policy in the one that this process
+    has). The caller adds `--live N=FOLDER` when another version than the base is live.
+
+    Raises `ConfigError` where SGLang is not to be found, or cannot serve what the settings train.
+    """
+    servers = servers or placed(settings).servers
+    gpus = serving(servers)
+    line = [
+        *(sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller"),
+        *("--host", settings.engine_host, "--port", str(settings.engine_port)),
+        *("--checkpoints", str(settings.checkpoints_path), "--log-level", settings.log_level),
+        *("--program", json.dumps(program(settings)), "--arguments", json.dumps(arguments(settings, servers))),
+        *("--gpus", json.dumps(gpus)),
+    ]
+    if any(server.memory_fraction for server in servers):
+        line += ["--memory", json.dumps([[server.memory_fraction, server.static_bytes] for server in servers])]
+    if not serves_whole(settings):
+        line.append("--adapters")
+    return [*line, "--router", json.dumps(router(settings))] if len(gpus) > 1 else line
+
+
+def serving(servers: Sequence[Server]) -> list[list[str]]:
+    """The GPUs of each server, as `CUDA_VISIBLE_DEVICES` calls them; one server without any where none are placed (a
+    container or a machine of another kind finds its own).
+    """
+    return [[gpu.handle for gpu in server.gpus] for server in servers] or [[]]
+
+
+def program(settings: Settings) -> list[str]:
+    """What starts SGLang, before its arguments."""
+    variables = [f"{name}={value}" for name, value in sglang_variables(settings).items()]
+    return [*(["env", *variables] if variables else []), *_program(settings)]
+
+
+def _program(settings: Settings) -> list[str]:
+    if settings.sglang_command:
+        return shlex.split(settings.sglang_command)
+    if not settings.sglang_python:
+        raise ConfigError(
+            "backend = megatron serves with SGLang, a program with an environment of its own. Install it there "
+            f"(python3 -m venv ~/sglang && ~/sglang/bin/pip install sglang=={VERSION}) and name its Python with "
+            "sglang_python (OPENCLAW_RL_SGLANG_PYTHON=~/sglang/bin/python), or say how a container of it is started "
+            "with sglang_command; a server that runs already is the engine with engine_url"
+        )
+    return [_python(settings), "-m", "sglang.launch_server"]
+
+
+def router(settings: Settings) -> list[str]:
+    """What starts SGLang's router, before its arguments."""
+    if settings.sglang_router_command:
+        return shlex.split(settings.sglang_router_command)
+    if settings.sglang_python:
+        return [_python(settings), "-m", "sglang_router.launch_router"]
+    raise ConfigError(
+        "several SGLang servers need SGLang's router before them: name the command that starts it with "
+        "sglang_router_command (pip install sglang-router; python -m sglang_router.launch_router), or have one server "
+        "take all GPUs (rollout_tensor_parallel = 0)"
+    )
+
+
+def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
+    """SGLang's arguments that do not depend on which server it is, nor on the live version. `sglang_args` come last, so
+    that they win.
+    """
+    found = ["--model-path", settings.model, "--served-model-name", "policy", "--incremental-streaming-output"]
+    if settings.tokenizer:
+        found += ["--tokenizer-path", settings.tokenizer]
+    if settings.context_length:
+        found += ["--context-length", str(settings.context_length)]
+    quantized = settings.quantization or quantization(settings.model)
+    if quantized and settings.train and not settings.lora:
+        raise ConfigError(
+            f"lora = off trains all weights, and SGLang would serve them quantized ({quantized}): every new version "
+            "would have to be quantized again. Train a LoRA, whose adapters such a base takes, or a model that is not "
+            "quantized"
+        )
+    if settings.quantization:
+        found += ["--quantization", settings.quantization]
+    # Chat goes before judging and rehearsal, in the queue and on the GPU: our lower numbers are more urgent.
+    found += ["--enable-priority-scheduling", "--schedule-low-priority-values-first", "--default-priority-value", "0"]
+    found += ["--priority-scheduling-preemption-threshold", "0", "--retraction-policy", "priority"]
+    if not serves_whole(settings):
+        found += ["--enable-lora", "--max-lora-rank", str(settings.lora_rank)]
+        found += ["--lora-target-modules", *_targets(settings)]
+        # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
+        found += ["--max-loras-per-batch", str(settings.engine_max_versions + 1)]
+    for server in servers[:1]:
+        if server.lends:
+            found.append("--enable-memory-saver")
+        if "weights" in server.lends:
+            found.append("--enable-weights-cpu-backup")
+    return found + shlex.split(settings.sglang_args)
+
+
+def server_line(
+    program: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    gpus: Sequence[str],
+    host: str,
+    port: int,
+    live: tuple[int, str] | None = None,
+    adapters: bool = False,
+    memory_fraction: float = 0.0,
+) -> list[str]:
+    """The command line of one server on `gpus`, `live` being the number and folder of the live version. Of several
+    arguments of one name SGLang takes the last: what a person gave goes before `memory_fraction`.
+    """
+    own = ["--host", host, "--port", str(port)]
+    if len(gpus) > 1:
+        own += ["--tp-size", str(len(gpus))]
+    given = [*(["--mem-fraction-static", f"{memory_fraction:g}"] if memory_fraction else []), *arguments]
+    if live is not None and adapters:
+        name = adapter_name(*live)
+        own += ["--lora-paths", f"{name}={adapter_folder(live[1])}", "--weight-version", name]
+    elif live is not None:
+        place = given.index("--model-path") + 1
+        if "--tokenizer-path" not in given:
+            own += ["--tokenizer-path", given[place]]
+        given[place] = live[1]
+        own += ["--weight-version", whole_label(*live)]
+    return filled(program, [*given, *own], ",".join(gpus))
+
+
+def router_line(program: Sequence[str], *, host: str, port: int, servers: Sequence[str]) -> list[str]:
+    """The command line of the router before `servers` (URLs)."""
+    own = ["--host", host, "--port", str(port), "--worker-urls", *servers, "--policy", "cache_aware"]
+    return filled(program, own, "")
+
+
+def filled(program: Sequence[str], arguments: Sequence[str], gpus: str) -> list[str]:
+    """A command with its arguments where it has {args}, or at its end, and its GPUs where it has {gpus}."""
+    line: list[str] = []
+    for part in program:
+        if part == _ARGUMENTS:
+            line += arguments
+        else:
+            line.append(part.replace(_ARGUMENTS, shlex.join(arguments)).replace(_GPUS, gpus))
+    return line if any(_ARGUMENTS in part for part in program) else [*line, *arguments]
+
+
+def environment(gpus: Sequence[str], inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a server: its GPUs, and a `/health` that samples nothing (it does where nothing runs, which a
+    server whose memory is lent to the trainer must not).
+    """
+    variables = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "0"
+    return variables | ({VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"} if gpus else {})
+
+
+def _python(settings: Settings) -> str:
+    found = shutil.which(str(Path(settings.sglang_python).expanduser()))
+    if found is None:
+        raise ConfigError(
+            f"sglang_python = {settings.sglang_python!r} is no program: name the Python of the environment that SGLang "
+            f"{VERSION} is installed in"
+        )
+    return found
+
+
+def _targets(settings: Settings) -> list[str]:
+    """`lora_targets` as SGLang wants them. Raises `ConfigError` for what it cannot hold."""
+    named = [name.strip() for name in settings.lora_targets.split(",") if name.strip()]
+    if missing := lacking(named):
+        raise ConfigError(
+            f"lora_targets = {settings.lora_targets!r}: SGLang computes q_proj, k_proj and v_proj in one, and so "
+            f"gate_proj and up_proj; it cannot serve such an adapter. Add {', '.join(missing)}, or take all-linear"
+        )
+    return sglang_targets(settings)

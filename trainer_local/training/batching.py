@@ -1,0 +1,66 @@
+"""The rows of a batch, and how sequences are put side by side so that padding costs little.
+
+A row is a prompt with the answer given to it. What rows share is the matter of `prefix_tree`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.messages.images import shown_again
+from openclaw_rl.shared.records import PromptImage, Sample
+
+
+@dataclass(frozen=True)
+class Row:
+    """Token ids of a prompt followed by an answer; `start` is the index of the answer's first token (the prompt's
+    length, at least 1). `images` stand in the prompt (`trainer_local.models.vision`).
+    """
+
+    ids: tuple[int, ...]
+    start: int
+    images: tuple[PromptImage, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and answer."""
+        return len(self.ids)
+
+    @property
+    def response_length(self) -> int:
+        """Tokens of the answer."""
+        return len(self.ids) - self.start
+
+
+def row(prompt_ids: Sequence[int], response_ids: Sequence[int], images: Sequence[PromptImage] = ()) -> Row:
+    """A row of plain ints, from whatever sequences the records hold."""
+    ids = (*(int(token) for token in prompt_ids), *(int(token) for token in response_ids))
+    return Row(ids, len(prompt_ids), tuple(images))
+
+
+def row_of(sample: Sample) -> Row:
+    """The answer of a sample after its own prompt."""
+    return row(sample.prompt_ids, sample.response_ids, sample.images)
+
+
+def images_under(sample: Sample, hinted_prompt: Sequence[int]) -> Sequence[PromptImage]:
+    """The images of a sample at their places in one of its hinted prompts. Raises `TrainerError`."""
+    try:
+        return shown_again(sample.images, sample.prompt_ids, hinted_prompt)
+    except ValueError as error:
+        raise TrainerError(f"sample {sample.sample_id}: a hinted prompt cannot be trained on: {error}") from error
+
+
+def chunks(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices of `lengths` in chunks whose padded tokens (members × longest) stay within `budget`, shortest first; one
+    alone may exceed it.
+    """
+    found: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda position: (lengths[position], position)):
+        if found and lengths[index] * (len(found[-1]) + 1) <= budget:
+            found[-1].append(index)
+        else:
+            found.append([index])
+    return found

@@ -1,0 +1,56 @@
+"""AdamW as a recipe describes it, and where its state lives between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.shared.trainer import Recipe
+
+
+def adamw(parameters: Iterable[Tensor], recipe: Recipe) -> torch.optim.AdamW:
+    """A fresh optimizer over `parameters`."""
+    return torch.optim.AdamW(
+        parameters,
+        lr=recipe.learning_rate,
+        betas=(recipe.beta1, recipe.beta2),
+        eps=recipe.epsilon,
+        weight_decay=recipe.weight_decay,
+    )
+
+
+def follow(optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> float:
+    """Set the optimizer to what `recipe` says for step `step` (from 0); the learning rate."""
+    rate = recipe.rate(step)
+    for group in optimizer.param_groups:
+        group.update(
+            lr=rate,
+            betas=(recipe.beta1, recipe.beta2),
+            eps=recipe.epsilon,
+            weight_decay=recipe.weight_decay,
+        )
+    return rate
+
+
+def move_state(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Move the moments of every parameter to `device`; what is there stays. AdamW's step counters live on the host
+    wherever the parameters are.
+    """
+    for state in optimizer.state.values():
+        for name, part in state.items():
+            if isinstance(part, Tensor) and name != "step" and part.device != device:
+                state[name] = part.to(device)
+
+
+def copied(state: Any) -> Any:
+    """A deep copy of an optimizer's state, tensors included."""
+    if isinstance(state, Tensor):
+        return state.detach().clone()
+    if isinstance(state, dict):
+        return {key: copied(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [copied(value) for value in state]
+    return state

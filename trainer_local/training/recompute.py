@@ -1,0 +1,45 @@
+"""Computing activations anew in the backward pass (gradient checkpointing, arXiv 1604.06174): more time, less memory,
+the same gradients.
+
+Transformers checkpoints layers in training mode only, so the layers alone are put into that mode, for the passes with
+gradients. It drops their cache there, which nothing here needs: shared prefixes are a matter of attention
+(`trainer_local.prefix.attention`), and are shared all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from openclaw_rl.shared.errors import ConfigError
+
+
+def recomputed_layers(model: Any) -> list[torch.nn.Module]:
+    """The layers of `model` whose activations will be computed anew. Raises `ConfigError` where it has none that can
+    be.
+    """
+    try:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    except (ValueError, NotImplementedError) as error:
+        raise ConfigError(f"recompute = true does not work for {type(model).__name__}: {error}") from error
+    layers = [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    if not layers:
+        raise ConfigError(f"recompute = true does not work for {type(model).__name__}: set recompute = false")
+    return layers
+
+
+@contextmanager
+def recomputing(layers: Sequence[torch.nn.Module]) -> Iterator[None]:
+    """While the block runs, `layers` keep no activations. Their own parts (dropout) stay in the mode they are in."""
+    modes = [layer.training for layer in layers]
+    try:
+        for layer in layers:
+            layer.training = True
+        yield
+    finally:
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.training = mode

@@ -1,0 +1,185 @@
+"""One step of any trainer that runs the model itself: passes over a batch, each with the targets of its terms, the
+gradient of its loss and an update; and what is reported of it.
+
+What differs between trainers is behind `Learning`: how rows go through the model, and how gradients become an update.
+Several processes may each learn from a part of the batch: the loss is then the sum over the parts, and every decision
+is made on figures of all of them, so that all decide alike.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.objective.terms import hints_of, needs_base
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe, StepReport
+from openclaw_rl.trainer_local.training.batching import Row, row_of
+from openclaw_rl.trainer_local.training.objective import Objective
+from openclaw_rl.trainer_local.training.step_metrics import Measures
+from openclaw_rl.trainer_local.training.targets import Old, RunModel, Target, old_policy, slices, targets_of
+
+NOTHING = 0.002
+"""Nats a token from a teacher that nobody could tell: where a teacher has hardly anything to teach, passes end here."""
+
+Value = TypeVar("Value")
+
+
+class Learning(Protocol):
+    """A model and its optimizer, as one step needs them."""
+
+    device: torch.device
+    vocab_size: int
+
+    @property
+    def run_policy(self) -> RunModel:
+        """Puts rows through the policy as it is."""
+        ...
+
+    @property
+    def run_base(self) -> RunModel:
+        """Puts rows through the base."""
+        ...
+
+    @property
+    def run_teacher(self) -> RunModel | None:
+        """Puts rows through the teacher; `None` where that is the base."""
+        ...
+
+    def part(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Those of a batch that are learned from in this process, in order."""
+        ...
+
+    def gather(self, value: Value) -> list[Value]:
+        """What each process that learns from another part has, in order. All call it together."""
+        ...
+
+    def rate(self) -> float:
+        """Set the optimizer to this step; the learning rate."""
+        ...
+
+    def passes(self) -> AbstractContextManager[None]:
+        """A context for the passes over the batch; when it ends no gradients are left."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+        ...
+
+    def backward(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], Tensor]) -> None:
+        """Put rows through the policy and add the gradients of the losses that `use` returns."""
+        ...
+
+    def clip(self, limit: float) -> Tensor:
+        """Add up the gradients of all processes and cut their norm down to `limit`; the norm before."""
+        ...
+
+    def update(self) -> None:
+        """The optimizer's step."""
+        ...
+
+    def change(self) -> float:
+        """How far the weights are from where the step began: the norm of the difference."""
+        ...
+
+
+def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number: int) -> StepReport:
+    """Make step `number` (from 1). Raises `TrainerError` where something is not finite; nothing is undone here."""
+    started = time.perf_counter()
+    objective = Objective(samples, recipe, learning.device)
+    own = learning.part(samples)
+    rate = learning.rate()
+    measures = Measures(samples, own, learning.run_policy, learning.run_base, learning.gather)
+    asked = time.perf_counter()
+    old = old_policy(own, recipe, learning.run_policy)
+    teaching = time.perf_counter() - asked
+    taught = [
+        len(sample.response_ids) * (needs_base(objective.terms(sample)) + bool(hints_of(sample, recipe)))
+        for sample in own
+    ]
+    runs = [[own[index] for index in run] for run in slices(taught, learning.vocab_size)]
+    kept: dict[int, list[Target | None]] = {}
+    norms: list[float] = []
+    metrics: dict[str, float] = {}
+    settled: float | None = None
+    with learning.passes():
+        for _ in range(recipe.epochs):
+            learning.clear()
+            objective.start_epoch()
+            for position, run in enumerate(runs):
+                targets = kept.get(position)
+                if targets is None:
+                    asked = time.perf_counter()
+                    targets = _targets(learning, run, recipe, old)
+                    teaching += time.perf_counter() - asked
+                    if len(runs) == 1 or all(target is None or target.small for target in targets):
+                        kept[position] = targets
+                    if not norms and position == 0:
+                        settled = _settled(recipe, measures.distance(targets))
+                _backward(learning, objective, run, targets)
+            objective.add_up(learning.gather)
+            metrics = objective.metrics()
+            norm = learning.clip(recipe.clip_grad)
+            if not bool(torch.isfinite(norm)) or not objective.finite():
+                loss = f" by custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
+                raise TrainerError(
+                    f"Step {number}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is not finite; "
+                    "the step was undone"
+                )
+            if norms and settled and _taught(metrics, settled):
+                break
+            norms.append(float(norm))
+            learning.update()
+    changed = learning.change()
+    metrics |= measures.metrics()
+    metrics |= {
+        "gradient/norm": sum(norms) / len(norms),
+        "epochs": float(len(norms)),
+        "weights/change": changed,
+        "learning_rate": rate,
+        "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
+        "seconds": time.perf_counter() - started,
+        "seconds/teacher": teaching,
+    }
+    broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
+    if broken:
+        raise TrainerError(f"Step {number}: {', '.join(broken)} not finite after the step; it was undone")
+    return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
+
+
+def _targets(learning: Learning, samples: list[Sample], recipe: Recipe, old: Mapping[str, Old]) -> list[Target | None]:
+    return targets_of(samples, recipe, old, learning.run_base, learning.run_teacher)
+
+
+def _backward(learning: Learning, objective: Objective, samples: list[Sample], targets: list[Target | None]) -> None:
+    rows = [row_of(sample) for sample in samples]
+    wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
+
+    def use(indices: Sequence[int], logits: Tensor) -> Tensor:
+        chosen = [wanted[index] for index in indices]
+        return objective.loss([samples[index] for index in chosen], [targets[index] for index in chosen], logits)
+
+    learning.backward([rows[index] for index in wanted], use)
+
+
+def _settled(recipe: Recipe, distance: float | None) -> float | None:
+    """The distillation's loss at which passes end, `None` where all are made: early stopping is off, or the loss is no
+    distance to the teacher.
+    """
+    if not recipe.early_stop or recipe.distillation not in ("full", "topk"):
+        return None
+    return recipe.distill * max(recipe.early_stop * (distance or 0.0), NOTHING)
+
+
+def _taught(metrics: Mapping[str, float], settled: float) -> bool:
+    """Whether another pass has nothing to teach: what is distilled sits, or nothing but anchors is in the batch."""
+    if metrics["samples/distill"]:
+        return metrics["loss/distill"] <= settled
+    return not any(metrics[f"samples/{term}"] for term in ("binary", "policy", "custom"))

@@ -1,0 +1,228 @@
+"""What the teacher and the frozen base say about the answers of samples, computed before a term needs it.
+
+Hinted prompts of one sample share all but their end, so a model computes what they share once (see
+`trainer_local.models.forward`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old, terms_of
+from openclaw_rl.shared.records import PromptImage, Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.training.batching import Row, images_under, row, row_of
+
+TARGET_BYTES = 2 << 30
+"""Targets held in memory at once; samples beyond it are taught in further slices, whose targets are computed anew
+each epoch where they are whole distributions.
+"""
+
+RunModel = Callable[[Sequence[Row], Callable[[Sequence[int], Tensor], None]], None]
+"""Puts rows through a model without gradients and calls back with row indices and their answers' logits `[N, V]`."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """An answer to be looked at under one or more prompts, at `temperature`; `own` `[R, k]` are the likeliest tokens
+    of the policy where each token takes one of the prompts instead of the mean of all. `images` are those of each
+    prompt.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    response_ids: Sequence[int]
+    temperature: float = 1.0
+    own: Tensor | None = None
+    images: Sequence[Sequence[PromptImage]] = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is known of an answer of R tokens, log-probabilities all; `None` where no term asks.
+
+    `base` `[R, V]`: the frozen base's on the plain prompt. Of the teacher under the hints: `teacher` `[R, V]`;
+    `sampled` `[R]` at the temperature of the sampling; `known` `[R, k]` at the tokens `ids` `[R, k]`. `old` `[R, k]`:
+    the policy's before the step at `ids`.
+    """
+
+    base: Tensor | None = None
+    teacher: Tensor | None = None
+    sampled: Tensor | None = None
+    ids: Tensor | None = None
+    known: Tensor | None = None
+    old: Tensor | None = None
+
+    @property
+    def small(self) -> bool:
+        """Whether it holds no distribution over the whole vocabulary."""
+        return self.base is None and self.teacher is None
+
+
+@dataclass(frozen=True)
+class Old:
+    """The policy's likeliest tokens before the step, `ids` and `log_probs` `[R, k]`, likeliest first."""
+
+    ids: Tensor
+    log_probs: Tensor
+
+
+def old_policy(samples: Sequence[Sample], recipe: Recipe, run: RunModel) -> Mapping[str, Old]:
+    """What must be known of the policy before a step, by sample id: nothing for most recipes. `run` runs that
+    policy.
+    """
+    asked = [sample for sample in samples if needs_old(sample, recipe)]
+    rows = [row_of(sample) for sample in asked]
+    found: dict[str, Old] = {}
+
+    def collect(indices: Sequence[int], logits: Tensor) -> None:
+        parts = losses.log_softmax(logits).split([rows[index].response_length for index in indices])
+        for index, part in zip(indices, parts, strict=True):
+            likeliest = part.topk(min(needs_old(asked[index], recipe), part.shape[-1]), dim=-1)
+            found[asked[index].sample_id] = Old(likeliest.indices, likeliest.values)
+
+    if asked:
+        run(rows, collect)
+    return found
+
+
+def targets_of(
+    samples: Sequence[Sample], recipe: Recipe, old: Mapping[str, Old], run_base: RunModel, run_teacher: RunModel | None
+) -> list[Target | None]:
+    """For each sample what its terms need; `None` where they need nothing. `run_teacher` is `None` where the base is
+    the teacher: then both go through it together.
+    """
+    plain = [
+        Question([sample.prompt_ids], sample.response_ids, images=[sample.images])
+        if needs_base(terms_of(sample, recipe))
+        else None
+        for sample in samples
+    ]
+    hinted = [_hinted(sample, recipe, old) for sample in samples]
+    if run_teacher is None:
+        answers = distributions([one for pair in zip(plain, hinted, strict=True) for one in pair], run_base)
+        bases, teachers = answers[::2], answers[1::2]
+    else:
+        bases, teachers = distributions(plain, run_base), distributions(hinted, run_teacher)
+    return [
+        _target(sample, recipe, old.get(sample.sample_id), base, teacher)
+        for sample, base, teacher in zip(samples, bases, teachers, strict=True)
+    ]
+
+
+def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question | None:
+    prompts = hints_of(sample, recipe)
+    if not prompts:
+        return None
+    own = old[sample.sample_id].ids[:, : recipe.hint_overlap] if recipe.per_token_hints and len(prompts) > 1 else None
+    sampling = sample.temperature if recipe.distillation == "token" and not recipe.custom_loss else 1.0
+    images = [images_under(sample, prompt) for prompt in prompts]
+    return Question(prompts, sample.response_ids, recipe.teacher_temperature * sampling, own, images)
+
+
+def _target(
+    sample: Sample, recipe: Recipe, old: Old | None, base: Tensor | None, teacher: Tensor | None
+) -> Target | None:
+    if base is None and teacher is None:
+        return None
+    if teacher is None:
+        return Target(base=base)
+    if recipe.custom_loss or recipe.distillation == "full":
+        return Target(base=base, teacher=teacher)
+    if recipe.distillation == "token":
+        ids = torch.tensor([int(token) for token in sample.response_ids], dtype=torch.long, device=teacher.device)
+        return Target(base=base, sampled=losses.sampled_logprobs(teacher, ids))
+    if recipe.distillation == "select":
+        assert old is not None, "the policy before the step is asked wherever a hint is"
+        ids = old.ids[:, : recipe.select_k]
+        return Target(base=base, ids=ids, known=teacher.gather(-1, ids), old=old.log_probs[:, : recipe.select_k])
+    if recipe.topk_from == "student":
+        return Target(base=base, teacher=teacher)
+    likeliest = teacher.topk(min(recipe.topk, teacher.shape[-1]), dim=-1)
+    return Target(base=base, ids=likeliest.indices, known=likeliest.values)
+
+
+def distributions(questions: Sequence[Question | None], run: RunModel) -> list[Tensor | None]:
+    """For each question the log-probabilities `[R, V]` of the model that `run` runs, `None` for none.
+
+    Several prompts make the normalised geometric mean (`losses.ensemble_target`), or with `own` each token takes the
+    prompt under which the model's likeliest tokens are most like those (the first of equals). The temperature divides
+    the logits.
+    """
+    rows: list[Row] = []
+    owners: list[tuple[int, int]] = []
+    asked = {index: question for index, question in enumerate(questions) if question is not None}
+    for index, question in asked.items():
+        for number, prompt in enumerate(question.prompts):
+            images = question.images[number] if question.images else ()
+            rows.append(row(prompt, question.response_ids, images))
+            owners.append((index, number))
+    sums: list[Tensor | None] = [None] * len(questions)
+    choices: dict[int, _Choice] = {}
+
+    def collect(indices: Sequence[int], logits: Tensor) -> None:
+        lengths = [rows[index].response_length for index in indices]
+        temperature = _temperature([asked[owners[index][0]].temperature for index in indices], lengths, logits)
+        for index, part in zip(indices, losses.log_softmax(logits, temperature).split(lengths), strict=True):
+            owner, number = owners[index]
+            question = asked[owner]
+            if question.own is not None:
+                choices.setdefault(owner, _Choice(question.own)).offer(number, part)
+                continue
+            share = part / len(question.prompts)
+            known = sums[owner]
+            sums[owner] = share if known is None else known + share
+
+    if rows:
+        run(rows, collect)
+    means = [None if total is None else torch.log_softmax(total, dim=-1) for total in sums]
+    return [choices[index].best if index in choices else mean for index, mean in enumerate(means)]
+
+
+class _Choice:
+    """The distribution of each token under the prompt that overlaps most with the policy's own tokens `[R, k]`."""
+
+    def __init__(self, own: Tensor) -> None:
+        self._own = own
+        self._overlap = own.new_full((own.shape[0],), -1)
+        self._number = own.new_zeros(own.shape[0])
+        self.best: Tensor | None = None
+
+    def offer(self, number: int, log_probs: Tensor) -> None:
+        """Take the rows of `log_probs` `[R, V]`, given under prompt `number`, that fit better, in whatever order
+        prompts come.
+        """
+        overlap = losses.overlap(self._own, log_probs.topk(self._own.shape[-1], dim=-1).indices)
+        better = (overlap > self._overlap) | ((overlap == self._overlap) & (number < self._number))
+        self._overlap = torch.where(better, overlap, self._overlap)
+        self._number = torch.where(better, number, self._number)
+        self.best = log_probs if self.best is None else torch.where(better.unsqueeze(-1), log_probs, self.best)
+
+
+def _temperature(values: Sequence[float], lengths: Sequence[int], logits: Tensor) -> float | Tensor:
+    if len(set(values)) == 1:
+        return values[0]
+    each = torch.tensor(values, dtype=torch.float32, device=logits.device)
+    return each.repeat_interleave(torch.tensor(lengths, device=logits.device))
+
+
+def slices(lengths: Sequence[int], vocab_size: int, target_bytes: int | None = None) -> list[list[int]]:
+    """Indices in runs whose targets (float32, full vocabulary) fit `target_bytes`; one alone may exceed it.
+
+    `lengths` are the answers' tokens of each sample, 0 where it has no target.
+    """
+    limit = TARGET_BYTES if target_bytes is None else target_bytes
+    runs: list[list[int]] = [[]]
+    held = 0
+    for index, length in enumerate(lengths):
+        size = 4 * vocab_size * length
+        if runs[-1] and held + size > limit:
+            runs.append([])
+            held = 0
+        runs[-1].append(index)
+        held += size
+    return runs
