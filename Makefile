@@ -7,9 +7,10 @@ BIN := $(VENV)/bin
 DIGEST := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(DIGEST)
 TORCH := $(shell grep '^torch==' constraints.txt)
-USED := import openclaw_rl.cli.commands.demo, cli.main, cli.commands.serve, learner.main, matplotlib.pyplot, peft, proxy.dialects.adapter, proxy.main, pytest, \
-  shared.litellm.provider, trainer_local.embedded.server, trainer_local.transformers_trainer; \
-  import transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; shared.litellm.provider.load()
+USED := import matplotlib.pyplot, peft, pytest, transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; \
+  from openclaw_rl.cli import main; from openclaw_rl.cli.commands import demo, serve; from openclaw_rl.learner import main; \
+  from openclaw_rl.proxy import main; from openclaw_rl.proxy.dialects import adapter; from openclaw_rl.shared.litellm import provider; \
+  from openclaw_rl.trainer_local import transformers_trainer; from openclaw_rl.trainer_local.embedded import server; provider.load()
 # Where the tests leave which lines they ran.
 COVERAGE := $(CURDIR)/.cache/coverage
 # What test-real drives beside the SGLang below has its environments in .cache/rigs too (tests/rigs/environments.py).

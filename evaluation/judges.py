@@ -1,6 +1,6 @@
 """Judges that are wrong on purpose, for the arms that an experiment is compared with: `judge =
-"openclaw_rl.evaluation.judges:Placebo"`. They implement the contract of a custom judge (docs/judging.md) on top of the judge by
-rules, which they know by its name alone.
+"openclaw_rl.evaluation.judges:Placebo"`. They implement the contract of a custom judge (docs/judging.md) on top of
+the judge by rules, which they know by its name alone.
 """
 
 from __future__ import annotations

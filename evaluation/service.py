@@ -25,7 +25,6 @@ from openclaw_rl.shared import gpus
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.process import ending_with
 
-ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 180.0
 GPU_START_SECONDS = 1200.0
 """The same where SGLang reads a large model and captures graphs."""
@@ -62,7 +61,8 @@ async def own_service(
 ) -> AsyncIterator[Service]:
     """Start a service and end it with the block, whatever happens in it.
 
-    `settings` by field name of `shared.settings.settings.Settings`. The data folder is a temporary one, or `keep`, which is left
+    `settings` by field name of `shared.settings.settings.Settings`. The data folder is a temporary one, or `keep`,
+    which is left
     behind. `only`: the parts to run (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready
     within three minutes, or twenty on GPUs of one's own.
     """
@@ -95,10 +95,8 @@ async def own_service(
 
 
 def _environment() -> dict[str, str]:
-    """Our environment, less what only concerns other services, with our packages on the path."""
-    kept = {name: value for name, value in os.environ.items() if name.removeprefix("OPENCLAW_RL_") not in OWN_SETTINGS}
-    kept["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])
-    return kept
+    """Our environment without the settings that concern other services."""
+    return {name: value for name, value in os.environ.items() if name.removeprefix("OPENCLAW_RL_") not in OWN_SETTINGS}
 
 
 def on_gpus(settings: Mapping[str, object]) -> bool:

@@ -3,8 +3,8 @@
 Which turns: `audit_fraction` of them, decided by the turn's id alone, and those of every version until a few were found
 aligned. What can be compared: answers sampled at a temperature and nothing else, at temperature 1 greedy ones and those
 of engines that report no other (`Sampling.unscaled`). Filters and penalties cannot be scored; such turns reach no term
-that uses their logprobs (see `shared.objective.importance_ratio`). A turn whose logprobs are off by more than `audit_tolerance` goes into
-quarantine.
+that uses their logprobs (see `shared.objective.importance_ratio`). A turn whose logprobs are off by more than
+`audit_tolerance` goes into quarantine.
 
 Scoring comes after everything else that wants the engine. What the engine keeps of earlier prompts is one of the things
 that can be wrong, so the fraction, and a version's turns until one was found aligned, are scored without it; the others

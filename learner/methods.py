@@ -1,7 +1,8 @@
-"""Learning methods: what each learns from and which rollouts it needs. The terms themselves are in `shared.objective.losses`.
+"""Learning methods: what each learns from and which rollouts it needs. The terms themselves are in
+`shared.objective.losses`.
 
-A new method is one entry here, its terms in `shared.objective.losses`, and the trainers' objectives; a user's own is a `Method`
-named by import path or file (docs/extending.md).
+A new method is one entry here, its terms in `shared.objective.losses`, and the trainers' objectives; a user's own is
+a `Method` named by import path or file (docs/extending.md).
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ BACKENDS: dict[str, Backend] = (
     }
     | {
         name: Backend(
-            engine="openclaw_rl.trainer_local.sglang.client:connect",  # it speaks the same wire from a process on this machine
+            # it speaks the same wire from a process on this machine
+            engine="openclaw_rl.trainer_local.sglang.client:connect",
             trainer="openclaw_rl.trainer_cloud.training.trainer:create",
             server="openclaw_rl.trainer_cloud.launch:command",
             extra="cloud",
@@ -222,7 +223,7 @@ def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0,
 
 
 def create_reward_model(settings: Settings, folder: str) -> Any:
-    """What scores conversations by the sequence classifier in `folder` (see `learner.judge.reward_model.RewardModel`); it
-    imports torch when it is first asked.
+    """What scores conversations by the sequence classifier in `folder` (see
+    `learner.judge.reward_model.RewardModel`); it imports torch when it is first asked.
     """
     return resolve(REWARD_MODEL, extra="local")(settings, folder)

@@ -1,4 +1,5 @@
-"""What a placement is: which GPU does what, and what each process is to be told. `trainer_local.placement.place` makes one."""
+"""What a placement is: which GPU does what, and what each process is to be told. `trainer_local.placement.place`
+makes one."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells a child process of this placement, so that it need not find it anew: `trainer_local.placement.place.placed`
+        """What tells a child process of this placement, so that it need not find it anew:
+        `trainer_local.placement.place.placed`
         reads it there. A child sees only the GPUs that it was given, and could not.
         """
         return {VARIABLE: msgspec.json.encode(self).decode()}

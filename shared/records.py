@@ -99,8 +99,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     `messages` are the canonical messages of the request, `answer` the canonical assistant message. `logprobs` is as
     long as `response_ids`. `parent_turn_id` is the turn whose answer this request continues, `None` at a root;
     `parent_reason` says why there is none, or how it was found if not by the whole history. `request_key` and
-    `answer_key` are chain digests (see `proxy.conversation.chain`) of the history before and after the answer, `exchange_key` of the
-    last exchange alone.
+    `answer_key` are chain digests (see `proxy.conversation.chain`) of the history before and after the answer,
+    `exchange_key` of the last exchange alone.
     """
 
     turn_id: str
@@ -199,11 +199,12 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor`
     (base rollout on a drill prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
     normalised geometric mean over them. `images` stand in `prompt_ids` in this order; a hinted prompt shows the same
-    ones, at places of its own (`shared.messages.images.shown_again`). The journal keeps their files with the turn and nowhere
+    ones, at places of its own (`shared.messages.images.shown_again`). The journal keeps their files with the turn and
+    nowhere
     else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a baseline was taken off it
     (the journal does not keep it); `explicit` says that it may train through the binary term under every method.
-    `no_ratio` says why it has no importance ratio ("" where it has one, see `shared.objective.importance_ratio`): no term with a ratio takes
-    it then.
+    `no_ratio` says why it has no importance ratio ("" where it has one, see `shared.objective.importance_ratio`): no
+    term with a ratio takes it then.
     """
 
     sample_id: str

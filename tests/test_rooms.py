@@ -1,16 +1,18 @@
-"""What import contracts cannot see: which heavy modules a process has loaded once it is up."""
+"""Import rules that import-linter cannot check: heavy modules loaded at start, bare names, and import strings."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "peft", "litellm")
 
@@ -27,11 +29,12 @@ def loaded_by(*modules: str, heavy: Sequence[str] = HEAVY) -> set[str]:
 
 
 def modules_of(room: str) -> list[str]:
-    return [room, *(module.name for module in pkgutil.walk_packages([str(ROOT / room)], prefix=f"{room}."))]
+    package = f"openclaw_rl.{room}"
+    return [package, *(module.name for module in pkgutil.walk_packages([str(ROOT / room)], prefix=f"{package}."))]
 
 
 def test_the_contract_loads_nothing_heavy() -> None:
-    modules = [name for name in modules_of("shared") if name != "openclaw_rl.shared.objective.losses"]
+    modules = [name for name in modules_of("shared") if not name.startswith("openclaw_rl.shared.objective")]
     assert "openclaw_rl.shared.records" in modules
     assert loaded_by(*modules) == set()
 
@@ -52,7 +55,35 @@ def test_the_learner_loads_no_trainer_before_it_needs_one() -> None:
 
 @pytest.mark.parametrize("command", ["serve", "status", "doctor"])
 def test_the_command_line_loads_nothing_heavy(command: str) -> None:
-    assert loaded_by("openclaw_rl.cli.main", f"cli.{command}") == set()
+    assert loaded_by("openclaw_rl.cli.main", f"openclaw_rl.cli.commands.{command}") == set()
+
+
+def test_python_knows_the_rooms_under_one_name_only() -> None:
+    bare = tuple(path.name for path in ROOT.iterdir() if (ROOT / "openclaw_rl" / path.name).is_symlink())
+    modules = ["openclaw_rl.cli.main", "openclaw_rl.proxy.main", "openclaw_rl.learner.main"]
+    assert "proxy" in bare and loaded_by(*modules, heavy=bare) == set()
+
+
+def _import_strings() -> list[tuple[str, str]]:
+    """Each string of a room that names a module of ours, as (room, "module" or "module:attribute")."""
+    found = []
+    for path in sorted(ROOT.glob("*/**/*.py")):
+        room = path.relative_to(ROOT).parts[0]
+        if (ROOT / "openclaw_rl" / room).is_symlink():
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    if re.fullmatch(r"openclaw_rl(\.\w+)+(:\w+)?", node.value):
+                        found.append((room, node.value))
+    return found
+
+
+@pytest.mark.parametrize(("room", "name"), _import_strings())
+def test_import_strings_resolve(room: str, name: str) -> None:
+    module, _, attribute = name.partition(":")
+    assert importlib.util.find_spec(module) is not None
+    if attribute:
+        tree = ast.parse(Path(str(importlib.util.find_spec(module).origin)).read_text())  # type: ignore[union-attr]
+        assert attribute in {getattr(node, "name", "") for node in tree.body}
 
 
 def test_tests_mirror_the_rooms() -> None:
@@ -62,7 +93,6 @@ def test_tests_mirror_the_rooms() -> None:
         "learner",
         "trainer_local",
         "trainer_cloud",
-        "environments",
         "evaluation",
         "cli",
         "bench",

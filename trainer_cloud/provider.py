@@ -1,7 +1,8 @@
 """What a cloud provider must be able to do, in words that are no provider's own: weights that can be sampled from, and
 a LoRA in training.
 
-`trainer_cloud.tinker.provider` and `trainer_cloud.fireworks.provider` implement it over their libraries, which import late and heavily.
+`trainer_cloud.tinker.provider` and `trainer_cloud.fireworks.provider` implement it over their libraries, which import
+late and heavily.
 Everything above it (`engine`, `trainer`) knows no provider. All methods are coroutines of one event loop; whatever a
 library gives as a future is awaited inside them, so that no error is left behind. All of them raise `CloudError`.
 """

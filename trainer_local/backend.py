@@ -51,16 +51,11 @@ _HYBRIDS = ("qwen3_5", "qwen3_5_text")
 def create(settings: Settings) -> Trainer:
     """The trainer that `trainer_for` chooses. Raises `ConfigError`."""
     name, reason = trainer_for(settings)
-    if name == TRANSFORMERS:
-        parallel = {"tensor_parallel": settings.tensor_parallel, "context_parallel": settings.context_parallel}
-        for setting, size in parallel.items():
-            if size > 1:
-                raise ConfigError(
-                    f"{setting} = {size}, but model = {settings.model!r} has the transformers trainer, which works on "
-                    f"one GPU ({reason}): leave {setting} out"
-                )
-        if settings.fp8:
-            raise ConfigError(f"fp8 = true is Megatron-core's, and model = {settings.model!r} {reason}: leave it out")
+    if name == TRANSFORMERS and settings.tensor_parallel > 1:
+        raise ConfigError(
+            f"tensor_parallel = {settings.tensor_parallel}, but model = {settings.model!r} has the transformers "
+            f"trainer, which works on one GPU ({reason}): leave tensor_parallel out"
+        )
     path, extra = _CREATE[name]
     trainer: Trainer = resolve(path, extra=extra)(settings)
     placement = given()

@@ -17,7 +17,7 @@ from time import perf_counter
 
 import msgspec
 
-import proxy.main
+from openclaw_rl.proxy import main
 from openclaw_rl.proxy.service import Service
 
 STEP_SECONDS = 0.001
@@ -52,5 +52,5 @@ class WatchedService(Service):
 
 
 if __name__ == "__main__":
-    proxy.main.Service = WatchedService  # type: ignore[misc]
-    sys.exit(proxy.main.main())
+    main.Service = WatchedService  # type: ignore[misc]
+    sys.exit(main.main())

@@ -1,4 +1,5 @@
-"""Writes the tables of docs/gpu.md out of `trainer_local.placement.place`: `python -m openclaw_rl.cli.docs.gpu_page`."""
+"""Writes the tables of docs/gpu.md out of `trainer_local.placement.place`: `python -m
+openclaw_rl.cli.docs.gpu_page`."""
 
 from __future__ import annotations
 

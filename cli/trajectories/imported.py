@@ -1,6 +1,7 @@
 """Sessions of a trajectory file as turns of a journal.
 
-Nobody sampled their answers here. So they are written as the policy would write them (`shared.rendering.answer_ids`), scored by
+Nobody sampled their answers here. So they are written as the policy would write them (`shared.rendering.answer_ids`),
+scored by
 the version that is live, and marked as imported (`Sampling.imported`): their logprobs are that version's and not those
 of whatever produced them, no term with an importance ratio takes them, and distillation, which compares whole
 distributions, does. An answer that this policy would not write so is kept and never trained on, with the reason.

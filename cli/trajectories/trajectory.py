@@ -215,7 +215,8 @@ def answer_text(answer: Message) -> str:
 
 
 def wire_message(message: Message) -> dict[str, Any]:
-    """A canonical message as a chat request has it, so that `shared.messages.normalize` gives the same canonical one back."""
+    """A canonical message as a chat request has it, so that `shared.messages.normalize` gives the same canonical one
+    back."""
     sent: dict[str, Any] = {"role": message["role"], "content": message["content"]}
     if message.get("reasoning"):
         sent["reasoning_content"] = message["reasoning"]

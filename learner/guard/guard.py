@@ -4,8 +4,10 @@ delays chat (docs/guard.md).
 - The batch, before the step: do its rewards contradict what people accepted, do they praise noise
   (`learner.guard.contradiction`)?
 - The step's figures: finite, and not too far from the parent.
-- The candidate, loaded beside the live version: how likely it finds answers that people accepted (`learner.guard.held_out`),
-  how far from the base its own answers are, whether they degenerate (`learner.guard.degeneration`), and the user's own probes
+- The candidate, loaded beside the live version: how likely it finds answers that people accepted
+  (`learner.guard.held_out`),
+  how far from the base its own answers are, whether they degenerate (`learner.guard.degeneration`), and the user's
+  own probes
   (`learner.guard.probes`). Everything is compared with the parent, whose answers are kept for the next candidate.
 
 A `TrainerError` of the step (a loss or gradient that is not finite) is a verdict too.

@@ -17,8 +17,8 @@ INSTALL = "the package tensorboard is missing; install it with: pip install 'ope
 
 
 class TensorBoard:
-    """See `learner.reporting.report.Sink`. A version is one record of its file, so that it is there as a whole or not at all; the
-    files themselves say which is the last.
+    """See `learner.reporting.report.Sink`. A version is one record of its file, so that it is there as a whole or not
+    at all; the files themselves say which is the last.
     """
 
     name = "tensorboard"

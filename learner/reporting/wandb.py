@@ -31,7 +31,8 @@ def configuration(settings: Settings) -> dict[str, Any]:
 
 
 class WeightsAndBiases:
-    """See `learner.reporting.report.Sink`. `run_id` names the run for good; `project` is `project` or `entity/project`."""
+    """See `learner.reporting.report.Sink`. `run_id` names the run for good; `project` is `project` or
+    `entity/project`."""
 
     name = "wandb"
 

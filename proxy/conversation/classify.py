@@ -3,7 +3,8 @@
 A main turn belongs to the conversation that a person (or an environment) has with the policy and may be learned from. A
 side turn is a utility call around it: titles, summaries, heartbeats, scheduled jobs, sub-agents. Headers decide where a
 client sends them, the body otherwise; no header is ever needed. Without evidence of a utility call a request is main:
-one that nobody answers never trains anyway. Rules of the settings (`proxy.conversation.classification_rules`) come before all of these.
+one that nobody answers never trains anyway. Rules of the settings (`proxy.conversation.classification_rules`) come
+before all of these.
 """
 
 from __future__ import annotations

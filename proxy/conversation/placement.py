@@ -1,5 +1,5 @@
-"""Where a request belongs: its session, and the turn whose answer it continues (`proxy.conversation.parents` says how that is
-found).
+"""Where a request belongs: its session, and the turn whose answer it continues (`proxy.conversation.parents` says how
+that is found).
 """
 
 from __future__ import annotations

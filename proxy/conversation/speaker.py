@@ -1,6 +1,7 @@
 """Who speaks in a message of the user's role, and what is left of it: the person, or a program around the conversation.
 
-What OpenClaw, Claude Code and the agents that wrap their observations write there is known to `proxy.conversation.openclaw`,
+What OpenClaw, Claude Code and the agents that wrap their observations write there is known to
+`proxy.conversation.openclaw`,
 `proxy.conversation.claude_code` and `proxy.conversation.observations`. Works on canonical messages.
 """
 

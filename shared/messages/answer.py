@@ -1,4 +1,5 @@
-"""An answer as a client sees it: the pieces it comes in, and the whole. `shared.rendering.answer_parser` makes both of ids."""
+"""An answer as a client sees it: the pieces it comes in, and the whole. `shared.rendering.answer_parser` makes both
+of ids."""
 
 from __future__ import annotations
 

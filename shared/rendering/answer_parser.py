@@ -1,6 +1,7 @@
 """Sampled token ids to what a client sees, one id at a time: text, reasoning and tool calls.
 
-`AnswerParser` reads a family's grammar (`shared.rendering.families.Grammar`): an optional `<think>…</think>` block first, then
+`AnswerParser` reads a family's grammar (`shared.rendering.families.Grammar`): an optional `<think>…</think>` block
+first, then
 text and `<tool_call>…</tool_call>` blocks. Only control *tokens* mark; the same characters spelled out by the policy
 are text. A grammar without call markers has calls that are the whole answer, or none; one without reasoning has none.
 What was passed on as a delta is never taken back, so wherever the meaning of a token depends on what follows, it waits:

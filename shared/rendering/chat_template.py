@@ -1,8 +1,8 @@
 """The chat template of a model folder: a Jinja program that writes messages as the text the model was trained on.
 
 It is run as transformers runs it (same filters, globals and white-space rules), in Jinja's sandbox, without importing
-transformers. What it is given has been protected before (`shared.rendering.tokenizer`), so the control tokens in its output are the
-template's own.
+transformers. What it is given has been protected before (`shared.rendering.tokenizer`), so the control tokens in its
+output are the template's own.
 """
 
 from __future__ import annotations

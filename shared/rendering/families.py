@@ -1,7 +1,8 @@
 """Model families that can be served: how their prompts are rendered and how their answers are parsed.
 
 A family is found by the `model_type` of the model folder's `config.json`; a new one is an entry here, and a parser
-where its answers follow a grammar that `shared.rendering.answer_parser` does not know yet. A model of no family is rendered by
+where its answers follow a grammar that `shared.rendering.answer_parser` does not know yet. A model of no family is
+rendered by
 its own chat template, and its grammar is read off the template and the vocabulary. `docs/models.md` has the table for
 people.
 """
@@ -41,7 +42,8 @@ class Grammar(msgspec.Struct, frozen=True):
 class Family(msgspec.Struct, frozen=True):
     """`config(thinking)` is the configuration `renderers` takes, None where the folder's own template renders. `needs`
     are control tokens without which the family cannot be. `options` are what its template is given beside the
-    messages. `images`: whether the family sees (which of its models do, `shared.messages.images` reads in their folders)."""
+    messages. `images`: whether the family sees (which of its models do, `shared.messages.images` reads in their
+    folders)."""
 
     name: str
     grammar: Grammar

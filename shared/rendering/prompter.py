@@ -129,7 +129,8 @@ class Prompt:
 class Prompter:
     """Renders prompts for, and parses answers of, the model in `folder`. Safe to use from several threads.
 
-    `tokenizer` is the tokenizer's folder, if not the model's own; `family` is one of `shared.rendering.families.CHOICES`;
+    `tokenizer` is the tokenizer's folder, if not the model's own; `family` is one of
+    `shared.rendering.families.CHOICES`;
     `thinking` is the default of `render`. `stop_ids` end an answer; `own_stop_ids` are those of them that the model's
     files do not name, so that an engine has to be told; `text_stops` are texts that end one too. `vocab_size` counts
     the model's logits, `context_length` is what the model was made for, in tokens; `blind` says why it takes no images,

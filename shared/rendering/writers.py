@@ -116,8 +116,8 @@ class LibraryWriter:
 class TemplateWriter:
     """A model folder's own chat template. Raises `ConfigError` for one that cannot even write what a user says.
 
-    What the template cannot write is folded into what it can (`shared.rendering.template_limits`). `closes` is the control token
-    that follows an answer in the history, "" where there is none.
+    What the template cannot write is folded into what it can (`shared.rendering.template_limits`). `closes` is the
+    control token that follows an answer in the history, "" where there is none.
     """
 
     cuttable = False

@@ -1,4 +1,5 @@
-"""Settings of cloud backends, and what they set differently from the defaults; the rest is in `shared.settings.settings`."""
+"""Settings of cloud backends, and what they set differently from the defaults; the rest is in
+`shared.settings.settings`."""
 
 from __future__ import annotations
 

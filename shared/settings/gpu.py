@@ -24,13 +24,9 @@ class GpuSettings(BaseSettings):
 
     # Megatron-core
     tensor_parallel: int = Field(1, ge=1, description="GPUs that share each layer in training (backend = megatron)")
-    context_parallel: int = Field(
-        1, ge=1, description="GPUs that share each sequence in training; more than 1 needs Transformer Engine"
-    )
     distributed_optimizer: bool = Field(
         False, description="Share the optimizer's state among data-parallel ranks; its checkpoints fit one layout only"
     )
-    fp8: bool = Field(False, description="Train in FP8 where Transformer Engine and the card can (not verified)")
 
     # SGLang
     sglang_python: str = Field(

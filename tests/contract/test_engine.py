@@ -1,4 +1,5 @@
-"""What every engine promises (`shared.engine.protocol.Engine`), whatever it runs on. A backend passes this suite or is none.
+"""What every engine promises (`shared.engine.protocol.Engine`), whatever it runs on. A backend passes this suite or
+is none.
 
 `tests/real` runs it on foreign engines, with `url`, `model` and `shape` of its own.
 """

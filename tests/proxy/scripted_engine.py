@@ -22,7 +22,8 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 class ScriptedEngine:
-    """A `shared.engine.protocol.Engine` whose every answer is `says`, token by token; what it scores is never likely."""
+    """A `shared.engine.protocol.Engine` whose every answer is `says`, token by token; what it scores is never
+    likely."""
 
     def __init__(self, prompter: Prompter, says: str) -> None:
         self._prompter = prompter

@@ -208,8 +208,6 @@ def test_under_torchrun_rank_0_trains_and_the_others_follow(policy: Path, tmp_pa
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, {"context_parallel": 2}, r"context_parallel = 2.*Transformer Engine"),
-    ({}, {"fp8": True}, r"fp8 = true needs Transformer Engine"),
     ({}, {"tensor_parallel": 2, "actor_gpus": "3"}, r"does not divide the 3 processes"),
     ({}, {"tensor_parallel": 3}, r"does not divide the 2 key-value heads"),
     ({}, {"lora_targets": "q_proj, lm_head"}, r"lm_head is none of all-linear, q_proj"),

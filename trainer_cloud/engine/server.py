@@ -1,4 +1,5 @@
-"""The process of a cloud backend's engine: `python -m openclaw_rl.trainer_cloud.engine.server`, over the wire of `shared.engine.server`.
+"""The process of a cloud backend's engine: `python -m openclaw_rl.trainer_cloud.engine.server`, over the wire of
+`shared.engine.server`.
 
 Settings come from the environment (`OPENCLAW_RL_*`), keys among them, so that no process list shows them.
 """

@@ -2,8 +2,8 @@
 
 *Serverless* (`fireworks_mode`): shared trainers, paid by the token. Each snapshot is served beside the others, through
 the session that saved it. *Dedicated*: a trainer job and a deployment, paid by time; the deployment serves one set of
-weights, the last that was loaded into it. What is started for us is on the list of `trainer_cloud.artifacts.registry` before it is
-asked for.
+weights, the last that was loaded into it. What is started for us is on the list of `trainer_cloud.artifacts.registry`
+before it is asked for.
 
 Facts that shape this (the SDK's source and Fireworks' cookbook; nothing of it could be tried without an account, but
 the training requests, on a Tinker-compatible server):

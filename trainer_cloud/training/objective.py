@@ -1,11 +1,12 @@
-"""The loss of a batch as passes of a cloud trainer: the terms that `shared.objective.terms` finds, with the means and factors of
-the local trainer (`trainer_local.training.objective`), as far as what a provider computes and tells reaches.
+"""The loss of a batch as passes of a cloud trainer: the terms that `shared.objective.terms` finds, with the means and
+factors of the local trainer (`trainer_local.training.objective`), as far as what a provider computes and tells reaches.
 
 - *Sampled tokens* (`binary`, `policy`): a loss of the provider's over the sampled tokens, `ppo` (ours, and exact),
   `cispo` or `importance_sampling`. Providers sum over places, so means, weights and factors are in the advantages. Our
   ratio is truncated for either sign: under `ppo` and `importance_sampling` places whose ratio is beyond `ratio_cap`
   are masked, which is the same gradient; under `cispo` the cap bounds the weight from above.
-- *Distributions* (`distill`, `anchor`, `kl_base`, `entropy`): over K tokens and a tail (`trainer_cloud.training.targets`),
+- *Distributions* (`distill`, `anchor`, `kl_base`, `entropy`): over K tokens and a tail
+  (`trainer_cloud.training.targets`),
   worked out here from the policy's logprobs at those tokens. What is sent are the loss's derivatives by them, as
   weights of a cross entropy −Σ w·log π: its gradient is that of the loss.
 
@@ -167,8 +168,8 @@ class Objective:
         return {**self._figures.metrics(), "samples/left_out": self._left_out}
 
     def drift(self, before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> dict[str, float]:
-        """`kl/parent` and `entropy/mean` (`trainer_cloud.training.drift`) from what forward said of `asked` before and after the
-        step: over the answers that the policy sampled, or over all where there is none.
+        """`kl/parent` and `entropy/mean` (`trainer_cloud.training.drift`) from what forward said of `asked` before
+        and after the step: over the answers that the policy sampled, or over all where there is none.
         """
         own = [
             index for index, sample in enumerate(self._samples) if sample.origin != "anchor" and not sample.no_ratio

@@ -1,6 +1,7 @@
 """A trainer at a provider: a LoRA that is trained there, and files here that say where its states are.
 
-One step is one batch: `epochs` optimizer steps over all its samples (`trainer_cloud.training.objective`). What a request was
+One step is one batch: `epochs` optimizer steps over all its samples (`trainer_cloud.training.objective`). What a
+request was
 answered with is the only thing that is known about the provider's side. So after any error in the middle of a step the
 client is thrown away, and the next one goes on from the last saved state, weights and optimizer: a step that failed did
 not happen, whatever the provider made of it. An error that waiting or a person can mend is a `TrainerAway`: nothing is

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,15 +11,14 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
-from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.trainer_local.megatron.attention import PackedAttention, Runs
 from openclaw_rl.trainer_local.megatron.collectives import gathered
-from openclaw_rl.trainer_local.megatron.shape import INSTEAD, Shape
+from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.prefix.tree import Packed
 
 
 def configuration(
-    shape: Shape, tensor_parallel: int, dtype: torch.dtype, *, recompute: bool, fp8: bool, on_cpu: bool
+    shape: Shape, tensor_parallel: int, dtype: torch.dtype, *, recompute: bool, on_cpu: bool
 ) -> TransformerConfig:
     """What Megatron-core is told. Weights are always overwritten, so nothing is drawn for them; but initialising them
     must stay on: it marks which ones are cut among ranks.
@@ -33,8 +31,6 @@ def configuration(
     options: dict[str, Any] = {}
     if recompute:
         options |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-    if fp8:
-        options |= {"fp8": "hybrid"}
     return TransformerConfig(
         num_layers=shape.layers,
         hidden_size=shape.hidden,
@@ -87,7 +83,7 @@ class PackedModel(torch.nn.Module):
         self._runs = Runs()
         self.gpt = GPTModel(
             config,
-            _layer(self._runs, fp8=bool(config.fp8)),
+            _layer(self._runs),
             vocab_size=shape.padded(config.tensor_model_parallel_size),
             max_sequence_length=shape.context,
             position_embedding_type="rope",
@@ -96,7 +92,6 @@ class PackedModel(torch.nn.Module):
             parallel_output=True,
         )
         self._ranks = config.tensor_model_parallel_size
-        self._multiple = 16 if config.fp8 else 1
         even = torch.arange(0, shape.head, 2, dtype=torch.float32)
         # Rounded as transformers rounds it: one number of a large position is a visible difference.
         self.register_buffer("frequencies", 1.0 / shape.rope_theta ** (even / shape.head), persistent=False)
@@ -115,15 +110,15 @@ class PackedModel(torch.nn.Module):
     def hidden(self, packed: Packed) -> Tensor:
         """The last layer's output `[N, hidden]`, normalised; inside `packing`."""
         device = self.frequencies.device
-        ids = torch.tensor([self._filled(packed.ids)], device=device)
-        positions = torch.tensor(self._filled(packed.positions), dtype=torch.float32, device=device)
+        ids = torch.tensor([packed.ids], device=device)
+        positions = torch.tensor(packed.positions, dtype=torch.float32, device=device)
         angles = torch.outer(positions, self.frequencies)
         rotary = torch.cat([angles, angles], dim=-1)[:, None, None]
         hidden = self.gpt.embedding(input_ids=ids, position_ids=None)
         if self._open_input and torch.is_grad_enabled() and not hidden.requires_grad:
             hidden.requires_grad_(True)
         hidden = self.gpt.decoder(hidden_states=hidden, attention_mask=None, rotary_pos_emb=rotary)
-        return hidden[: packed.tokens, 0]
+        return hidden[:, 0]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[N, vocabulary]` from the last hidden states `[N, hidden]`, on every rank all of it."""
@@ -134,31 +129,9 @@ class PackedModel(torch.nn.Module):
             whole = gathered(whole, self.gpt.pg_collection.tp)
         return whole[:, : self.shape.vocabulary]
 
-    def _filled(self, values: Sequence[int]) -> list[int]:
-        # FP8 multiplies in blocks of tokens. What is filled in comes after all that is used and is never looked at.
-        return [*values, *([0] * (-len(values) % self._multiple))]
 
-
-def _layer(runs: Runs, *, fp8: bool) -> Any:
-    """Megatron-core's local layer with packed attention, and Transformer Engine's linear layers where FP8 is wanted."""
+def _layer(runs: Runs) -> Any:
+    """Megatron-core's local layer with packed attention."""
     spec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
-    attention = spec.submodules.self_attention.submodules
-    attention.core_attention = partial(PackedAttention, runs)
-    if fp8:
-        column, row = _engine_linears()
-        attention.linear_qkv, attention.linear_proj = column, row
-        mlp = spec.submodules.mlp
-        mlp.submodules.linear_fc1, mlp.submodules.linear_fc2 = column, row
+    spec.submodules.self_attention.submodules.core_attention = partial(PackedAttention, runs)
     return spec
-
-
-def _engine_linears() -> tuple[Any, Any]:
-    try:
-        import transformer_engine  # noqa: F401  # type: ignore[import-not-found]
-        from megatron.core.extensions.transformer_engine import TEColumnParallelLinear, TERowParallelLinear
-    except ImportError as error:
-        raise ConfigError(
-            "fp8 = true needs Transformer Engine, which is not installed: pip install "
-            f"transformer-engine[pytorch], or set fp8 = false; or {INSTEAD}"
-        ) from error
-    return TEColumnParallelLinear, TERowParallelLinear

@@ -21,13 +21,12 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.records import Sample, new_id
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
 from openclaw_rl.trainer_local.megatron import checkpoint as files
 from openclaw_rl.trainer_local.megatron.leader import Leader, RanksLost, lead, release
-from openclaw_rl.trainer_local.megatron.shape import INSTEAD
 from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, batched, from_folder, hand_over
 
 Result = TypeVar("Result")
@@ -47,7 +46,6 @@ class MegatronTrainer:
     """
 
     def __init__(self, settings: Settings) -> None:
-        check(settings)
         torch.set_num_threads(1)
         self._settings = settings
         self._leader: Leader = lead(settings)
@@ -172,13 +170,3 @@ class MegatronTrainer:
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-
-def check(settings: Settings) -> None:
-    """Raise `ConfigError` for settings that this trainer cannot honour."""
-    if settings.context_parallel > 1:
-        raise ConfigError(
-            f"context_parallel = {settings.context_parallel}: sequences are shared among GPUs by Transformer Engine's "
-            "attention alone, and this trainer's, which computes a shared prefix once, keeps each on one GPU. Set "
-            f"context_parallel = 1 and, for long turns, recompute = true or a larger tensor_parallel; or {INSTEAD}"
-        )

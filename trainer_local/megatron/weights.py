@@ -86,14 +86,7 @@ class Weights:
         """Where copies go: those of all weights leave no room on a GPU that holds them in training."""
         on_cpu = world.device.type == "cpu"
         self._recomputes = settings.recomputes(on_gpu=not on_cpu)
-        config = configuration(
-            self.shape,
-            world.tensor_parallel,
-            dtype,
-            recompute=self._recomputes,
-            fp8=settings.fp8,
-            on_cpu=on_cpu,
-        )
+        config = configuration(self.shape, world.tensor_parallel, dtype, recompute=self._recomputes, on_cpu=on_cpu)
         if self._recomputes and on_cpu:
             _check_recomputing()
         self.model = PackedModel(self.shape, config).to(world.device).eval()

@@ -25,12 +25,6 @@ def shareable(shape: ModelShape | None, parts: int) -> bool:
 
 def check(settings: Settings, shape: ModelShape | None) -> None:
     """Raise `ConfigError` for settings that no GPUs could honour."""
-    if settings.context_parallel > 1:
-        raise ConfigError(
-            f"context_parallel = {settings.context_parallel}: sequences are shared among GPUs by Transformer Engine's "
-            "attention alone, and neither trainer here uses it. Set context_parallel = 1 and, for long turns, "
-            "recompute = true, a larger tensor_parallel or a smaller max_sample_tokens"
-        )
     if settings.train and not settings.lora:
         told = ""
         if settings.quantization:

@@ -96,7 +96,8 @@ def _colocated(settings: Settings) -> bool:
 
 
 class SglangEngine:
-    """A `shared.engine.protocol.Engine` over HTTP. May be made outside an event loop; its methods belong to one loop."""
+    """A `shared.engine.protocol.Engine` over HTTP. May be made outside an event loop; its methods belong to one
+    loop."""
 
     def __init__(
         self,
@@ -262,8 +263,8 @@ class SglangEngine:
         return not self._ours and await busy(self._workers)
 
     async def info(self) -> EngineInfo:
-        """See `shared.engine.protocol.Engine.info`. Does not wait for an engine that is down. Where a plain SGLang does not know
-        which version is live (a change of weights broke off, or its servers do not agree), that is −1.
+        """See `shared.engine.protocol.Engine.info`. Does not wait for an engine that is down. Where a plain SGLang
+        does not know which version is live (a change of weights broke off, or its servers do not agree), that is −1.
         """
         facts = await self._workers.find()
         self._ours = bool(facts.get("openclaw_rl"))

@@ -1,7 +1,7 @@
 """SGLang's command lines, from the settings. Imports no torch: the supervisor calls this.
 
-SGLang is a program of its own environment or container. What is started is `trainer_local.sglang.controller`, which keeps
-it running: one server, or several behind SGLang's router where there are more GPUs than one server takes.
+SGLang is a program of its own environment or container. What is started is `trainer_local.sglang.controller`, which
+keeps it running: one server, or several behind SGLang's router where there are more GPUs than one server takes.
 """
 
 from __future__ import annotations

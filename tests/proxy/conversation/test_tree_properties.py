@@ -14,7 +14,8 @@ from openclaw_rl.shared.journal import AsyncJournal
 from tests.proxy.world import ACTIONS, ANSWERS, CLIENTS, TEXTS, Action, Program, World
 
 EXAMPLES = int(os.environ.get("TREE_EXAMPLES", "0"))
-"""More by hand, others every time: `TREE_EXAMPLES=5000 pytest --timeout=0 tests/proxy/conversation/test_tree_properties.py`."""
+"""More by hand, others every time: `TREE_EXAMPLES=5000 pytest --timeout=0
+tests/proxy/conversation/test_tree_properties.py`."""
 
 _MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where files are not written to a disk: what survives a crash is tested elsewhere."""

@@ -63,7 +63,10 @@ def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_processes_may_make_a_new_journal_at_the_same_time(tmp_path: Path) -> None:
-    program = "import sys; from openclaw_rl.shared.journal import Journal; print(flush=True); sys.stdin.read(); Journal.open(sys.argv[1])"
+    program = (
+        "import sys; from openclaw_rl.shared.journal import Journal; print(flush=True); sys.stdin.read(); "
+        "Journal.open(sys.argv[1])"
+    )
     command = [sys.executable, "-c", program, str(tmp_path / "journal.db")]
     gate, opener = os.pipe()
     processes = [subprocess.Popen(command, cwd=ROOT, stdin=gate, stdout=subprocess.PIPE) for _ in range(4)]

@@ -118,6 +118,8 @@ def test_flags_as_people_write_them() -> None:
         (["--port"], "--port needs a value"),
         (["--lr", "--port", "1"], "--lr needs a value"),
         (["here"], "'here' is no flag"),
+        (["--fp8"], "--fp8 is no setting"),
+        (["--context-parallel", "2"], "--context-parallel is no setting"),
     ],
 )
 def test_flags_that_cannot_be_understood(arguments: list[str], told: str) -> None:

@@ -242,7 +242,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "ask for fewer",
     ),
     ("4x24", {"actor_gpus": "0,1", "rollout_gpus": "1,2"}, "share some GPUs and not others", "the same ones for both"),
-    ("4x24", {"context_parallel": 2}, "context_parallel = 2", "Set context_parallel = 1"),
     ("8x80", {"tensor_parallel": 3}, "does not divide the 8 key-value heads", "set it to 1, 2, 4 or 8"),
     (
         "8x80",
