@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.shared.backends import resolve
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Judgement, NextState, Turn
 from openclaw_rl.shared.settings.settings import Settings
 

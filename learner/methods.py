@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from openclaw_rl.shared.backends import is_hook, resolve
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import is_hook, resolve
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe

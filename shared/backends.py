@@ -6,20 +6,14 @@ embedded), `cloud` the provider whose key is set.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import re
-import sys
-import zlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from openclaw_rl.shared import gpus
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import resolve
 
 CLOUDS = ("tinker", "fireworks")
 """Backends whose weights live with a provider."""
@@ -79,57 +73,6 @@ ENGINES = {
 """Names of engines, which scripts for other systems give as the backend, and what to say instead."""
 
 REWARD_MODEL = "openclaw_rl.trainer_local.models.reward_model:create"
-
-
-_HOOK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|[^:]+\.py(?::[A-Za-z_]\w*)?")
-
-
-def is_hook(path: str) -> bool:
-    """Whether `path` has the form of a hook: `module:attribute`, `./file.py` or `./file.py:attribute`."""
-    return _HOOK.fullmatch(path) is not None
-
-
-def resolve(path: str, *, extra: str = "", default: str = "") -> Callable[..., Any]:
-    """The object that `module:attribute` or `./file.py:attribute` names; a file alone means its `default`.
-
-    Raises `ConfigError` naming the path, and the extra to install when a module that it needs is missing.
-    """
-    module_name, _, attribute = path.partition(":")
-    attribute = attribute or default
-    try:
-        module = _file_module(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        hint = f"; install it with: pip install 'openclaw-rl[{extra}]'" if extra else ""
-        raise ConfigError(f"{path} needs the module {error.name!r}, which is not installed{hint}") from error
-    except ConfigError:
-        raise
-    except Exception as error:  # somebody else's code
-        raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
-    try:
-        return cast(Callable[..., Any], getattr(module, attribute))
-    except AttributeError as error:
-        raise ConfigError(f"{path}: the module has no {attribute!r}") from error
-
-
-def _file_module(path: str) -> ModuleType:
-    """The module that a file holds, executed once a process. Raises `ConfigError` when it cannot be."""
-    file = Path(path).expanduser().resolve()
-    name = f"openclaw_rl_hook_{zlib.crc32(str(file).encode()):08x}_{file.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
-    specification = importlib.util.spec_from_file_location(name, file)
-    if not file.is_file() or specification is None or specification.loader is None:
-        raise ConfigError(f"{path}: there is no such file ({file})")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    try:
-        specification.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, ModuleNotFoundError) or not isinstance(error, Exception):
-            raise
-        raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
-    return module
 
 
 def chosen(settings: Settings) -> str:

@@ -46,7 +46,7 @@ def test_the_proxy_loads_nothing_heavy() -> None:
 
 
 def test_a_proxy_whose_clients_all_speak_chat_loads_no_client_of_the_adapter() -> None:
-    assert loaded_by("openclaw_rl.proxy.main", heavy=(*HEAVY, "aiohttp")) == set()
+    assert loaded_by("openclaw_rl.proxy.main", heavy=(*HEAVY, "httpx")) == set()
 
 
 def test_the_learner_loads_no_trainer_before_it_needs_one() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from openclaw_rl.shared.backends import resolve
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.provider import Provider
 

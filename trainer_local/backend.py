@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from openclaw_rl.shared.backends import resolve
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.rendering.families import FAMILIES, MODEL_TYPES, model_config
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement.model_shape import why_not_megatron

@@ -39,7 +39,7 @@ from openclaw_rl.trainer_local import backend as choice
 from openclaw_rl.trainer_local.placement.place import Placement
 
 PACKAGES = {
-    "": ("aiohttp", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
+    "": ("cachetools", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
     "local": ("torch", "transformers", "peft", "safetensors"),
     "gpu": ("megatron-core",),
     "cloud": tuple(name for names in CLOUD_PACKAGES.values() for name in names),

@@ -17,8 +17,8 @@ import msgspec
 
 from openclaw_rl.learner.judge.prompt import fingerprint, spoken, transcript
 from openclaw_rl.learner.judge.selection import NONE
-from openclaw_rl.shared.backends import resolve
 from openclaw_rl.shared.errors import ConfigError, JournalError, JudgeAway, JudgeError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.settings import Settings
 

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from openclaw_rl.shared.backends import resolve
 from openclaw_rl.shared.engine.protocol import Engine, Priority, Tokens
 from openclaw_rl.shared.errors import ConfigError, ContextLengthExceeded, EngineError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import PromptImage, Sample, Sampling, VersionSpan
 from openclaw_rl.shared.settings.settings import Settings
 

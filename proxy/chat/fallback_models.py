@@ -18,7 +18,7 @@ from openclaw_rl.proxy.chat.parameters import Parameters
 from openclaw_rl.proxy.chat.request import Incoming
 from openclaw_rl.proxy.chat.response_format import ANY_OBJECT, FIELD
 from openclaw_rl.proxy.conversation.classify import Verdict
-from openclaw_rl.proxy.dialects.fallback import OTHER_PATH, ROUTED_HEADER
+from openclaw_rl.proxy.dialects.headers import OTHER_PATH, ROUTED_HEADER
 from openclaw_rl.proxy.dialects.process import AdapterProcess, missing_modules
 from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.proxy.metrics.metrics import Metrics
@@ -151,7 +151,7 @@ class OtherModel:
         connections = await self._process.connections()
         async with connections.post(OTHER_PATH, msgspec.json.encode(request)) as response:
             rest = b""
-            async for data in response.content.iter_any():
+            async for data in response.aiter_raw():
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     yield msgspec.json.decode(line)

@@ -28,8 +28,8 @@ from starlette.types import Receive, Scope, Send
 from openclaw_rl.proxy.chat.request import decode_object
 from openclaw_rl.proxy.dialects.dialect import Ask, Dialect, Writer
 from openclaw_rl.proxy.dialects.errors import dialect_response
-from openclaw_rl.proxy.dialects.fallback import OTHER_PATH, answer_by_other
-from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, READY
+from openclaw_rl.proxy.dialects.fallback import answer_by_other
+from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, OTHER_PATH, READY
 from openclaw_rl.proxy.dialects.messages import Messages
 from openclaw_rl.proxy.dialects.responses import Responses, continued, previous_turn, unknown_previous
 from openclaw_rl.proxy.http.body import Disconnected, answer_unless_gone, read_body, read_headers

@@ -16,11 +16,7 @@ import msgspec
 from starlette.types import Send
 
 from openclaw_rl.proxy.dialects.dialect import plain
-
-OTHER_PATH = "/other"
-ROUTED_HEADER = "x-openclaw-rl-routed"
-"""Marks what we ask of other models: a service of ours that gets it asks no further one, so that none goes in
-circles."""
+from openclaw_rl.proxy.dialects.headers import ROUTED_HEADER
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _LEAST_SECRET = 6

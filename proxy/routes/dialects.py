@@ -98,10 +98,10 @@ class DialectRoute:
             async with own.place(), self._dialects.limit.place():
                 connections = await self._dialects.process.connections()
                 async with connections.post(self._path, data, headers) as response:
-                    raw = [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in _HOP]
-                    await send({"type": "http.response.start", "status": response.status, "headers": raw})
-                    status, begun = response.status, True
-                    async for chunk in response.content.iter_any():
+                    raw = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
+                    await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
+                    status, begun = response.status_code, True
+                    async for chunk in response.aiter_raw():
                         await send({"type": "http.response.body", "body": chunk, "more_body": True})
                     await send({"type": "http.response.body", "body": b""})
         except RequestError as error:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from openclaw_rl.shared.backends import resolve
 from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.trainer import Recipe
 
 if TYPE_CHECKING:

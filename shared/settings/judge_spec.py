@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from openclaw_rl.shared.backends import is_hook
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import is_hook
 from openclaw_rl.shared.settings.settings import Settings
 
 Kind = Literal["rules", "policy", "engine", "reward-model", "hook", "litellm"]

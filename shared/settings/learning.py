@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
-from openclaw_rl.shared.backends import is_hook
+from openclaw_rl.shared.hooks import is_hook
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import cloud_defaults
 from openclaw_rl.shared.settings.method_defaults import METHODS, method_defaults

@@ -21,8 +21,9 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
-from openclaw_rl.shared.backends import backend, resolve
+from openclaw_rl.shared.backends import backend
 from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, Trainer
 from openclaw_rl.trainer_local.sglang.weight_transfer import Batches

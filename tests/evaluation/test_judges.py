@@ -4,7 +4,7 @@ from collections import Counter
 
 from openclaw_rl.evaluation.judges import IRRELEVANT_HINTS, Irrelevant, Placebo
 from openclaw_rl.learner.judge.rules.rules import read_message
-from openclaw_rl.shared.backends import resolve
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import NextState
 from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.things import turn

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.shared.backends import is_hook, resolve
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import is_hook, resolve
 
 
 def test_a_hook_is_a_module_with_an_attribute_or_a_file(tmp_path: Path) -> None:
