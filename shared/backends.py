@@ -55,8 +55,7 @@ BACKENDS: dict[str, Backend] = (
     }
     | {
         name: Backend(
-            # it speaks the same wire from a process on this machine
-            engine="openclaw_rl.trainer_local.sglang.client:connect",
+            engine="openclaw_rl.trainer_cloud.launch:connect",
             trainer="openclaw_rl.trainer_cloud.training.trainer:create",
             server="openclaw_rl.trainer_cloud.launch:command",
             extra="cloud",
@@ -115,6 +114,21 @@ def _entry(settings: Settings) -> tuple[Backend, Settings]:
     """The backend that the settings mean, and they with its own name. Raises `ConfigError`."""
     name = chosen(settings)
     return backend(name), settings if name == settings.backend else settings.model_copy(update={"backend": name})
+
+
+def engine_address(settings: Settings) -> str:
+    """The URL of the engine: `engine_url`, or of the one that `serve` starts on `engine_host` and `engine_port`.
+
+    Raises `ConfigError` when neither is known.
+    """
+    if settings.engine_url:
+        return settings.engine_url
+    if not settings.engine_port:
+        raise ConfigError(
+            "no engine to connect to: set engine_url (OPENCLAW_RL_ENGINE_URL) or engine_port (OPENCLAW_RL_ENGINE_PORT)"
+        )
+    host = f"[{settings.engine_host}]" if ":" in settings.engine_host else settings.engine_host
+    return f"http://{host}:{settings.engine_port}"
 
 
 def create_engine(settings: Settings) -> Engine:

@@ -1,0 +1,215 @@
+"""SGLang's processes, kept running: one server, or several behind SGLang's router.
+
+Of several, a server that ends, or answers nothing any more, is started again with the version that is live then: the
+one that the other servers report, else the one on the command line. A single server's end ends the controller, which
+the supervisor starts again with the live version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+from openclaw_rl.shared.engine.answers import BROKEN, version_number
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
+from openclaw_rl.shared.errors import ConfigError, EngineError
+from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
+from openclaw_rl.shared.placement import fraction_at
+from openclaw_rl.shared.process import claim_port, ending_with
+from openclaw_rl.trainer_local.sglang.launch import FleetPlan, environment, router_line, server_line
+from openclaw_rl.trainer_local.sglang.versions import UNTOUCHED, VersionStore
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 5.0
+SICK_SECONDS = 300.0
+"""A server that answers nothing for so long is ended: reading a large model's weights from disk takes minutes."""
+_ANSWER_SECONDS = 60.0
+_END_SECONDS = 3.0
+_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
+_STEADY_SECONDS = 60.0
+
+
+class Program:
+    """One foreign program: started, watched, ended with all that it began."""
+
+    def __init__(
+        self, name: str, line: Callable[[], list[str]], gpus: Sequence[str], url: str, *, server: bool
+    ) -> None:
+        self.name = name
+        self._line = line
+        self._gpus = gpus
+        self._http = EngineEndpoint(url, 0.0) if server else None
+        self.url = url
+        self.started = 0.0
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> int:
+        """Until it ends; its exit code, negative for a signal."""
+        line = await asyncio.to_thread(self._line)  # which may ask the driver
+        log.info("starting %s: %s", self.name, shlex.join(line))
+        self.started = time.monotonic()
+        self._process = process = await asyncio.create_subprocess_exec(
+            *line,
+            env=environment(self._gpus),
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=ending_with(os.getpid()),
+        )
+        watch = asyncio.create_task(self._watch(process))
+        try:
+            return await process.wait()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            self._kill(process)
+
+    async def forever(self) -> None:
+        """Started again whenever it ends."""
+        ends = 0
+        while True:
+            code = await self.run()
+            ends = 0 if time.monotonic() - self.started > _STEADY_SECONDS else ends + 1
+            pause = _PAUSES[min(ends, len(_PAUSES) - 1)]
+            log.error("%s ended with exit code %d; starting it again in %.0f s", self.name, code, pause)
+            await asyncio.sleep(pause)
+
+    async def stop(self) -> None:
+        """SIGTERM, so that a container's client passes it on, and SIGKILL for what is left."""
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _END_SECONDS)
+        self._kill(process)
+
+    async def label(self) -> str:
+        """The `weight_version` that it says, "" while it says nothing."""
+        if self._http is None:
+            return ""
+        try:
+            return str((await self._http.get("/model_info")).get("weight_version") or "")
+        except EngineError:
+            return ""
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """End a server that was up and answers no more, or whose weights are a mixture."""
+        if self._http is None:
+            return
+        heard: float | None = None
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                await self._http.get("/server_info", _ANSWER_SECONDS)  # the scheduler answers it, without sampling
+                heard = time.monotonic()
+            except EngineError as error:
+                if heard is not None and time.monotonic() - heard > SICK_SECONDS:
+                    log.error("%s answers no more (%s): ending it", self.name, error)
+                    self._kill(process)
+                    return
+            if await self.label() == BROKEN:
+                log.error("the weights of %s are a mixture of two versions: ending it", self.name)
+                self._kill(process)
+                return
+
+    @staticmethod
+    def _kill(process: asyncio.subprocess.Process) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # its group, named after it by start_new_session
+
+
+class Fleet:
+    """The servers of `plan` and their router, running; `live` is the version that they begin with."""
+
+    def __init__(self, plan: FleetPlan, store: VersionStore, live: tuple[int, str] | None) -> None:
+        self._plan = plan
+        self._store = store
+        self._live = live
+        self._several = len(plan.gpus) > 1
+        ports = (
+            [claim_port(plan.host, 0, setting="engine_port") for _ in plan.gpus] if self._several else [plan.port]
+        )
+        host = socket.gethostname() if plan.host in ("0.0.0.0", "::") else plan.host
+        host = f"[{host}]" if ":" in host else host
+        self.url = f"http://{host}:{plan.port}"
+        self._servers = [
+            Program(f"server {place}", self._server(port, place), gpus, f"http://{host}:{port}", server=True)
+            for place, (port, gpus) in enumerate(zip(ports, plan.gpus, strict=True))
+        ]
+        self._programs = list(self._servers)
+        if self._several:
+            urls = [server.url for server in self._servers]
+            line = router_line(plan.router, host=plan.host, port=plan.port, servers=urls)
+            self._programs.append(Program("router", lambda: line, [], self.url, server=False))
+
+    async def run(self) -> int:
+        """Until the only server ends; its exit code."""
+        if not self._several:
+            return await self._servers[0].run()
+        async with asyncio.TaskGroup() as group:
+            for program in self._programs:
+                group.create_task(program.forever())
+            group.create_task(self._follow())
+        raise AssertionError("unreachable")
+
+    async def stop(self) -> None:
+        """End all programs; then cancel `run`."""
+        await asyncio.gather(*(program.stop() for program in self._programs))
+
+    async def _follow(self) -> None:
+        """Know what is live, for when a server has to be started again: what the longest-running one reports."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            eldest_first = sorted(self._servers, key=lambda server: server.started)
+            labels = [label for server in eldest_first if (label := await server.label())]
+            if not labels or labels[0] == UNTOUCHED:
+                continue
+            version = version_number(labels[0])
+            folder = self._store.folder(version)
+            if version == 0:
+                self._live = None
+            elif folder:
+                self._live = (version, folder)
+
+    def _server(self, port: int, place: int) -> Callable[[], list[str]]:
+        plan, gpus = self._plan, self._plan.gpus[place]
+        memory = plan.memory[place] if plan.memory else (0.0, 0)
+        return lambda: server_line(
+            plan.program,
+            plan.arguments,
+            gpus=gpus,
+            host=plan.host,
+            port=port,
+            live=self._live,
+            adapters=plan.adapters,
+            memory_fraction=fraction(gpus, *memory),
+        )
+
+
+def fraction(gpus: Sequence[str], planned: float, static_bytes: int) -> float:
+    """`--mem-fraction-static` of a server that starts now on `gpus`, which was `planned` for empty ones: SGLang takes
+    it of what is free when it starts, and a trainer may be at work there. The planned one where the driver does not
+    tell.
+    """
+    if not planned or not static_bytes:
+        return planned
+    try:
+        found = find_gpus({**os.environ, VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"})
+    except ConfigError as error:
+        log.warning("how much memory is free is not told: %s", error)
+        return planned
+    free = min((gpu.free for gpu in found), default=0) if len(found) == len(gpus) else 0
+    now = fraction_at(free, planned, static_bytes)
+    if abs(now - planned) > 0.01:
+        log.info("%.1f GiB of GPU %s are free: mem-fraction-static %g", free / GIB, ",".join(gpus), now)
+    return now
