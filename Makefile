@@ -10,7 +10,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 USED := import matplotlib.pyplot, peft, pytest, transformers.models.qwen2.tokenization_qwen2, transformers.models.qwen3.modeling_qwen3; \
   from openclaw_rl.cli import main; from openclaw_rl.cli.commands import demo, serve; from openclaw_rl.learner import main; \
   from openclaw_rl.proxy import main; from openclaw_rl.proxy.dialects import adapter; from openclaw_rl.shared.litellm import provider; \
-  from openclaw_rl.trainer_local import transformers_trainer; from openclaw_rl.trainer_local.embedded import server; provider.load()
+  from openclaw_rl.trainer_local import transformers_trainer; from openclaw_rl.trainer_local.embedded import server; provider.register()
 # Where the tests leave which lines they ran.
 COVERAGE := $(CURDIR)/.cache/coverage
 # What test-real drives beside the SGLang below has its environments in .cache/rigs too (tests/rigs/environments.py).

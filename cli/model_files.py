@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.settings.settings import Settings
 
 _WORDS = ("*.json", "*.jinja", "*.txt", "*.model")
@@ -63,7 +64,7 @@ def _snapshot(model: str, files: Sequence[str], *, setting: str) -> str:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{setting} = {model!r} is a name of the Hugging Face hub, and huggingface_hub is missing: "
-            "pip install 'openclaw-rl[local]', or name a folder"
+            f"{install_command('local')}, or name a folder"
         ) from error
     try:
         return str(snapshot_download(model, allow_patterns=list(files)))

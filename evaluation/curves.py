@@ -11,6 +11,7 @@ from typing import Any
 from openclaw_rl.evaluation.arm import Arm
 from openclaw_rl.evaluation.statistics import Interval, interval
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.extras import install_command
 
 COLOURS = ("#1b6ca8", "#8a8a8a", "#c8553d", "#5a8f3c", "#8b5fa8", "#c29000")
 
@@ -36,7 +37,7 @@ def canvas(inches: tuple[float, float]) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise ConfigError("a picture needs matplotlib; install it with: pip install 'openclaw-rl[demo]'") from error
+        raise ConfigError(f"a picture needs matplotlib: {install_command('demo')}") from error
     figure = Figure(figsize=inches, layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from openclaw_rl.evaluation.personas import NAMES, Persona, Reaction
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.library import litellm
 
 Said = TypeVar("Said")
@@ -68,7 +69,7 @@ class ModelUser:
         self, model: str, persona: str, *, api_base: str = "", api_key: str = "", concurrency: int = 4
     ) -> None:
         if importlib.util.find_spec("litellm") is None:
-            raise ConfigError(f"{model!r} as the user needs LiteLLM: pip install 'openclaw-rl[judge]'")
+            raise ConfigError(f"{model!r} as the user needs LiteLLM: {install_command('judge')}")
         if persona not in NAMES:
             raise ConfigError(f"there is no persona {persona!r}; choose from {', '.join(NAMES)}")
         self.model = model

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.extras import install_command
 
 _HOOK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|[^:]+\.py(?::[A-Za-z_]\w*)?")
 
@@ -32,7 +33,7 @@ def resolve(path: str, *, extra: str = "", default: str = "") -> Callable[..., A
     try:
         module = _file_module(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = f"; install it with: pip install 'openclaw-rl[{extra}]'" if extra else ""
+        hint = f"; install it with: {install_command(extra)}" if extra else ""
         raise ConfigError(f"{path} needs the module {error.name!r}, which is not installed{hint}") from error
     except ConfigError:
         raise

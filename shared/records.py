@@ -223,9 +223,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     explicit: bool = False
     hint: str | None = None
     hinted_prompts: Sequence[Sequence[int]] = ()
-    teacher_logprobs: Sequence[float] | None = None
-    group: str | None = None
-    step_index: int | None = None
     weight: float = 1.0
     time: float = msgspec.field(default_factory=now)
 

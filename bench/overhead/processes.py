@@ -15,7 +15,8 @@ from pathlib import Path
 import httpx
 import psutil
 
-from openclaw_rl.evaluation.service import ROOT, ServiceFailed
+from openclaw_rl.evaluation.provenance import ROOT
+from openclaw_rl.evaluation.service import ServiceFailed
 from openclaw_rl.shared.process import PARENT_VARIABLE, claim_port
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, PREFIX, Settings, to_environment
 

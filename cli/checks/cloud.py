@@ -12,7 +12,7 @@ from openclaw_rl.trainer_cloud.budget.budget import LIMITS
 from openclaw_rl.trainer_cloud.budget.prices import Prices
 from openclaw_rl.trainer_cloud.preflight import account, base_url, check, key_problem
 from openclaw_rl.trainer_cloud.provider import CloudError
-from openclaw_rl.trainer_cloud.training.support import refusal, wanted_tops
+from openclaw_rl.trainer_cloud.training.support import unsupported, wanted_top_logprobs
 
 PACKAGES = {"tinker": ("tinker",), "fireworks": ("fireworks-ai",)}
 """What each cloud backend needs, as pip calls it."""
@@ -46,7 +46,7 @@ def _provider(settings: Settings) -> Check:
 
 def impossible(settings: Settings) -> str:
     """Why no provider can train with these settings, in words; "" if one can, or a method of the user's own decides."""
-    return refusal(METHODS[settings.method].recipe(settings.recipe())) if settings.method in METHODS else ""
+    return unsupported(METHODS[settings.method].recipe(settings.recipe())) if settings.method in METHODS else ""
 
 
 def _training(settings: Settings) -> Check:
@@ -55,7 +55,7 @@ def _training(settings: Settings) -> Check:
     if told:
         return Check("training there", False, told)
     name = settings.method
-    if name in METHODS and wanted_tops(METHODS[name].recipe(settings.recipe())):
+    if name in METHODS and wanted_top_logprobs(METHODS[name].recipe(settings.recipe())):
         told = (
             f"method {name} needs the likeliest tokens of each position; where the provider does not tell them, "
             "learning waits and says so. binary, opd and combined do without"

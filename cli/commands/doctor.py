@@ -30,6 +30,7 @@ from openclaw_rl.learner.judge.prompt import JudgePrompt
 from openclaw_rl.learner.main import check_code, check_start
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.process import alive, claim_port, is_loopback, read_json
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings import judge_spec as names
@@ -153,12 +154,8 @@ def _packages(settings: Settings, *, cloud: bool) -> Iterator[Check]:
         if not missing:
             yield Check(what, True, have)
             continue
-        wanted = f"openclaw-rl[{extra}]" if extra else "openclaw-rl"
-        how = (
-            f"pip install '{wanted}'"
-            if extra in ("gpu", "wandb")
-            else f"make setup installs them, or: pip install '{wanted}'"
-        )
+        command = install_command(extra)
+        how = command if extra in ("gpu", "wandb") else f"make setup installs them, or: {command}"
         told = f"missing: {', '.join(missing)}. {how}"
         if extra in reported:  # learning goes on without
             told += "; until then no figures go there" if reported[extra] else " (not needed now)"

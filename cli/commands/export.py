@@ -18,6 +18,7 @@ import typer
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.trajectories.trajectory import lossless, plain
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.journal.encoding import encode
 from openclaw_rl.shared.records import Kind
@@ -146,11 +147,11 @@ def _redactor(redact: bool | None, *, tokens: bool) -> Redactor | None:
         return None
     found = Redactor.if_installed()
     if found is None and redact:
-        raise ConfigError(f"--redact needs its libraries: pip install 'openclaw-rl[{EXTRA}]'")
+        raise ConfigError(f"--redact needs its libraries: {install_command(EXTRA)}")
     if found is None:
         typer.echo(
-            f"NOT redacted: secrets and personal data leave as they are. pip install 'openclaw-rl[{EXTRA}]' takes "
-            "known forms of them out; --no-redact says that you mean it",
+            f"NOT redacted: secrets and personal data leave as they are. The extra {EXTRA} takes known "
+            f"forms of them out ({install_command(EXTRA)}); --no-redact says that you mean it",
             err=True,
         )
     return found

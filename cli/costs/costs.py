@@ -18,7 +18,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
-from openclaw_rl.trainer_cloud.training.token_plan import plan
+from openclaw_rl.trainer_cloud.training.token_plan import TokenPlan
 
 Amounts = Mapping[Kind, float]
 
@@ -167,7 +167,8 @@ class Costs:
         samples = self._samples()
         terms = [terms_of(sample, self._recipe) for sample in samples]
         taking = [index for index, found in enumerate(terms) if found]
-        made = plan([samples[i] for i in taking], [terms[i] for i in taking], self._recipe, self._recipe.epochs)
+        chosen = [samples[i] for i in taking]
+        made = TokenPlan.for_step(chosen, [terms[i] for i in taking], self._recipe, self._recipe.epochs)
         yield Part("teacher and base score the answers", {"prefill": made.scored})
         yield Part("the policy's logprobs, forward", {"prefill": made.forward})
         yield Part("training, forward and backward", {"train": made.trained, "step": made.updates})

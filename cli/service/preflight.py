@@ -12,6 +12,7 @@ from openclaw_rl.cli.checks.gpu import fitting
 from openclaw_rl.cli.service.supervisor import ROLES, stored_key
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.redaction.outgoing import Outgoing
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.shared.settings.sources import load
@@ -31,7 +32,7 @@ def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], sa
     if "learner" in roles and needs_megatron(settings) and importlib.util.find_spec("megatron") is None:
         raise ConfigError(
             f"model = {settings.model} is trained by Megatron-core, which is not installed in {sys.prefix}: "
-            f"{sys.executable} -m pip install 'openclaw-rl[gpu]'"
+            f"{install_command('gpu')}"
         )
     why = _obstacle(settings, roles)
     if not why:
@@ -92,7 +93,7 @@ def _obstacle(settings: Settings, roles: Sequence[str]) -> str:
 
     settings = settings.model_copy(update={"backend": backend})
     if importlib.util.find_spec(LIBRARIES[backend]) is None:
-        return f"backend = {backend} needs its library: pip install 'openclaw-rl[cloud]'"
+        return f"backend = {backend} needs its library: {install_command('cloud')}"
     if settings.train and "learner" in roles and (told := impossible(settings)):
         raise ConfigError(told)
     Outgoing.to_backend(settings)  # raises where it cannot keep what it should from the provider

@@ -185,7 +185,7 @@ class Supervisor:
             return self._engine_command
         if role in self._judge_engines:
             return self._judge_engines[role]
-        return lambda: [sys.executable, "-m", f"{role}.main"]
+        return lambda: [sys.executable, "-m", f"openclaw_rl.{role}.main"]
 
     def _engine_line(self) -> list[str]:
         command = backends.engine_command(self.settings, self.placement.servers)

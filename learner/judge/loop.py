@@ -145,7 +145,7 @@ class JudgeLoop:
         how many were.
         """
         most = self._settings.judge_concurrency
-        turns = await self._journal.unjudged(most, offset=self._past_told, told=True)
+        turns = await self._journal.unjudged(most, offset=self._past_told, explicit=True)
         settled = 0
         for turn in turns:
             try:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_rl.learner.reporting.report import SinkError
+from openclaw_rl.shared.extras import install_command
 
-INSTALL = "the package tensorboard is missing; install it with: pip install 'openclaw-rl[tensorboard]'"
+INSTALL = f"the package tensorboard is missing; install it with: {install_command('tensorboard')}"
 
 
 class TensorBoard:

@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.learner.reporting.report import SinkError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.settings.settings import Settings
 
-INSTALL = "the package wandb is missing; install it with: pip install 'openclaw-rl[wandb]'"
+INSTALL = f"the package wandb is missing; install it with: {install_command('wandb')}"
 INIT_SECONDS = 60.0
 
 

@@ -30,6 +30,7 @@ from openclaw_rl.shared.errors import (
     OpenClawRLError,
     RequestError,
 )
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.messages.images import sent_part
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import Message, Sampling, now
@@ -235,7 +236,7 @@ def check_installed(settings: Settings) -> None:
     if (settings.side_model or settings.fallback_model) and missing:
         raise ConfigError(
             f"side_model and fallback_model need {' and '.join(missing)}, which is not installed: "
-            "pip install 'openclaw-rl[dialects]'"
+            f"{install_command('dialects')}"
         )
 
 

@@ -37,8 +37,9 @@ from openclaw_rl.proxy.http.errors import json_response
 from openclaw_rl.proxy.http.sse import PING
 from openclaw_rl.proxy.http.stream import PING_SECONDS, EventStream
 from openclaw_rl.shared.errors import BadRequest, ConfigError, NotFound, RequestError
-from openclaw_rl.shared.litellm import provider
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.call import CALL, Call
+from openclaw_rl.shared.litellm.provider import register, tls
 from openclaw_rl.shared.process import die_with_parent
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class _Exchange:
             if ask.stream:
                 await self._streamed(result, call, writer)
                 return
-        await self._respond(json_response(writer.whole(result), headers=call.told))
+        await self._respond(json_response(writer.whole(result), headers=call.response_headers))
 
     async def tell(self, error: RequestError) -> None:
         """Tell the client of a failure, in the stream if it has begun."""
@@ -146,7 +147,7 @@ class _Exchange:
             raise self._failure(error, call) from error
         finally:
             CALL.reset(token)
-            self._told = call.told
+            self._told = call.response_headers
             await call.close()
 
     def _failure(self, error: Exception, call: Call) -> RequestError:
@@ -203,7 +204,9 @@ class _Exchange:
 
     def _begun(self, call: Call) -> EventStream:
         if self._stream is None:
-            self._stream = EventStream(self._send, [(n.encode(), v.encode("latin-1")) for n, v in call.told.items()])
+            self._stream = EventStream(
+                self._send, [(n.encode(), v.encode("latin-1")) for n, v in call.response_headers.items()]
+            )
         return self._stream
 
     async def _respond(self, response: Response) -> None:
@@ -218,7 +221,7 @@ async def _with_history(body: dict[str, Any], url: str, headers: Mapping[str, st
     turn_id = previous_turn(body)
     if turn_id is None:
         return body
-    async with httpx.AsyncClient(verify=provider.tls(), timeout=30.0) as client:
+    async with httpx.AsyncClient(verify=tls(), timeout=30.0) as client:
         response = await client.get(f"{url}/rl/turns/{turn_id}", headers=dict(headers))
     if response.status_code == 404:
         raise unknown_previous(body["previous_response_id"])
@@ -235,9 +238,9 @@ def _load() -> Any:
         if sys.platform.startswith("linux"):  # elsewhere priorities belong to processes, and cannot be raised again
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOADING_PRIORITY)
         try:
-            found.append(provider.load())
-        except ConfigError as error:
-            found.append(error)
+            found.append(register())
+        except ModuleNotFoundError as error:
+            found.append(ConfigError(f"the dialects need the module {error.name!r}: {install_command('dialects')}"))
 
     thread = threading.Thread(target=work, name="load-litellm", daemon=True)  # being told to end does not wait for it
     thread.start()

@@ -9,7 +9,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import BadRequest, RequestError
 from openclaw_rl.shared.litellm.call import CHAT_MODEL, Call
-from openclaw_rl.shared.litellm.deployment import PROVIDER
+from openclaw_rl.shared.litellm.callback import PROVIDER
 
 MODEL = f"{PROVIDER}/{CHAT_MODEL}"
 """What LiteLLM is told; the model that the client named goes beside it (LiteLLM stumbles over a model that is called

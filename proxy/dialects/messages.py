@@ -112,7 +112,7 @@ class MessagesWriter:
         kind = str(content["type"])
         self.ended = self.ended or kind == "message_stop"
         if kind == "message_start":
-            prompt = self._call.told.get(PROMPT_HEADER, "0")
+            prompt = self._call.response_headers.get(PROMPT_HEADER, "0")
             usage = {"input_tokens": int(prompt), "output_tokens": 0}
             content["message"] = {
                 **self._head(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage,
@@ -123,7 +123,7 @@ class MessagesWriter:
         return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
 
     def _head(self) -> dict[str, Any]:
-        digits = turn_digits(self._call.told.get(TURN_HEADER, ""))
+        digits = turn_digits(self._call.response_headers.get(TURN_HEADER, ""))
         model = self._call.extra.get("model") or "policy"
         return {"id": f"msg_{digits}", "type": "message", "role": "assistant", "model": model}
 

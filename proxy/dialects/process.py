@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from openclaw_rl.proxy.dialects.headers import READY
 from openclaw_rl.shared.errors import Overloaded, RequestError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.process import PARENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class AdapterProcess:
         if missing:
             raise RequestError(
                 f"This dialect needs {' and '.join(missing)}, which is not installed: "
-                "pip install 'openclaw-rl[dialects]'. /v1/chat/completions works without.",
+                f"{install_command('dialects')}. /v1/chat/completions works without.",
                 status=501,
                 code="not_installed",
             )

@@ -125,7 +125,7 @@ class ResponsesWriter:
         """LiteLLM's response with what the client sent, and what the proxy told."""
         body = self._body
         return {
-            "id": "resp_" + turn_digits(self._call.told.get(TURN_HEADER, "")),
+            "id": "resp_" + turn_digits(self._call.response_headers.get(TURN_HEADER, "")),
             "object": "response",
             "created_at": int(made.get("created_at") or 0),
             "status": made.get("status") or "completed",

@@ -1,8 +1,9 @@
 """The journal: the only thing the loops share. Everything acknowledged is in it, and survives `kill -9`.
 
-`Journal` is for threads, `AsyncJournal` for event loops. How it is built, from the file up: `sqlite` (connections,
-transactions), `migrations` (schema), `storage` (content to bytes), then the parts `turns`, `sessions`, `signals`,
-`learning`, `audits`, `offline`, and `journal` on top; `writer` and `async_journal` are the way in from an event loop.
+`Journal` is for threads, `AsyncJournal` for event loops; both offer the operations that `journal` lists. From the file
+up: `sqlite` (connections, transactions), `migrations` (schema), `encoding` (content to bytes), `image_store`; then the
+parts, each a module of functions over a connection: `turns`, `sessions`, `signals`, `learning`, `audits`, `transfer`,
+`status`; `writer` commits the writes of event loops in groups.
 """
 
 from __future__ import annotations

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Sequence
 
-from openclaw_rl.shared.journal import encoding
-from openclaw_rl.shared.journal.learning import Learning
-from openclaw_rl.shared.journal.signals import _quarantine, _turn_row
-from openclaw_rl.shared.journal.turns import _SPANS
+from openclaw_rl.shared.journal.encoding import pack_floats, unpack_floats
+from openclaw_rl.shared.journal.signals import quarantine_turn
+from openclaw_rl.shared.journal.sqlite import Connection
+from openclaw_rl.shared.journal.turns import SPANS, turn_row
 from openclaw_rl.shared.journal.views import AuditFigures
 from openclaw_rl.shared.records import Audit
 
@@ -19,99 +18,80 @@ RECENT = 64
 _COMPARED = "verdict IN ('aligned', 'misaligned')"
 
 
-class Audits(Learning):
-    """The part of the journal that the audit works from."""
-
-    def unaudited(self, limit: int) -> list[tuple[str, int]]:
-        """Turns of which nobody has decided yet whether to audit them, oldest first, each with the newest version in
-        it: complete main turns that may be trained on.
-        """
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT turn_id, versions FROM audit_queue JOIN turns ON turns.id = turn ORDER BY turn LIMIT ?",
-                (limit,),
-            )
-            return [(turn_id, max((span[0] for span in _SPANS.decode(spans)), default=0)) for turn_id, spans in rows]
-
-    def pass_unaudited(self, turn_ids: Sequence[str]) -> None:
-        """These turns are not to be audited."""
-        with self._writing() as connection:
-            connection.executemany(
-                "DELETE FROM audit_queue WHERE turn = (SELECT id FROM turns WHERE turn_id = ?)",
-                [(turn_id,) for turn_id in turn_ids],
-            )
-
-    def add_audit(self, audit: Audit) -> None:
-        """Store an audit; a misaligned turn goes into quarantine with it, and no sample of that turn becomes ready any
-        more.
-        """
-        with self._writing() as connection:
-            turn = _turn_row(connection, audit.turn_id)
-            connection.execute(
-                "INSERT OR REPLACE INTO audits (turn, version, verdict, reason, differences, time) "
-                "VALUES (?,?,?,?,?,?)",
-                (
-                    turn,
-                    audit.version,
-                    audit.verdict,
-                    audit.reason,
-                    encoding.pack(encoding.floats(audit.differences).tobytes()),
-                    audit.time,
-                ),
-            )
-            connection.execute("DELETE FROM audit_queue WHERE turn = ?", (turn,))
-            if audit.verdict == "misaligned":
-                reason = f"misaligned: its logprobs are not those that version {audit.version} gives its tokens"
-                _quarantine(connection, turn, reason, audit.time)
-
-    def audit(self, turn_id: str) -> Audit | None:
-        """What the audit of a turn found; `None` if it was not audited."""
-        with self._reading() as connection:
-            found = connection.execute(
-                "SELECT version, verdict, reason, differences, audits.time FROM audits "
-                "JOIN turns ON turns.id = turn WHERE turn_id = ?",
-                (turn_id,),
-            ).fetchone()
-            if found is None:
-                return None
-            version, verdict, reason, differences, time = found
-            return Audit(
-                turn_id=turn_id,
-                version=version,
-                verdict=verdict,
-                reason=reason,
-                differences=_unpacked(differences),
-                time=time,
-            )
-
-    def aligned_count(self, version: int) -> int:
-        """How many turns of a version were found aligned."""
-        with self._reading() as connection:
-            query = "SELECT count(*) FROM audits WHERE version = ? AND verdict = 'aligned'"
-            return int(connection.execute(query, (version,)).fetchone()[0])
-
-    def audit_figures(self) -> AuditFigures:
-        """Counts of all audits, and the differences found by the latest `RECENT` comparisons."""
-        with self._reading() as connection:
-            verdicts = dict(connection.execute("SELECT verdict, count(*) FROM audits GROUP BY verdict").fetchall())
-            rows = connection.execute(
-                f"SELECT differences, time FROM audits WHERE {_COMPARED} ORDER BY time DESC LIMIT ?", (RECENT,)
-            ).fetchall()
-        if not rows:
-            return AuditFigures(verdicts)
-        differences = sorted(value for packed, _ in rows for value in _unpacked(packed))
-        return AuditFigures(
-            verdicts,
-            turns=len(rows),
-            tokens=len(differences),
-            mean=math.fsum(differences) / len(differences),
-            p99=differences[min(len(differences) - 1, len(differences) * 99 // 100)],
-            largest=differences[-1],
-            time=rows[0][1],
-        )
+def unaudited(connection: Connection, limit: int) -> list[tuple[str, int]]:
+    """Turns whose audit is undecided, oldest first, each with the newest version in it: complete main turns that may
+    be trained on.
+    """
+    rows = connection.execute(
+        "SELECT turn_id, versions FROM audit_queue JOIN turns ON turns.id = turn ORDER BY turn LIMIT ?",
+        (limit,),
+    )
+    return [(turn_id, max((span[0] for span in SPANS.decode(spans)), default=0)) for turn_id, spans in rows]
 
 
-def _unpacked(packed: bytes) -> array[float]:
-    values: array[float] = array("f")
-    values.frombytes(encoding.unpack(packed))
-    return values
+def pass_unaudited(connection: Connection, turn_ids: Sequence[str]) -> None:
+    """These turns are not to be audited."""
+    connection.executemany(
+        "DELETE FROM audit_queue WHERE turn = (SELECT id FROM turns WHERE turn_id = ?)",
+        [(turn_id,) for turn_id in turn_ids],
+    )
+
+
+def add_audit(connection: Connection, audit: Audit) -> None:
+    """Store an audit; a misaligned turn goes into quarantine with it, and no sample of that turn becomes ready any
+    more.
+    """
+    turn = turn_row(connection, audit.turn_id)
+    connection.execute(
+        "INSERT OR REPLACE INTO audits (turn, version, verdict, reason, differences, time) VALUES (?,?,?,?,?,?)",
+        (turn, audit.version, audit.verdict, audit.reason, pack_floats(audit.differences), audit.time),
+    )
+    connection.execute("DELETE FROM audit_queue WHERE turn = ?", (turn,))
+    if audit.verdict == "misaligned":
+        reason = f"misaligned: its logprobs are not those that version {audit.version} gives its tokens"
+        quarantine_turn(connection, turn, reason, audit.time)
+
+
+def audit(connection: Connection, turn_id: str) -> Audit | None:
+    """What the audit of a turn found; `None` if it was not audited."""
+    found = connection.execute(
+        "SELECT version, verdict, reason, differences, audits.time FROM audits "
+        "JOIN turns ON turns.id = turn WHERE turn_id = ?",
+        (turn_id,),
+    ).fetchone()
+    if found is None:
+        return None
+    version, verdict, reason, differences, time = found
+    return Audit(
+        turn_id=turn_id,
+        version=version,
+        verdict=verdict,
+        reason=reason,
+        differences=unpack_floats(differences),
+        time=time,
+    )
+
+
+def aligned_count(connection: Connection, version: int) -> int:
+    """How many turns of a version were found aligned."""
+    return int(connection.value("SELECT count(*) FROM audits WHERE version = ? AND verdict = 'aligned'", version))
+
+
+def audit_figures(connection: Connection) -> AuditFigures:
+    """Counts of all audits, and the differences found by the latest `RECENT` comparisons."""
+    verdicts = dict(connection.execute("SELECT verdict, count(*) FROM audits GROUP BY verdict").fetchall())
+    rows = connection.execute(
+        f"SELECT differences, time FROM audits WHERE {_COMPARED} ORDER BY time DESC LIMIT ?", (RECENT,)
+    ).fetchall()
+    if not rows:
+        return AuditFigures(verdicts)
+    differences = sorted(value for packed, _ in rows for value in unpack_floats(packed))
+    return AuditFigures(
+        verdicts,
+        turns=len(rows),
+        tokens=len(differences),
+        mean=math.fsum(differences) / len(differences),
+        p99=differences[min(len(differences) - 1, len(differences) * 99 // 100)],
+        largest=differences[-1],
+        time=rows[0][1],
+    )

@@ -1,4 +1,4 @@
-"""How content becomes bytes: canonical JSON and its digest, packed blobs, token ids as a difference to other token ids.
+"""Content as bytes: canonical JSON and its digest, packed blobs, token ids as a difference to other token ids.
 
 Every packed value begins with one byte that says how to unpack it, so that the way of packing may change without a
 migration.
@@ -6,18 +6,23 @@ migration.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import sys
+import threading
 import zlib
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+import cachetools
 import msgspec
 
 from openclaw_rl.shared.errors import JournalError
+
+_T = TypeVar("_T")
 
 DIGEST_BYTES = 16
 _WINDOW = 32768
@@ -30,8 +35,44 @@ _SMALL = 64
 _BLOCK = 4096
 """Bytes that are compared at a time; a multiple of every item's size."""
 
+_RECENT_BYTES = 8 << 20
+
 _RAW, _DEFLATED = b"\x00", b"\x01"
 _IDS_16, _IDS_32 = b"\x10", b"\x11"
+
+
+class Content(NamedTuple):
+    """What a later turn may share with a recorded one: digests of its messages and its answer, ids of its prompt and
+    its answer.
+    """
+
+    digests: list[bytes]
+    ids: array[int]
+
+
+def _content_bytes(content: Content) -> int:
+    return 64 * len(content.digests) + 4 * len(content.ids)
+
+
+class RecentContents:
+    """Contents of recent turns by turn id, so that recording the next one reads nothing. Bounded in bytes."""
+
+    def __init__(self) -> None:
+        self._contents = cachetools.LRUCache[str, Content](_RECENT_BYTES, getsizeof=_content_bytes)
+        self._lock = threading.Lock()
+
+    def get(self, turn_id: str) -> Content | None:
+        with self._lock:
+            return self._contents.get(turn_id)
+
+    def put(self, turn_id: str, content: Content) -> None:
+        # A turn larger than the whole cache is read back from the file instead.
+        with self._lock, contextlib.suppress(ValueError):
+            self._contents[turn_id] = content
+
+    def drop(self, turn_id: str) -> None:
+        with self._lock:
+            self._contents.pop(turn_id, None)
 
 
 def digest(body: bytes) -> bytes:
@@ -102,6 +143,28 @@ def token_ids(ids: Sequence[int]) -> array[int]:
 def floats(values: Sequence[float]) -> array[float]:
     """Logprobs as 32-bit floats."""
     return values if isinstance(values, array) and values.typecode == "f" else array("f", values)
+
+
+def pack_floats(values: Sequence[float]) -> bytes:
+    """Numbers as 32-bit floats, compressed."""
+    return pack(floats(values).tobytes())
+
+
+def unpack_floats(body: bytes) -> array[float]:
+    """The numbers given to `pack_floats`."""
+    values: array[float] = array("f")
+    values.frombytes(unpack(body))
+    return values
+
+
+def pack_record(record: msgspec.Struct) -> bytes:
+    """A record as JSON, compressed."""
+    return pack(msgspec.json.encode(record))
+
+
+def unpack_record(body: bytes, record: type[_T]) -> _T:
+    """The record given to `pack_record`."""
+    return msgspec.json.decode(unpack(body), type=record)
 
 
 def common_prefix(left: array[int], right: array[int]) -> int:

@@ -6,13 +6,12 @@ images a message holds is in `blob_images`; an image goes when the last message 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import encoding
-from openclaw_rl.shared.journal.sqlite import insert
+from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.messages.images import file_of, images_in, part_of
 from openclaw_rl.shared.records import Message
 
@@ -24,25 +23,24 @@ def without_files(message: Message) -> Message:
     return {**message, "content": [_named(part) for part in message["content"]]}
 
 
-def store(connection: sqlite3.Connection, blob: int, message: Message) -> None:
+def store(connection: Connection, blob: int, message: Message) -> None:
     """Store the images of a message that was stored as `blob`, those that are new."""
     for part in images_in([message]):
         address = bytes.fromhex(part["digest"])
-        found = connection.execute("SELECT id FROM blobs WHERE digest = ?", (address,)).fetchone()
-        if found is None:
-            body = encoding.keep(file_of(part)[1])
-            found = (insert(connection, "blobs", {"digest": address, "body": body}),)
-        connection.execute("INSERT OR IGNORE INTO blob_images (blob, image) VALUES (?,?)", (blob, found[0]))
+        image = connection.value("SELECT id FROM blobs WHERE digest = ?", address)
+        if image is None:
+            image = insert(connection, "blobs", {"digest": address, "body": encoding.keep(file_of(part)[1])})
+        connection.execute("INSERT OR IGNORE INTO blob_images (blob, image) VALUES (?,?)", (blob, image))
 
 
-def with_files(connection: sqlite3.Connection, message: Message) -> Message:
+def with_files(connection: Connection, message: Message) -> Message:
     """A stored message with its images in it again. Raises `JournalError` where one is missing."""
     if not isinstance(message["content"], list):
         return message
     return {**message, "content": [_loaded(connection, part) for part in message["content"]]}
 
 
-def images_of(connection: sqlite3.Connection, blobs: Sequence[int]) -> list[int]:
+def images_of(connection: Connection, blobs: Sequence[int]) -> list[int]:
     """The images that these messages show."""
     found: set[int] = set()
     for blob in blobs:
@@ -50,7 +48,7 @@ def images_of(connection: sqlite3.Connection, blobs: Sequence[int]) -> list[int]
     return sorted(found)
 
 
-def drop_unseen(connection: sqlite3.Connection, images: Sequence[int]) -> None:
+def drop_unseen(connection: Connection, images: Sequence[int]) -> None:
     """Delete those of the images that no message shows any more."""
     connection.executemany(
         "DELETE FROM blobs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM blob_images WHERE image = ?1) "
@@ -70,10 +68,10 @@ def _media_type(part: Mapping[str, Any]) -> str:
     return url.partition(";")[0].removeprefix("data:")
 
 
-def _loaded(connection: sqlite3.Connection, part: Mapping[str, Any]) -> Mapping[str, Any]:
+def _loaded(connection: Connection, part: Mapping[str, Any]) -> Mapping[str, Any]:
     if part["type"] != "stored_image":
         return part
-    found = connection.execute("SELECT body FROM blobs WHERE digest = ?", (bytes.fromhex(part["digest"]),)).fetchone()
-    if found is None:
+    body = connection.value("SELECT body FROM blobs WHERE digest = ?", bytes.fromhex(part["digest"]))
+    if body is None:
         raise JournalError(f"image {part['digest']} is missing from the journal: the file is damaged; restore a copy")
-    return part_of(encoding.unpack(found[0]), part["media_type"], part["digest"], part["size"])
+    return part_of(encoding.unpack(body), part["media_type"], part["digest"], part["size"])

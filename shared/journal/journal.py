@@ -1,35 +1,139 @@
-"""The journal as one object: every method of its parts, and what an operator asks of it."""
+"""The journal as one object: the operations of its parts, and the way in for threads."""
 
 from __future__ import annotations
 
-import json
-import math
+import functools
 import os
-from array import array
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-import msgspec
+from openclaw_rl.shared.journal import audits, learning, signals, status, transfer, turns
+from openclaw_rl.shared.journal import sessions as episodes
+from openclaw_rl.shared.journal.sqlite import Connection, Database
+from openclaw_rl.shared.records import Kind, Sample
 
-from openclaw_rl.shared.journal import encoding
-from openclaw_rl.shared.journal.transfer import Offline
-from openclaw_rl.shared.journal.views import ProcessRow
-from openclaw_rl.shared.objective.importance_ratio import no_ratio
-from openclaw_rl.shared.records import Audit, Judgement, Turn, now
+if TYPE_CHECKING:
+    from openclaw_rl.shared.journal.async_journal import AsyncJournal
 
-_SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "weight", "time", "version", "version_state")
-
-_SAMPLES = """
-SELECT samples.sample_id, samples.state, reward, hint, weight, samples.time, version, versions.state
-FROM samples LEFT JOIN version_samples ON version_samples.sample_id = samples.sample_id
-LEFT JOIN versions ON number = version WHERE turn = ? ORDER BY samples.id
-"""
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
-class Journal(Offline):
+class Operation(Generic[_P, _T]):
+    """A function over a connection as a method: of `Journal` an ordinary one, of `AsyncJournal` one to be awaited. An
+    operation that `lingers` may wait a moment for others to share its transaction.
+    """
+
+    def __init__(
+        self, function: Callable[Concatenate[Connection, _P], _T], *, writes: bool, lingers: bool = False
+    ) -> None:
+        self.function = function
+        self.writes = writes
+        self.lingers = lingers
+
+    @overload
+    def __get__(self, journal: Journal, owner: type) -> Callable[_P, _T]: ...
+    @overload
+    def __get__(self, journal: AsyncJournal, owner: type) -> Callable[_P, Coroutine[Any, Any, _T]]: ...
+    def __get__(self, journal: Journal | AsyncJournal, owner: type) -> Callable[_P, Any]:
+        return functools.partial(journal.run, self)
+
+
+def _reads(function: Callable[Concatenate[Connection, _P], _T]) -> Operation[_P, _T]:
+    return Operation(function, writes=False)
+
+
+def _writes(function: Callable[Concatenate[Connection, _P], _T], *, lingers: bool = False) -> Operation[_P, _T]:
+    return Operation(function, writes=True, lingers=lingers)
+
+
+class Operations:
+    """Every operation of the journal; what each does is said where its part defines it."""
+
+    record_turn = _writes(turns.record_turn)
+    count_traffic = _writes(turns.count_traffic)
+    turn = _reads(turns.find_turn)
+
+    end_episode = _writes(episodes.end_episode)
+    forget = _writes(episodes.forget)
+    begun_after = _reads(episodes.begun_after)
+    turn_ref = _reads(episodes.turn_ref)
+    idle_sessions = _reads(episodes.idle_sessions)
+    active_sessions = _reads(episodes.active_sessions)
+    main_turns = _reads(episodes.main_turns)
+    session = _reads(episodes.session)
+    sessions = _reads(episodes.sessions)
+    find_answers = _reads(episodes.find_answers)
+    find_requests = _reads(episodes.find_requests)
+    find_exchanges = _reads(episodes.find_exchanges)
+    last_main_turn = _reads(episodes.last_main_turn)
+
+    settle = _writes(signals.settle, lingers=True)
+    add_feedback = _writes(signals.add_feedback)
+    add_outcome = _writes(signals.add_outcome)
+    expect_outcome = _writes(signals.expect_outcome)
+    add_judgement = _writes(signals.add_judgement)
+    add_quarantine = _writes(signals.add_quarantine)
+    unjudged = _reads(signals.unjudged)
+    next_state = _reads(signals.next_state)
+    feedback_for = _reads(signals.feedback_for)
+    session_feedback = _reads(signals.session_feedback)
+    judgement = _reads(signals.judgement)
+    outcome = _reads(signals.outcome)
+    prompts_seen = _reads(signals.prompts_seen)
+    recent_hints = _reads(signals.recent_hints)
+    hint_mentions = _reads(signals.hint_mentions)
+    accepted_answers = _reads(signals.accepted_answers)
+    later_main_turns = _reads(signals.later_main_turns)
+    left_out = _reads(signals.left_out)
+
+    add_sample = _writes(learning.add_sample)
+    commit_version = _writes(learning.commit_version)
+    set_version_state = _writes(learning.set_version_state)
+    make_live = _writes(learning.make_live)
+    last_lesson = _reads(learning.last_lesson)
+    ready_count = _reads(learning.ready_count)
+    ready_words = _reads(learning.ready_words)
+    ready_signal = _reads(learning.ready_signal)
+    reactions = _reads(learning.reactions)
+    live_version = _reads(learning.live_version)
+    learning_figures = _reads(learning.learning_figures)
+    version = _reads(learning.version)
+    versions = _reads(learning.versions)
+    next_version_number = _reads(learning.next_version_number)
+
+    pass_unaudited = _writes(audits.pass_unaudited)
+    add_audit = _writes(audits.add_audit)
+    unaudited = _reads(audits.unaudited)
+    audit = _reads(audits.audit)
+    aligned_count = _reads(audits.aligned_count)
+    audit_figures = _reads(audits.audit_figures)
+
+    import_session = _writes(transfer.import_session)
+    recorded = _reads(transfer.recorded)
+    session_ids = _reads(transfer.session_ids)
+    turn_ids = _reads(transfer.turn_ids)
+
+    set_control = _writes(status.set_control)
+    heartbeat = _writes(status.heartbeat)
+    get_control = _reads(status.get_control)
+    processes = _reads(status.processes)
+    explain = _reads(status.explain)
+    status = _reads(status.status)
+
+    _ready = _reads(learning.ready_samples)
+    _known_episode = _reads(episodes.known_episode)
+    _open_episode = _writes(episodes.open_episode, lingers=True)
+
+
+class Journal(Operations):
     """What the loops share. Every write is durable when its method returns; safe from several threads and several
     processes.
     """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.database = Database(path)
+        self.path = self.database.path
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Journal:
@@ -38,147 +142,23 @@ class Journal(Offline):
         """
         return cls(path)
 
-    def set_control(self, key: str, value: str) -> None:
-        """Set a switch that every process sees, such as `train` = `paused` or `running`."""
-        with self._writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO controls (key, value) VALUES (?,?)", (key, value))
+    def close(self) -> None:
+        """Close the file; later calls raise JournalError. Nothing may be running."""
+        self.database.close()
 
-    def get_control(self, key: str, default: str = "") -> str:
-        """The value of a switch."""
-        with self._reading() as connection:
-            found = connection.execute("SELECT value FROM controls WHERE key = ?", (key,)).fetchone()
-            return str(found[0]) if found else default
+    def run(self, operation: Operation[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run an operation in a transaction of its own."""
+        with self.database.writing() if operation.writes else self.database.reading() as connection:
+            return operation.function(connection, *args, **kwargs)
 
-    def heartbeat(self, process: str, pid: int, status: Mapping[str, Any]) -> None:
-        """Say that a process lives, and how it does."""
-        with self._writing() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO processes (name, pid, time, status) VALUES (?,?,?,?)",
-                (process, pid, now(), json.dumps(dict(status))),
-            )
+    def open_episode(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
+        """See `sessions.open_episode`; writes nothing where nothing changes."""
+        known = self._known_episode(session_id, kind)
+        return self._open_episode(session_id, policy, source, kind=kind) if known is None else known
 
-    def processes(self) -> dict[str, ProcessRow]:
-        """The last heartbeat of every process, by name."""
-        with self._reading() as connection:
-            rows = connection.execute("SELECT name, pid, time, status FROM processes ORDER BY name").fetchall()
-            return {name: ProcessRow(name, pid, time, json.loads(status)) for name, pid, time, status in rows}
-
-    def explain(self, turn_id: str) -> dict[str, Any] | None:
-        """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn.
-
-        `no_ratio` says why terms with an importance ratio cannot take it ("" where they can); `extends_parent` whether
-        its prompt begins with the parent's prompt and sampled answer, id for id (`None` without a parent).
-        """
-        with self._reading() as connection:
-            turn = self.turn(turn_id)
-            if turn is None:
-                return None
-            (row,) = connection.execute("SELECT id FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
-            quarantine = connection.execute("SELECT reason, time FROM quarantines WHERE turn = ?", (row,)).fetchone()
-            waiting = connection.execute("SELECT 1 FROM judge_queue WHERE turn = ?", (row,)).fetchone()
-            rows = connection.execute(_SAMPLES, (row,))
-            samples = [dict(zip(_SAMPLE_FIELDS, values, strict=True)) for values in rows]
-            judgements = self._bodies(Judgement, "SELECT body FROM judgements WHERE turn = ? ORDER BY id", turn_id)
-            return {
-                "turn": _plain(turn),
-                "extends_parent": self._extends_parent(turn),
-                "next_state": _plain(self.next_state(turn_id)),
-                "feedback": _plain(self.feedback_for(turn_id)),
-                "outcome": _plain(self.outcome(turn.session_id)),
-                "waiting": waiting is not None,
-                "judgements": _plain(judgements),
-                "samples": samples,
-                "audit": _told(self.audit(turn_id)),
-                "no_ratio": no_ratio(turn.sampling),
-                "quarantine": {"reason": quarantine[0], "time": quarantine[1]} if quarantine else None,
-                "versions": [sample["version"] for sample in samples if sample["state"] == "consumed"],
-            }
-
-    def _extends_parent(self, turn: Turn) -> bool | None:
-        parent = self.turn(turn.parent_turn_id) if turn.parent_turn_id is not None else None
-        if parent is None:
-            return None
-        before = encoding.token_ids(parent.prompt_ids) + encoding.token_ids(parent.response_ids)
-        return len(parent.response_ids) > 0 and encoding.token_ids(turn.prompt_ids)[: len(before)] == before
-
-    def status(self) -> dict[str, Any]:
-        """Counts of everything, ready for JSON.
-
-        `classes` also counts what was forgotten or never recorded; `interactions` are main turns that a person
-        answered; `last_change` tells the live version, its time (Unix seconds) and the interactions that it had.
-        """
-        with self._reading() as connection:
-
-            def groups(query: str) -> dict[str, int]:
-                return {str(name): int(count) for name, count in connection.execute(query)}
-
-            def number(query: str) -> int:
-                return int(connection.execute(query).fetchone()[0] or 0)
-
-            live = connection.execute("SELECT number, time FROM versions WHERE state = 'live'").fetchone()
-            since = connection.execute(
-                "SELECT count(*) FROM next_states JOIN turns ON turns.id = turn "
-                "WHERE role = 'user' AND kind = 'main' AND arrived > ?",
-                (live[1] if live else 0.0,),
-            ).fetchone()
-            turns = {"total": 0, "main": 0, "side": 0, "complete": 0, "aborted": 0, "error": 0}
-            for kind, state, count in connection.execute(
-                "SELECT kind, status, count(*) FROM turns GROUP BY kind, status"
-            ):
-                for name in ("total", kind, state):
-                    turns[name] += count
-            samples = groups("SELECT state, count(*) FROM samples GROUP BY state")
-            return {
-                "turns": turns,
-                "classes": [
-                    {"kind": kind, "reason": reason, "count": count}
-                    for kind, reason, count in connection.execute(
-                        "SELECT kind, reason, count FROM traffic ORDER BY count DESC, kind, reason"
-                    )
-                ],
-                "sessions": number("SELECT count(*) FROM sessions"),
-                "open_episodes": number("SELECT count(*) FROM episodes WHERE ended IS NULL"),
-                "next_states": groups("SELECT role, count(*) FROM next_states GROUP BY role"),
-                "interactions": number(
-                    "SELECT count(*) FROM next_states JOIN turns ON turns.id = turn "
-                    "WHERE role = 'user' AND kind = 'main'"
-                ),
-                "feedback": number("SELECT count(*) FROM feedback"),
-                "judgements": number("SELECT count(*) FROM judgements"),
-                "unjudged": number("SELECT count(*) FROM judge_queue"),
-                "ready": samples.get("ready", 0),
-                "consumed": samples.get("consumed", 0),
-                "quarantined": groups("SELECT reason, count(*) FROM quarantines GROUP BY reason"),
-                "versions": groups("SELECT state, count(*) FROM versions GROUP BY state"),
-                "live": live[0] if live else None,
-                "last_change": {"version": live[0], "time": live[1], "interactions": since[0]} if live else None,
-            }
-
-
-def _told(audit: Audit | None) -> dict[str, Any] | None:
-    """An audit without its differences token by token."""
-    if audit is None:
-        return None
-    count = len(audit.differences)
-    return {
-        "verdict": audit.verdict,
-        "version": audit.version,
-        "reason": audit.reason,
-        "time": audit.time,
-        "tokens": count,
-        "mean": math.fsum(audit.differences) / count if count else None,
-        "largest": max(audit.differences, default=None),
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Records, arrays and bytes as what JSON has."""
-    if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, array):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.hex() if isinstance(value, bytes) else value
+    def ready_samples(self, limit: int) -> list[Sample]:
+        """Samples that no version holds yet, oldest first. A turn whose images have lost their places is set aside."""
+        samples, faulty = self._ready(limit)
+        for quarantine in faulty:
+            self.add_quarantine(quarantine)
+        return samples

@@ -6,7 +6,7 @@ keeps only its difference to its `base`: its parent, or for a root a turn that b
 `turn_blobs` says which blobs a turn holds: by position its own messages, at -1 its answer, at -2 its tools;
 `blob_images` which blobs are the images that a message shows.
 `judge_queue` holds the turns that wait for a judgement, kept by the same transactions that make them wait, so that no
-query ever has to look for them; `audit_queue` likewise those of which nobody has decided yet whether to audit them.
+query ever has to look for them; `audit_queue` likewise those whose audit is undecided.
 Migrations only ever go forward.
 """
 
@@ -231,7 +231,14 @@ LEFT_OUT = """
 CREATE INDEX judgements_without_score ON judgements (turn) WHERE score IS NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS, EXCHANGES, IMAGES, LEFT_OUT)
+UNFILLED = """
+ALTER TABLE samples DROP COLUMN teacher_logprobs;
+ALTER TABLE samples DROP COLUMN task_group;
+ALTER TABLE samples DROP COLUMN step_index;
+ALTER TABLE samples DROP COLUMN weight;
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, AUDITS, EXCHANGES, IMAGES, LEFT_OUT, UNFILLED)
 
 
 def migrate(connection: sqlite3.Connection, path: str, migrations: tuple[str, ...] = MIGRATIONS) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 from openclaw_rl.shared.journal import image_store
-from openclaw_rl.shared.journal.turns import PARENT_FORGOTTEN, Turns
+from openclaw_rl.shared.journal.sqlite import Connection
+from openclaw_rl.shared.journal.turns import PARENT_FORGOTTEN, rebase
 from openclaw_rl.shared.journal.views import EpisodeRow, SessionRow, TurnRef, TurnSummary
 from openclaw_rl.shared.records import Kind, now
 
@@ -43,6 +43,14 @@ SELECT turns.id, turn_id, episode, parent_turn_id, parent_reason, kind, kind_rea
 FROM turns WHERE session = ? ORDER BY turns.id
 """
 
+_STATES = (
+    ("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", "trained"),
+    ("SELECT 1 FROM samples WHERE turn = ? AND state = 'ready'", "ready"),
+    ("SELECT 1 FROM quarantines WHERE turn = ?", "quarantined"),
+    ("SELECT 1 FROM judge_queue WHERE turn = ?", "unjudged"),
+)
+"""The state of a turn is that of the first query that finds something."""
+
 # Everything that hangs on a turn, in an order that foreign keys allow.
 _OF_A_TURN = (
     "contents",
@@ -58,221 +66,203 @@ _OF_A_TURN = (
 )
 
 
-class Sessions(Turns):
-    """The part of the journal that holds sessions."""
-
-    def open_episode(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
-        """The number of the session's open episode, made if there is none (and the session with it); the session counts
-        as seen now. A side call (a heartbeat) is no sign of life: it joins the latest episode as it is, open or ended.
-        """
-        time = now()
-        known = self._known_episode(session_id, kind)
-        if known is not None:
-            return known
-        with self._writing() as connection:
-            connection.execute(
-                "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
-                "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
-                (session_id, policy, source, time, time),
-            )
-            session, episode = open_episode_of(connection, session_id)
-            if episode is not None:
-                return episode
-            last = connection.execute("SELECT max(episode) FROM episodes WHERE session = ?", (session,)).fetchone()[0]
-            episode = 0 if last is None else int(last) + 1
-            connection.execute(
-                "INSERT INTO episodes (session, episode, started) VALUES (?,?,?)", (session, episode, time)
-            )
-            return episode
-
-    def _known_episode(self, session_id: str, kind: Kind) -> int | None:
-        """The episode of a request for which nothing has to be written down: a side call's if there is any, a main
-        turn's if it is open and the session was seen a moment ago.
-        """
-        return self._fresh_episode(session_id) if kind == "main" else self._latest_episode(session_id)
-
-    def _fresh_episode(self, session_id: str) -> int | None:
-        with self._reading() as connection:
-            found = connection.execute(
-                "SELECT max(episode) FROM episodes JOIN sessions ON sessions.id = session "
-                "WHERE session_id = ? AND ended IS NULL AND last_seen > ?",
-                (session_id, now() - FRESH_SECONDS),
-            ).fetchone()
-            return None if found[0] is None else int(found[0])
-
-    def _latest_episode(self, session_id: str) -> int | None:
-        with self._reading() as connection:
-            found = connection.execute(
-                "SELECT max(episode) FROM episodes JOIN sessions ON sessions.id = session WHERE session_id = ?",
-                (session_id,),
-            ).fetchone()
-            return None if found[0] is None else int(found[0])
-
-    def end_episode(self, session_id: str, reason: str) -> int | None:
-        """End the session's open episode and give its number; `None` if there is none. Ending twice changes nothing.
-        Turns that waited for an outcome which never came wait for a judge from now on.
-        """
-        with self._writing() as connection:
-            session, episode = open_episode_of(connection, session_id)
-            if episode is not None:
-                connection.execute(
-                    "UPDATE episodes SET ended = ?, reason = ? WHERE session = ? AND ended IS NULL",
-                    (now(), reason, session),
-                )
-                forget_expected(connection, session, queue=True)
-            return episode
-
-    def begun_after(self, session_id: str, time: float) -> bool:
-        """Whether the session's open episode has turns, all of which arrived after a time (Unix seconds)."""
-        with self._reading() as connection:
-            (first,) = connection.execute(
-                "SELECT min(arrived) FROM turns JOIN sessions ON sessions.id = turns.session "
-                "JOIN episodes ON episodes.session = turns.session AND episodes.episode = turns.episode "
-                "WHERE session_id = ? AND episodes.ended IS NULL AND kind = 'main'",
-                (session_id,),
-            ).fetchone()
-            return first is not None and first > time
-
-    def turn_ref(self, turn_id: str) -> TurnRef | None:
-        """A turn, in short."""
-        with self._reading() as connection:
-            row = connection.execute(f"{_REFERENCE} WHERE turn_id = ?", (turn_id,)).fetchone()
-            return _reference(row) if row else None
-
-    def idle_sessions(self, before: float) -> list[str]:
-        """Sessions with an open episode that were last seen (in a main turn or feedback) before a time (Unix seconds),
-        longest idle first.
-        """
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT DISTINCT session_id, last_seen FROM episodes JOIN sessions ON sessions.id = session "
-                "WHERE ended IS NULL AND last_seen < ? ORDER BY last_seen",
-                (before,),
-            )
-            return [session_id for session_id, _ in rows]
-
-    def active_sessions(self) -> list[str]:
-        """Sessions that have a recorded main turn in their open episode."""
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT session_id FROM episodes AS open JOIN sessions ON sessions.id = session WHERE ended IS NULL "
-                "AND EXISTS (SELECT 1 FROM turns WHERE turns.session = open.session AND kind = 'main' "
-                "AND turns.episode = open.episode)"
-            )
-            return [session_id for (session_id,) in rows]
-
-    def main_turns(self, turn_id: str) -> tuple[int, bool]:
-        """How many complete main turns the episode of this turn has, and whether it is over."""
-        with self._reading() as connection:
-            found = connection.execute(
-                "SELECT (SELECT count(*) FROM turns WHERE session = one.session AND episode = one.episode "
-                "AND kind = 'main' AND status = 'complete'), ended IS NOT NULL FROM turns AS one "
-                "JOIN episodes USING (session, episode) WHERE turn_id = ?",
-                (turn_id,),
-            ).fetchone()
-            return (int(found[0]), bool(found[1])) if found else (0, True)
-
-    def session(self, session_id: str) -> SessionRow | None:
-        """A session with its episodes and a line about each of its turns."""
-        with self._reading() as connection:
-            found = connection.execute(f"{_SESSION} WHERE session_id = ?", (session_id,)).fetchone()
-            return _session_row(connection, found, turns=_summaries(connection, found[0])) if found else None
-
-    def sessions(self, limit: int = 50, offset: int = 0) -> list[SessionRow]:
-        """Sessions, last seen first, without their turns."""
-        with self._reading() as connection:
-            rows = connection.execute(
-                f"{_SESSION} ORDER BY last_seen DESC, id DESC LIMIT ? OFFSET ?", (limit, offset)
-            ).fetchall()
-            return [_session_row(connection, row) for row in rows]
-
-    def find_answers(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
-        """Turns by `answer_key`: the newest of the named session, then the newest of all; keys that no turn has are
-        left out.
-        """
-        return self._find("answer_key", keys, session_id)
-
-    def find_requests(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
-        """Turns by `request_key`, in the same order: earlier tries of the same request."""
-        return self._find("request_key", keys, session_id)
-
-    def find_exchanges(self, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
-        """Turns by `exchange_key`, in the same order: the same words and answer, whatever was said before them."""
-        return self._find("exchange_key", keys, session_id)
-
-    def _find(self, column: str, keys: Sequence[bytes], session_id: str) -> dict[bytes, list[TurnRef]]:
-        """Up to `FOUND` turns of the named session, and up to `FOUND` of all sessions, for each key."""
-        where = f"WHERE {column} = ?1 AND {column} != x''"
-        ours = f"{where} AND session = (SELECT id FROM sessions WHERE session_id = ?2)"
-        found = {}
-        with self._reading() as connection:
-            for key in dict.fromkeys(keys):
-                refs = _references(connection, ours, key, session_id) if session_id else []
-                known = {ref.turn_id for ref in refs}
-                refs += [ref for ref in _references(connection, where, key) if ref.turn_id not in known]
-                if refs:
-                    found[key] = refs
-        return found
-
-    def last_main_turn(
-        self, session_id: str, episode: int | None = None, before: float | None = None
-    ) -> TurnRef | None:
-        """The complete main turn of an episode (default: of the latest episode that has one) whose answer was finished
-        last, if asked, by a time. Of answers that overlapped that need not be the one that was asked for last.
-        """
-        with self._reading() as connection:
-            row = connection.execute(
-                f"{_REFERENCE} WHERE turns.id = (SELECT id FROM (SELECT turns.id, episode, finished "
-                "FROM turns JOIN sessions ON sessions.id = turns.session "
-                "WHERE sessions.session_id = ?1 AND kind = 'main' AND status = 'complete' "
-                "AND (?2 IS NULL OR episode = ?2) AND (?3 IS NULL OR finished <= ?3) "
-                f"ORDER BY episode DESC, arrived DESC, turns.id DESC LIMIT {_OVERLAPPING}) "
-                "ORDER BY episode DESC, finished DESC, id DESC LIMIT 1)",
-                (session_id, episode, before),
-            ).fetchone()
-            return _reference(row) if row else None
-
-    def forget(self, session_id: str) -> list[int]:
-        """Delete a session's turns, what nobody else shares of their content, and every record derived from them.
-
-        The numbers of the versions that learned directly from it (versions made from those inherit it) are returned,
-        and stay with the ids of their samples. A step in flight on its samples can no longer be committed.
-        """
-        with self._writing() as connection:
-            found = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
-            if found is None:
-                return []
-            session = found[0]
-            turns = connection.execute("SELECT id, turn_id FROM turns WHERE session = ?", (session,)).fetchall()
-            versions = connection.execute(
-                "SELECT DISTINCT version FROM turns JOIN samples ON samples.turn = turns.id "
-                "JOIN version_samples ON version_samples.sample_id = samples.sample_id "
-                "WHERE session = ? ORDER BY version",
-                (session,),
-            ).fetchall()
-            dependents = connection.execute(
-                "SELECT other.id FROM turns JOIN turns AS other ON other.base = turns.id "
-                "WHERE turns.session = ? AND other.session != ? ORDER BY other.id",
-                (session, session),
-            ).fetchall()
-            self._rebase(connection, [row for (row,) in dependents])
-            _forget_content(connection, session, [row for row, _ in turns])
-            for _, turn_id in turns:
-                self._recent.drop(turn_id)
-            connection.erased = True
-        return [version for (version,) in versions]
+def open_episode(connection: Connection, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
+    """The number of the session's open episode, made if there is none (and the session with it); the session counts
+    as seen now. A side call (a heartbeat) is no sign of life: it joins the latest episode as it is, open or ended.
+    """
+    known = known_episode(connection, session_id, kind)
+    if known is not None:
+        return known
+    time = now()
+    connection.execute(
+        "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
+        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
+        (session_id, policy, source, time, time),
+    )
+    session, episode = open_episode_of(connection, session_id)
+    if episode is not None:
+        return episode
+    episode = int(connection.value("SELECT coalesce(max(episode) + 1, 0) FROM episodes WHERE session = ?", session))
+    connection.execute("INSERT INTO episodes (session, episode, started) VALUES (?,?,?)", (session, episode, time))
+    return episode
 
 
-def _forget_content(connection: sqlite3.Connection, session: int, turns: Sequence[int]) -> None:
+def known_episode(connection: Connection, session_id: str, kind: Kind) -> int | None:
+    """The episode of a request for which nothing has to be written down: a side call's if there is any, a main
+    turn's if it is open and the session was seen a moment ago.
+    """
+    episode: int | None = connection.value(
+        "SELECT max(episode) FROM episodes JOIN sessions ON sessions.id = session WHERE session_id = ?1 "
+        "AND (?2 != 'main' OR (ended IS NULL AND last_seen > ?3))",
+        *(session_id, kind, now() - FRESH_SECONDS),
+    )
+    return episode
+
+
+def end_episode(connection: Connection, session_id: str, reason: str) -> int | None:
+    """End the session's open episode and give its number; `None` if there is none. Ending twice changes nothing.
+    Turns that waited for an outcome which never came wait for a judge from now on.
+    """
+    session, episode = open_episode_of(connection, session_id)
+    if episode is not None:
+        connection.execute(
+            "UPDATE episodes SET ended = ?, reason = ? WHERE session = ? AND ended IS NULL",
+            (now(), reason, session),
+        )
+        forget_expected(connection, session, queue=True)
+    return episode
+
+
+def begun_after(connection: Connection, session_id: str, time: float) -> bool:
+    """Whether the session's open episode has turns, all of which arrived after a time (Unix seconds)."""
+    first: float | None = connection.value(
+        "SELECT min(arrived) FROM turns JOIN sessions ON sessions.id = turns.session "
+        "JOIN episodes ON episodes.session = turns.session AND episodes.episode = turns.episode "
+        "WHERE session_id = ? AND episodes.ended IS NULL AND kind = 'main'",
+        session_id,
+    )
+    return first is not None and first > time
+
+
+def turn_ref(connection: Connection, turn_id: str) -> TurnRef | None:
+    """A turn, in short."""
+    row = connection.execute(f"{_REFERENCE} WHERE turn_id = ?", (turn_id,)).fetchone()
+    return _reference(row) if row else None
+
+
+def idle_sessions(connection: Connection, before: float) -> list[str]:
+    """Sessions with an open episode that were last seen (in a main turn or feedback) before a time (Unix seconds),
+    longest idle first.
+    """
+    return connection.column(
+        "SELECT DISTINCT session_id, last_seen FROM episodes JOIN sessions ON sessions.id = session "
+        "WHERE ended IS NULL AND last_seen < ? ORDER BY last_seen",
+        before,
+    )
+
+
+def active_sessions(connection: Connection) -> list[str]:
+    """Sessions that have a recorded main turn in their open episode."""
+    return connection.column(
+        "SELECT session_id FROM episodes AS open JOIN sessions ON sessions.id = session WHERE ended IS NULL "
+        "AND EXISTS (SELECT 1 FROM turns WHERE turns.session = open.session AND kind = 'main' "
+        "AND turns.episode = open.episode)"
+    )
+
+
+def main_turns(connection: Connection, turn_id: str) -> tuple[int, bool]:
+    """How many complete main turns the episode of this turn has, and whether it is over."""
+    found = connection.execute(
+        "SELECT (SELECT count(*) FROM turns WHERE session = one.session AND episode = one.episode "
+        "AND kind = 'main' AND status = 'complete'), ended IS NOT NULL FROM turns AS one "
+        "JOIN episodes USING (session, episode) WHERE turn_id = ?",
+        (turn_id,),
+    ).fetchone()
+    return (int(found[0]), bool(found[1])) if found else (0, True)
+
+
+def session(connection: Connection, session_id: str) -> SessionRow | None:
+    """A session with its episodes and a line about each of its turns."""
+    found = connection.execute(f"{_SESSION} WHERE session_id = ?", (session_id,)).fetchone()
+    return _session_row(connection, found, turns=_summaries(connection, found[0])) if found else None
+
+
+def sessions(connection: Connection, limit: int = 50, offset: int = 0) -> list[SessionRow]:
+    """Sessions, last seen first, without their turns."""
+    rows = connection.execute(
+        f"{_SESSION} ORDER BY last_seen DESC, id DESC LIMIT ? OFFSET ?", (limit, offset)
+    ).fetchall()
+    return [_session_row(connection, row) for row in rows]
+
+
+def find_answers(connection: Connection, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+    """Turns by `answer_key`: the newest of the named session, then the newest of all; keys that no turn has are
+    left out.
+    """
+    return _find(connection, "answer_key", keys, session_id)
+
+
+def find_requests(connection: Connection, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+    """Turns by `request_key`, in the same order: earlier tries of the same request."""
+    return _find(connection, "request_key", keys, session_id)
+
+
+def find_exchanges(connection: Connection, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+    """Turns by `exchange_key`, in the same order: the same words and answer, whatever was said before them."""
+    return _find(connection, "exchange_key", keys, session_id)
+
+
+def _find(connection: Connection, column: str, keys: Sequence[bytes], session_id: str) -> dict[bytes, list[TurnRef]]:
+    """Up to `FOUND` turns of the named session, and up to `FOUND` of all sessions, for each key."""
+    where = f"WHERE {column} = ?1 AND {column} != x''"
+    ours = f"{where} AND session = (SELECT id FROM sessions WHERE session_id = ?2)"
+    found = {}
+    for key in dict.fromkeys(keys):
+        refs = _references(connection, ours, key, session_id) if session_id else []
+        known = {ref.turn_id for ref in refs}
+        refs += [ref for ref in _references(connection, where, key) if ref.turn_id not in known]
+        if refs:
+            found[key] = refs
+    return found
+
+
+def last_main_turn(
+    connection: Connection, session_id: str, episode: int | None = None, before: float | None = None
+) -> TurnRef | None:
+    """The complete main turn of an episode (default: of the latest episode that has one) whose answer was finished
+    last, if asked, by a time. Of answers that overlapped that need not be the one that was asked for last.
+    """
+    row = connection.execute(
+        f"{_REFERENCE} WHERE turns.id = (SELECT id FROM (SELECT turns.id, episode, finished "
+        "FROM turns JOIN sessions ON sessions.id = turns.session "
+        "WHERE sessions.session_id = ?1 AND kind = 'main' AND status = 'complete' "
+        "AND (?2 IS NULL OR episode = ?2) AND (?3 IS NULL OR finished <= ?3) "
+        f"ORDER BY episode DESC, arrived DESC, turns.id DESC LIMIT {_OVERLAPPING}) "
+        "ORDER BY episode DESC, finished DESC, id DESC LIMIT 1)",
+        (session_id, episode, before),
+    ).fetchone()
+    return _reference(row) if row else None
+
+
+def forget(connection: Connection, session_id: str) -> list[int]:
+    """Delete a session's turns, what nobody else shares of their content, and every record derived from them.
+
+    The numbers of the versions that learned directly from it (versions made from those inherit it) are returned,
+    and stay with the ids of their samples. A step in flight on its samples can no longer be committed.
+    """
+    session = connection.value("SELECT id FROM sessions WHERE session_id = ?", session_id)
+    if session is None:
+        return []
+    turns = connection.execute("SELECT id, turn_id FROM turns WHERE session = ?", (session,)).fetchall()
+    versions: list[int] = connection.column(
+        "SELECT DISTINCT version FROM turns JOIN samples ON samples.turn = turns.id "
+        "JOIN version_samples ON version_samples.sample_id = samples.sample_id "
+        "WHERE session = ? ORDER BY version",
+        session,
+    )
+    dependents = connection.column(
+        "SELECT other.id FROM turns JOIN turns AS other ON other.base = turns.id "
+        "WHERE turns.session = ? AND other.session != ? ORDER BY other.id",
+        *(session, session),
+    )
+    rebase(connection, dependents)
+    _forget_content(connection, session, [row for row, _ in turns])
+    for _, turn_id in turns:
+        connection.recent.drop(turn_id)
+    connection.erased = True
+    return versions
+
+
+def _forget_content(connection: Connection, session: int, turns: Sequence[int]) -> None:
     connection.execute(
         "UPDATE turns SET parent_turn_id = NULL, parent_reason = ?2 "
         "WHERE session != ?1 AND parent_turn_id IN (SELECT turn_id FROM turns WHERE session = ?1)",
         (session, PARENT_FORGOTTEN),
     )
-    blobs = connection.execute(
-        "SELECT DISTINCT blob FROM turn_blobs JOIN turns ON turns.id = turn WHERE session = ?", (session,)
-    ).fetchall()
-    images = image_store.images_of(connection, [blob for (blob,) in blobs])
+    blobs = connection.column(
+        "SELECT DISTINCT blob FROM turn_blobs JOIN turns ON turns.id = turn WHERE session = ?", session
+    )
+    images = image_store.images_of(connection, blobs)
     for table in _OF_A_TURN:
         connection.executemany(f"DELETE FROM {table} WHERE turn = ?", [(turn,) for turn in turns])
     connection.execute("UPDATE turns SET base = NULL WHERE session = ?", (session,))
@@ -281,7 +271,8 @@ def _forget_content(connection: sqlite3.Connection, session: int, turns: Sequenc
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
     connection.executemany(
-        "DELETE FROM blobs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_blobs WHERE blob = ?1)", blobs
+        "DELETE FROM blobs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_blobs WHERE blob = ?1)",
+        [(blob,) for blob in blobs],
     )
     image_store.drop_unseen(connection, images)
 
@@ -295,13 +286,13 @@ ANSWERED_BY_TOOLS = (
 )
 
 
-def expected_episode(connection: sqlite3.Connection, session: int) -> int | None:
+def expected_episode(connection: Connection, session: int) -> int | None:
     """The episode of a session (its row) that an outcome is to come for, `None` where none was announced."""
-    found = connection.execute("SELECT value FROM controls WHERE key = ?", (f"{_EXPECTED}{session}",)).fetchone()
-    return int(found[0]) if found else None
+    episode = connection.value("SELECT value FROM controls WHERE key = ?", f"{_EXPECTED}{session}")
+    return None if episode is None else int(episode)
 
 
-def expect(connection: sqlite3.Connection, session: int, episode: int) -> None:
+def expect(connection: Connection, session: int, episode: int) -> None:
     """An outcome is to come for this episode: what tools answered in it waits for no judge."""
     connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (f"{_EXPECTED}{session}", str(episode)))
     connection.execute(
@@ -311,7 +302,7 @@ def expect(connection: sqlite3.Connection, session: int, episode: int) -> None:
     )
 
 
-def forget_expected(connection: sqlite3.Connection, session: int | None, *, queue: bool = False) -> None:
+def forget_expected(connection: Connection, session: int | None, *, queue: bool = False) -> None:
     """No outcome is to come any more; with `queue` a judge gets the turns that waited for it."""
     episode = None if session is None else expected_episode(connection, session)
     if episode is None:
@@ -321,17 +312,12 @@ def forget_expected(connection: sqlite3.Connection, session: int | None, *, queu
         connection.execute(f"INSERT OR IGNORE INTO judge_queue {ANSWERED_BY_TOOLS}", (session, episode))
 
 
-def open_episode_of(connection: sqlite3.Connection, session_id: str) -> tuple[int | None, int | None]:
-    found = connection.execute("SELECT id FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
-    if found is None:
-        return None, None
-    episode = connection.execute(
-        "SELECT max(episode) FROM episodes WHERE session = ? AND ended IS NULL", found
-    ).fetchone()[0]
-    return found[0], episode
+def open_episode_of(connection: Connection, session_id: str) -> tuple[int | None, int | None]:
+    session = connection.value("SELECT id FROM sessions WHERE session_id = ?", session_id)
+    return session, connection.value("SELECT max(episode) FROM episodes WHERE session = ? AND ended IS NULL", session)
 
 
-def _references(connection: sqlite3.Connection, where: str, *values: bytes | str) -> list[TurnRef]:
+def _references(connection: Connection, where: str, *values: bytes | str) -> list[TurnRef]:
     rows = connection.execute(f"{_REFERENCE} {where} ORDER BY turns.id DESC LIMIT {FOUND}", values)
     return [_reference(row) for row in rows]
 
@@ -341,7 +327,7 @@ def _reference(row: tuple[Any, ...]) -> TurnRef:
     return TurnRef(*values)
 
 
-def _session_row(connection: sqlite3.Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
+def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
     session, session_id, policy, source, created, last_seen, main, side, settled, trained = row
     episodes = connection.execute(
         "SELECT episode, started, ended, reason FROM episodes WHERE session = ? ORDER BY episode", (session,)
@@ -352,7 +338,7 @@ def _session_row(connection: sqlite3.Connection, row: Sequence[Any], turns: Sequ
     )  # fmt: skip
 
 
-def _summaries(connection: sqlite3.Connection, session: int) -> list[TurnSummary]:
+def _summaries(connection: Connection, session: int) -> list[TurnSummary]:
     summaries = []
     for turn, *values in connection.execute(_SUMMARY, (session,)).fetchall():
         values = [*values[:-1], bool(values[-1]), *_state(connection, turn)]
@@ -360,17 +346,11 @@ def _summaries(connection: sqlite3.Connection, session: int) -> list[TurnSummary
     return summaries
 
 
-def _state(connection: sqlite3.Connection, turn: int) -> tuple[float | None, str]:
+def _state(connection: Connection, turn: int) -> tuple[float | None, str]:
     judged = connection.execute(
         "SELECT score FROM judgements WHERE turn = ? ORDER BY id DESC LIMIT 1", (turn,)
     ).fetchone()
-    score = judged[0] if judged else None
-    if connection.execute("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", (turn,)).fetchone():
-        return score, "trained"
-    if connection.execute("SELECT 1 FROM samples WHERE turn = ? AND state = 'ready'", (turn,)).fetchone():
-        return score, "ready"
-    if connection.execute("SELECT 1 FROM quarantines WHERE turn = ?", (turn,)).fetchone():
-        return score, "quarantined"
-    if connection.execute("SELECT 1 FROM judge_queue WHERE turn = ?", (turn,)).fetchone():
-        return score, "unjudged"
-    return score, "judged" if judged else ""
+    for query, state in _STATES:
+        if connection.value(query, turn):
+            return judged[0] if judged else None, state
+    return (judged[0], "judged") if judged else (None, "")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_rl.shared.errors import ConfigError, JournalError
+from openclaw_rl.shared.journal.encoding import RecentContents
 from openclaw_rl.shared.journal.migrations import migrate
 
 BUSY_SECONDS = 30.0
@@ -28,14 +29,33 @@ _OPENING = threading.Lock()
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 
+class Connection(sqlite3.Connection):
+    """A thread's connection. `erased`: this transaction deletes content, which must leave the write-ahead log too.
+    `recent` is shared by all connections of a `Database`.
+    """
+
+    erased = False
+    recent: RecentContents
+
+    def value(self, query: str, *values: object) -> Any:
+        """The first column of the first row of a query, `None` where there is no row."""
+        row = self.execute(query, values).fetchone()
+        return None if row is None else row[0]
+
+    def column(self, query: str, *values: object) -> list[Any]:
+        """The first column of every row of a query."""
+        return [row[0] for row in self.execute(query, values)]
+
+
 class Database:
     """One SQLite file, for any number of threads. `commits` counts the write transactions this object has committed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _file(os.fspath(path))
         self.commits = 0
+        self._recent = RecentContents()
         self._local = threading.local()
-        self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
         with _OPENING:
@@ -57,7 +77,34 @@ class Database:
         for connection in connections:
             connection.close()
 
-    def run_group(self, operations: Sequence[Callable[[], Any]]) -> list[Any]:
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A consistent view of the file."""
+        with self._errors("read"):
+            connection = self._connect()
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                _undo(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A write transaction, undone if its block raises."""
+        with self._errors("write"):
+            connection = self._connect()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+                self.commits += 1
+                if connection.erased:
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.erased = False
+                _undo(connection)
+
+    def run_group(self, operations: Sequence[Callable[[Connection], Any]]) -> list[Any]:
         """Run writing operations in one transaction with one fsync; each gives its result or, in its place, its
         exception.
 
@@ -66,11 +113,10 @@ class Database:
         """
         failed = False
         try:
-            with self._writing() as connection:
+            with self.writing() as connection:
                 # A savepoint around each would be two more statements for it, and is hardly ever needed.
-                connection.as_one = True
                 try:
-                    return [operation() for operation in operations]
+                    return [operation(connection) for operation in operations]
                 except Exception:
                     failed = True
                     raise
@@ -79,12 +125,13 @@ class Database:
                 raise
         return self._run_each(operations)
 
-    def _run_each(self, operations: Sequence[Callable[[], Any]]) -> list[Any]:
+    def _run_each(self, operations: Sequence[Callable[[Connection], Any]]) -> list[Any]:
         results: list[Any] = []
-        with self._writing() as connection:
+        with self.writing() as connection:
             for operation in operations:
                 try:
-                    results.append(operation())
+                    with self._errors("write"), _savepoint(connection):
+                        results.append(operation(connection))
                 except Exception as error:
                     if not connection.in_transaction:
                         # A full disk makes SQLite undo everything, the operations before this one too.
@@ -105,8 +152,8 @@ class Database:
                 f"cannot open journal {self.path}: {error.strerror}; check the folder and its permissions"
             ) from error
 
-    def _connect(self) -> _Connection:
-        connection: _Connection | None = getattr(self._local, "connection", None)
+    def _connect(self) -> Connection:
+        connection: Connection | None = getattr(self._local, "connection", None)
         if connection is not None and not self._closed:
             return connection
         with self._lock:
@@ -118,8 +165,9 @@ class Database:
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
-                factory=_Connection,
+                factory=Connection,
             )
+            connection.recent = self._recent
             self._connections.add(connection)
         for pragma in (
             "synchronous = FULL",
@@ -132,46 +180,6 @@ class Database:
             connection.execute(f"PRAGMA {pragma}")
         self._local.connection = connection
         return connection
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A consistent view of the journal; inside a transaction of this thread, that one."""
-        with self._errors("read"):
-            connection = self._connect()
-            if connection.in_transaction:
-                yield connection
-                return
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                _undo(connection)
-
-    @contextmanager
-    def _writing(self) -> Iterator[_Connection]:
-        """A write transaction; inside another one of this thread, a part of it that is undone alone (unless that is
-        undone as one).
-        """
-        with self._errors("write"):
-            connection = self._connect()
-            if connection.in_transaction and connection.as_one:
-                yield connection
-                return
-            if connection.in_transaction:
-                with _savepoint(connection):
-                    yield connection
-                return
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-                self.commits += 1
-                if connection.erased:
-                    # What was deleted must leave the write-ahead log as well.
-                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                connection.erased = connection.as_one = False
-                _undo(connection)
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
@@ -195,15 +203,6 @@ class Database:
         else:
             remedy = "see the error of SQLite"
         return f"cannot {action} journal {self.path}: {error}; {remedy}"
-
-
-class _Connection(sqlite3.Connection):
-    """A connection that can be referred to weakly, so that those of threads that ended go away. `erased`: content was
-    deleted; `as_one`: the transaction has no parts that are undone alone.
-    """
-
-    erased = False
-    as_one = False
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +10,8 @@ import msgspec
 
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import encoding, image_store
-from openclaw_rl.shared.journal.sqlite import Database, insert
+from openclaw_rl.shared.journal.encoding import Content
+from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
@@ -27,8 +24,6 @@ PARENT_FORGOTTEN = "its parent was forgotten"
 
 _ANSWER, _TOOLS = -1, -2
 """Positions in `turn_blobs` beside those of the messages."""
-
-_CACHE_BYTES = 8 << 20
 
 _CHAIN = """
 WITH RECURSIVE chain (id, base, distance) AS (
@@ -48,16 +43,9 @@ SELECT turn_id, sessions.session_id, episode, parent_turn_id, parent_reason, kin
 FROM turns JOIN sessions ON sessions.id = session JOIN contents ON turn = turns.id WHERE turns.id = ?
 """
 
-_SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
+SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
 _SAMPLING = msgspec.json.Decoder(Sampling)
 _IMAGES = msgspec.json.Decoder(list[tuple[int, int]])
-
-
-class Content(NamedTuple):
-    """What a later turn may share: digests of the messages and the answer, ids of prompt and answer."""
-
-    digests: list[bytes]
-    ids: array[int]
 
 
 class Base(NamedTuple):
@@ -68,246 +56,213 @@ class Base(NamedTuple):
     content: Content
 
 
-class _RecentContents:
-    """Contents of recent turns by turn id, so that recording the next one reads nothing. Bounded in bytes."""
+def record_turn(connection: Connection, turn: Turn) -> bool:
+    """Store a turn with its session and episode, and count it under its kind and reason; False if it is already
+    there.
 
-    def __init__(self) -> None:
-        self._contents: OrderedDict[str, Content] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, turn_id: str) -> Content | None:
-        with self._lock:
-            if turn_id in self._contents:
-                self._contents.move_to_end(turn_id)
-            return self._contents.get(turn_id)
-
-    def put(self, turn_id: str, content: Content) -> None:
-        with self._lock:
-            self._drop(turn_id)
-            self._contents[turn_id] = content
-            self._bytes += _size(content)
-            while self._bytes > _CACHE_BYTES and len(self._contents) > 1:
-                self._drop(next(iter(self._contents)))
-
-    def drop(self, turn_id: str) -> None:
-        with self._lock:
-            self._drop(turn_id)
-
-    def _drop(self, turn_id: str) -> None:
-        content = self._contents.pop(turn_id, None)
-        if content is not None:
-            self._bytes -= _size(content)
-
-
-def _size(content: Content) -> int:
-    return 64 * len(content.digests) + 4 * len(content.ids)
-
-
-class Turns(Database):
-    """The part of the journal that holds turns."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path)
-        self._recent = _RecentContents()
-
-    def record_turn(self, turn: Turn) -> bool:
-        """Store a turn with its session and episode, and count it under its kind and reason; False if it is already
-        there.
-
-        A main turn that must never be trained on is quarantined at once, with its reason. A parent that was forgotten
-        meanwhile is left out.
-        """
-        prompt, response = encoding.token_ids(turn.prompt_ids), encoding.token_ids(turn.response_ids)
-        logprobs = encoding.floats(turn.logprobs)
-        untrainable = turn.untrainable
-        if len(logprobs) != len(response) and not untrainable:
-            untrainable = f"{len(logprobs)} logprobs for {len(response)} sampled tokens"
-        messages = [encoding.encode(image_store.without_files(message)) for message in turn.messages]
-        answer = encoding.encode(turn.answer)
-        digests = [encoding.address(message) for message in messages]
-        tools = encoding.encode(list(turn.tools)) if turn.tools else b""
-        tools_digest = encoding.address(tools)
-        with self._writing() as connection:
-            if connection.execute("SELECT 1 FROM turns WHERE turn_id = ?", (turn.turn_id,)).fetchone():
-                return False
-            session = _session(connection, turn)
-            head = _blob(connection, messages[0], digests[0]) if messages else None
-            parent = _parent(connection, turn.parent_turn_id)
-            base = self._base(connection, parent, head)
-            shared = _shared_messages(base, digests)
-            shared_ids = encoding.common_prefix(base.content.ids, prompt) if base else 0
-            near = base.content.ids[shared_ids:] if base else array("I")
-            answer_digest = encoding.digest(answer)
-            values: dict[str, Any] = {
-                "turn_id": turn.turn_id,
-                "session": session,
-                "episode": turn.episode,
-                "parent_turn_id": parent[0] if parent else None,
-                "parent_reason": PARENT_FORGOTTEN if turn.parent_turn_id and not parent else turn.parent_reason,
-                "kind": turn.kind,
-                "kind_reason": turn.kind_reason,
-                "dialect": turn.dialect,
-                "policy": turn.policy,
-                "sampling": msgspec.json.encode(turn.sampling),
-                "versions": msgspec.json.encode([(span.version, span.start, span.end) for span in turn.versions]),
-                "finish_reason": turn.finish_reason,
-                "status": turn.status,
-                "error": turn.error,
-                "arrived": turn.timings.arrived,
-                "first_token": turn.timings.first_token,
-                "finished": turn.timings.finished,
-                "request_key": turn.request_key,
-                "answer_key": turn.answer_key,
-                "exchange_key": turn.exchange_key,
-                "untrainable": untrainable,
-                "image_spans": msgspec.json.encode([(span.start, span.end) for span in turn.image_spans]),
-                "prompt_digest": encoding.digest(b"".join([tools_digest, *digests]) if digests else prompt.tobytes()),
-                "prompt_tokens": len(prompt),
-                "response_tokens": len(response),
-                "head": head,
-                "tools": _blob(connection, tools, tools_digest) if tools else None,
-                "answer": _blob(connection, answer, answer_digest),
-                "base": base.row if base else None,
-                "depth": base.depth + 1 if base else 0,
-                "shared_messages": shared,
-                "shared_ids": shared_ids,
-            }
-            row = insert(connection, "turns", values)
-            connection.execute(
-                "INSERT INTO contents (turn, prompt_rest, response_ids, logprobs) VALUES (?,?,?,?)",
-                (
-                    row,
-                    encoding.pack_ids(prompt[shared_ids:], near),
-                    encoding.pack_ids(response, array("I")),
-                    encoding.keep(logprobs.tobytes()),
-                ),
-            )
-            own = range(shared, len(messages))
-            held = [
-                (position, head if not position and head else _blob(connection, messages[position], digests[position]))
-                for position in own
-            ]
-            for position, blob in held:
-                image_store.store(connection, blob, turn.messages[position])
-            held.append((_ANSWER, values["answer"]))
-            if turn.tools:
-                held.append((_TOOLS, values["tools"]))
-            _hold(connection, row, held)
-            if turn.kind == "main" and untrainable:
-                connection.execute(
-                    "INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now())
-                )
-            elif turn.kind == "main" and turn.status == "complete" and response and not turn.sampling.imported:
-                connection.execute("INSERT INTO audit_queue (turn) VALUES (?)", (row,))
-            _count(connection, turn.kind, turn.kind_reason)
-        self._recent.put(turn.turn_id, Content([*digests, answer_digest], prompt + response))
-        return True
-
-    def count_traffic(self, kind: str, reason: str) -> None:
-        """Count a request that is not recorded as a turn (control calls, refused or uncaptured ones); `record_turn`
-        counts its own.
-        """
-        with self._writing() as connection:
-            _count(connection, kind, reason)
-
-    def turn(self, turn_id: str) -> Turn | None:
-        """The turn as it was recorded: ids as `array('I')`, logprobs as `array('f')`, messages and tools as lists."""
-        with self._reading() as connection:
-            found = connection.execute("SELECT id FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
-            return self._turn(connection, found[0]) if found else None
-
-    def _turn(self, connection: sqlite3.Connection, row: int) -> Turn:
-        blobs, prompt, response = _replay(connection, row)
+    A main turn that must never be trained on is quarantined at once, with its reason. A parent that was forgotten
+    meanwhile is left out.
+    """
+    prompt, response = encoding.token_ids(turn.prompt_ids), encoding.token_ids(turn.response_ids)
+    logprobs = encoding.floats(turn.logprobs)
+    untrainable = turn.untrainable
+    if len(logprobs) != len(response) and not untrainable:
+        untrainable = f"{len(logprobs)} logprobs for {len(response)} sampled tokens"
+    messages = [encoding.encode(image_store.without_files(message)) for message in turn.messages]
+    answer = encoding.encode(turn.answer)
+    digests = [encoding.address(message) for message in messages]
+    tools = encoding.encode(list(turn.tools)) if turn.tools else b""
+    tools_digest = encoding.address(tools)
+    if connection.value("SELECT id FROM turns WHERE turn_id = ?", turn.turn_id) is not None:
+        return False
+    session = _session(connection, turn)
+    head = _blob(connection, messages[0], digests[0]) if messages else None
+    parent = _parent(connection, turn.parent_turn_id)
+    base = _base(connection, parent, head)
+    shared = _common(base.content.digests, digests) if base else 0
+    shared_ids = encoding.common_prefix(base.content.ids, prompt) if base else 0
+    near = base.content.ids[shared_ids:] if base else array("I")
+    answer_digest = encoding.digest(answer)
+    values: dict[str, Any] = {
+        "turn_id": turn.turn_id,
+        "session": session,
+        "episode": turn.episode,
+        "parent_turn_id": parent[0] if parent else None,
+        "parent_reason": PARENT_FORGOTTEN if turn.parent_turn_id and not parent else turn.parent_reason,
+        "kind": turn.kind,
+        "kind_reason": turn.kind_reason,
+        "dialect": turn.dialect,
+        "policy": turn.policy,
+        "sampling": msgspec.json.encode(turn.sampling),
+        "versions": msgspec.json.encode([(span.version, span.start, span.end) for span in turn.versions]),
+        "finish_reason": turn.finish_reason,
+        "status": turn.status,
+        "error": turn.error,
+        "arrived": turn.timings.arrived,
+        "first_token": turn.timings.first_token,
+        "finished": turn.timings.finished,
+        "request_key": turn.request_key,
+        "answer_key": turn.answer_key,
+        "exchange_key": turn.exchange_key,
+        "untrainable": untrainable,
+        "image_spans": msgspec.json.encode([(span.start, span.end) for span in turn.image_spans]),
+        "prompt_digest": encoding.digest(b"".join([tools_digest, *digests]) if digests else prompt.tobytes()),
+        "prompt_tokens": len(prompt),
+        "response_tokens": len(response),
+        "head": head,
+        "tools": _blob(connection, tools, tools_digest) if tools else None,
+        "answer": _blob(connection, answer, answer_digest),
+        "base": base.row if base else None,
+        "depth": base.depth + 1 if base else 0,
+        "shared_messages": shared,
+        "shared_ids": shared_ids,
+    }
+    row = insert(connection, "turns", values)
+    connection.execute(
+        "INSERT INTO contents (turn, prompt_rest, response_ids, logprobs) VALUES (?,?,?,?)",
         (
-            *identity, sampling, versions, finish_reason, status, error, arrived, first_token, finished,
-            request_key, answer_key, exchange_key, untrainable, images, tools, answer, logprobs,
-        ) = connection.execute(_TURN, (row,)).fetchone()  # fmt: skip
-        turn_id, session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, policy = identity
-        numbers: array[float] = array("f")
-        numbers.frombytes(encoding.unpack(logprobs))
-        return Turn(
-            turn_id=turn_id,
-            session_id=session_id,
-            episode=episode,
-            parent_turn_id=parent_turn_id,
-            parent_reason=parent_reason,
-            kind=kind,
-            kind_reason=kind_reason,
-            dialect=dialect,
-            policy=policy,
-            messages=[image_store.with_files(connection, _load(connection, blob)) for blob in blobs],
-            tools=_load(connection, tools) if tools is not None else (),
-            answer=_load(connection, answer),
-            prompt_ids=prompt,
-            response_ids=response,
-            logprobs=numbers,
-            sampling=_SAMPLING.decode(sampling),
-            versions=tuple(VersionSpan(*span) for span in _SPANS.decode(versions)),
-            finish_reason=finish_reason,
-            status=status,
-            error=error,
-            timings=Timings(arrived=arrived, first_token=first_token, finished=finished),
-            request_key=request_key,
-            answer_key=answer_key,
-            exchange_key=exchange_key,
-            untrainable=untrainable,
-            image_spans=tuple(ImageSpan(*span) for span in _IMAGES.decode(images)),
+            row,
+            encoding.pack_ids(prompt[shared_ids:], near),
+            encoding.pack_ids(response, array("I")),
+            encoding.keep(logprobs.tobytes()),
+        ),
+    )
+    own = range(shared, len(messages))
+    held = [
+        (position, head if not position and head else _blob(connection, messages[position], digests[position]))
+        for position in own
+    ]
+    for position, blob in held:
+        image_store.store(connection, blob, turn.messages[position])
+    held.append((_ANSWER, values["answer"]))
+    if turn.tools:
+        held.append((_TOOLS, values["tools"]))
+    _hold(connection, row, held)
+    if turn.kind == "main" and untrainable:
+        connection.execute("INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now()))
+    elif turn.kind == "main" and turn.status == "complete" and response and not turn.sampling.imported:
+        connection.execute("INSERT INTO audit_queue (turn) VALUES (?)", (row,))
+    count_traffic(connection, turn.kind, turn.kind_reason)
+    connection.recent.put(turn.turn_id, Content([*digests, answer_digest], prompt + response))
+    return True
+
+
+def count_traffic(connection: Connection, kind: str, reason: str) -> None:
+    """Count a request that is not recorded as a turn (control calls, refused or uncaptured ones); `record_turn`
+    counts its own.
+    """
+    connection.execute(
+        "INSERT INTO traffic (kind, reason, count) VALUES (?,?,1) "
+        "ON CONFLICT (kind, reason) DO UPDATE SET count = count + 1",
+        (kind, reason),
+    )
+
+
+def find_turn(connection: Connection, turn_id: str) -> Turn | None:
+    """The turn as it was recorded: ids as `array('I')`, logprobs as `array('f')`, messages and tools as lists."""
+    row = connection.value("SELECT id FROM turns WHERE turn_id = ?", turn_id)
+    return None if row is None else read_turn(connection, row)
+
+
+def turn_row(connection: Connection, turn_id: str) -> int:
+    """The row of a turn. Raises JournalError where there is none."""
+    row: int | None = connection.value("SELECT id FROM turns WHERE turn_id = ?", turn_id)
+    if row is None:
+        raise JournalError(f"the journal has no turn {turn_id}; it was never recorded, or its session was forgotten")
+    return row
+
+
+def read_turn(connection: Connection, row: int) -> Turn:
+    """The turn of a row."""
+    blobs, prompt, response = _replay(connection, row)
+    (
+        *identity, sampling, versions, finish_reason, status, error, arrived, first_token, finished,
+        request_key, answer_key, exchange_key, untrainable, images, tools, answer, logprobs,
+    ) = connection.execute(_TURN, (row,)).fetchone()  # fmt: skip
+    turn_id, session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, policy = identity
+    return Turn(
+        turn_id=turn_id,
+        session_id=session_id,
+        episode=episode,
+        parent_turn_id=parent_turn_id,
+        parent_reason=parent_reason,
+        kind=kind,
+        kind_reason=kind_reason,
+        dialect=dialect,
+        policy=policy,
+        messages=[image_store.with_files(connection, _load(connection, blob)) for blob in blobs],
+        tools=_load(connection, tools) if tools is not None else (),
+        answer=_load(connection, answer),
+        prompt_ids=prompt,
+        response_ids=response,
+        logprobs=encoding.unpack_floats(logprobs),
+        sampling=_SAMPLING.decode(sampling),
+        versions=tuple(VersionSpan(*span) for span in SPANS.decode(versions)),
+        finish_reason=finish_reason,
+        status=status,
+        error=error,
+        timings=Timings(arrived=arrived, first_token=first_token, finished=finished),
+        request_key=request_key,
+        answer_key=answer_key,
+        exchange_key=exchange_key,
+        untrainable=untrainable,
+        image_spans=tuple(ImageSpan(*span) for span in _IMAGES.decode(images)),
+    )
+
+
+def _base(connection: Connection, parent: tuple[str, int, int] | None, head: int | None) -> Base | None:
+    """The parent, while its chain is short; else the newest full copy with its head, unless many hang on it."""
+    if parent is not None:
+        turn_id, row, depth = parent
+        if depth + 1 < GENERATIONS:
+            return Base(row, depth, _content(connection, turn_id, row))
+    if head is not None:
+        found = connection.execute(
+            "SELECT id, turn_id FROM turns WHERE head = ? AND base IS NULL ORDER BY id DESC LIMIT 1", (head,)
+        ).fetchone()
+        if found and connection.value("SELECT count(*) FROM turns WHERE base = ?", found[0]) < FAN_OUT:
+            return Base(found[0], 0, _content(connection, found[1], found[0]))
+    return None
+
+
+def _content(connection: Connection, turn_id: str, row: int) -> Content:
+    recent = connection.recent.get(turn_id)
+    if recent is not None:
+        return recent
+    blobs, prompt, response = _replay(connection, row)
+    blobs.append(connection.value("SELECT answer FROM turns WHERE id = ?", row))
+    digests = [connection.value("SELECT digest FROM blobs WHERE id = ?", blob) for blob in blobs]
+    content = Content(digests, prompt + response)
+    connection.recent.put(turn_id, content)
+    return content
+
+
+def rebase(connection: Connection, rows: Sequence[int]) -> None:
+    """Store turns whose base is going away again: the first of each head in full, the others as differences to
+    it.
+    """
+    full: dict[int | None, tuple[int, list[int], array[int]]] = {}
+    for row in rows:
+        blobs, prompt, response = _replay(connection, row)
+        head, answer = connection.execute("SELECT head, answer FROM turns WHERE id = ?", (row,)).fetchone()
+        base, base_blobs, base_ids = full.get(head, (None, [], array("I")))
+        if base is None:
+            full[head] = (row, [*blobs, answer], prompt + response)
+        shared = _common(base_blobs, blobs)
+        shared_ids = encoding.common_prefix(base_ids, prompt)
+        connection.execute("DELETE FROM turn_blobs WHERE turn = ? AND position >= 0", (row,))
+        _hold(connection, row, [(position, blobs[position]) for position in range(shared, len(blobs))])
+        connection.execute(
+            "UPDATE turns SET base = ?, depth = ?, shared_messages = ?, shared_ids = ? WHERE id = ?",
+            (base, 0 if base is None else 1, shared, shared_ids, row),
+        )
+        connection.execute(
+            "UPDATE contents SET prompt_rest = ? WHERE turn = ?",
+            (encoding.pack_ids(prompt[shared_ids:], base_ids[shared_ids:]), row),
         )
 
-    def _base(
-        self, connection: sqlite3.Connection, parent: tuple[str, int, int] | None, head: int | None
-    ) -> Base | None:
-        """The parent, while its chain is short; else the newest full copy with its head, unless many hang on it."""
-        if parent is not None:
-            turn_id, row, depth = parent
-            if depth + 1 < GENERATIONS:
-                return Base(row, depth, self._content(connection, turn_id, row))
-        if head is not None:
-            found = connection.execute(
-                "SELECT id, turn_id FROM turns WHERE head = ? AND base IS NULL ORDER BY id DESC LIMIT 1", (head,)
-            ).fetchone()
-            if found and _dependents(connection, found[0]) < FAN_OUT:
-                return Base(found[0], 0, self._content(connection, found[1], found[0]))
-        return None
 
-    def _content(self, connection: sqlite3.Connection, turn_id: str, row: int) -> Content:
-        recent = self._recent.get(turn_id)
-        if recent is not None:
-            return recent
-        blobs, prompt, response = _replay(connection, row)
-        blobs.append(connection.execute("SELECT answer FROM turns WHERE id = ?", (row,)).fetchone()[0])
-        digests = [connection.execute("SELECT digest FROM blobs WHERE id = ?", (blob,)).fetchone()[0] for blob in blobs]
-        content = Content(digests, prompt + response)
-        self._recent.put(turn_id, content)
-        return content
-
-    def _rebase(self, connection: sqlite3.Connection, rows: Sequence[int]) -> None:
-        """Store turns whose base is going away again: the first of each head in full, the others as differences to
-        it.
-        """
-        full: dict[int | None, tuple[int, list[int], array[int]]] = {}
-        for row in rows:
-            blobs, prompt, response = _replay(connection, row)
-            head, answer = connection.execute("SELECT head, answer FROM turns WHERE id = ?", (row,)).fetchone()
-            base, base_blobs, base_ids = full.get(head, (None, [], array("I")))
-            if base is None:
-                full[head] = (row, [*blobs, answer], prompt + response)
-            shared = _common(base_blobs, blobs)
-            shared_ids = encoding.common_prefix(base_ids, prompt)
-            connection.execute("DELETE FROM turn_blobs WHERE turn = ? AND position >= 0", (row,))
-            _hold(connection, row, [(position, blobs[position]) for position in range(shared, len(blobs))])
-            connection.execute(
-                "UPDATE turns SET base = ?, depth = ?, shared_messages = ?, shared_ids = ? WHERE id = ?",
-                (base, 0 if base is None else 1, shared, shared_ids, row),
-            )
-            connection.execute(
-                "UPDATE contents SET prompt_rest = ? WHERE turn = ?",
-                (encoding.pack_ids(prompt[shared_ids:], base_ids[shared_ids:]), row),
-            )
-
-
-def _parent(connection: sqlite3.Connection, turn_id: str | None) -> tuple[str, int, int] | None:
+def _parent(connection: Connection, turn_id: str | None) -> tuple[str, int, int] | None:
     """A turn's id, row and depth, if it is there."""
     if turn_id is None:
         return None
@@ -317,7 +272,7 @@ def _parent(connection: sqlite3.Connection, turn_id: str | None) -> tuple[str, i
     return found
 
 
-def _replay(connection: sqlite3.Connection, row: int) -> tuple[list[int], array[int], array[int]]:
+def _replay(connection: Connection, row: int) -> tuple[list[int], array[int], array[int]]:
     """Message blobs, prompt ids and response ids of a turn, from the full copy at the root of its differences
     forward.
     """
@@ -337,20 +292,11 @@ def _replay(connection: sqlite3.Connection, row: int) -> tuple[list[int], array[
     return blobs, prompt, response
 
 
-def _dependents(connection: sqlite3.Connection, row: int) -> int:
-    count: int = connection.execute("SELECT count(*) FROM turns WHERE base = ?", (row,)).fetchone()[0]
-    return count
-
-
-def _hold(connection: sqlite3.Connection, row: int, blobs: Iterable[tuple[int, int]]) -> None:
+def _hold(connection: Connection, row: int, blobs: Iterable[tuple[int, int]]) -> None:
     connection.executemany(
         "INSERT INTO turn_blobs (turn, position, blob) VALUES (?,?,?)",
         [(row, position, blob) for position, blob in blobs],
     )
-
-
-def _shared_messages(base: Base | None, digests: list[bytes]) -> int:
-    return _common(base.content.digests, digests) if base else 0
 
 
 def _common(left: Sequence[Any], right: Sequence[Any]) -> int:
@@ -360,14 +306,14 @@ def _common(left: Sequence[Any], right: Sequence[Any]) -> int:
     return min(len(left), len(right))
 
 
-def _session(connection: sqlite3.Connection, turn: Turn) -> int:
+def _session(connection: Connection, turn: Turn) -> int:
     seen = max(turn.timings.arrived, turn.timings.finished)
-    session: int = connection.execute(
+    session: int = connection.value(
         "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
         "ON CONFLICT (session_id) DO UPDATE "
         "SET last_seen = CASE ? WHEN 'main' THEN max(last_seen, excluded.last_seen) ELSE last_seen END RETURNING id",
-        (turn.session_id, turn.policy, turn.dialect, turn.timings.arrived, seen, turn.kind),
-    ).fetchone()[0]
+        *(turn.session_id, turn.policy, turn.dialect, turn.timings.arrived, seen, turn.kind),
+    )
     connection.execute(
         "INSERT OR IGNORE INTO episodes (session, episode, started) VALUES (?,?,?)",
         (session, turn.episode, turn.timings.arrived),
@@ -375,25 +321,15 @@ def _session(connection: sqlite3.Connection, turn: Turn) -> int:
     return session
 
 
-def _count(connection: sqlite3.Connection, kind: str, reason: str) -> None:
-    connection.execute(
-        "INSERT INTO traffic (kind, reason, count) VALUES (?,?,1) "
-        "ON CONFLICT (kind, reason) DO UPDATE SET count = count + 1",
-        (kind, reason),
-    )
-
-
-def _blob(connection: sqlite3.Connection, body: bytes, address: bytes | None = None) -> int:
+def _blob(connection: Connection, body: bytes, address: bytes | None = None) -> int:
     """The row of a blob, stored if it is new."""
     address = address or encoding.address(body)
-    found = connection.execute("SELECT id FROM blobs WHERE digest = ?", (address,)).fetchone()
-    if found:
-        return int(found[0])
-    return insert(connection, "blobs", {"digest": address, "body": encoding.pack(body)})
+    row: int | None = connection.value("SELECT id FROM blobs WHERE digest = ?", address)
+    return insert(connection, "blobs", {"digest": address, "body": encoding.pack(body)}) if row is None else row
 
 
-def _load(connection: sqlite3.Connection, blob: int) -> Any:
-    found = connection.execute("SELECT body FROM blobs WHERE id = ?", (blob,)).fetchone()
-    if found is None:
+def _load(connection: Connection, blob: int) -> Any:
+    body = connection.value("SELECT body FROM blobs WHERE id = ?", blob)
+    if body is None:
         raise JournalError(f"message {blob} is missing from the journal: the file is damaged; restore a copy")
-    return encoding.decode(encoding.unpack(found[0]))
+    return encoding.decode(encoding.unpack(body))

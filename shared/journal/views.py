@@ -1,4 +1,4 @@
-"""What the journal answers beside the records themselves: references, summaries and the state of processes."""
+"""The answers of the journal that are not records: references, summaries, counts."""
 
 from __future__ import annotations
 
@@ -121,3 +121,25 @@ class ProcessRow(msgspec.Struct, frozen=True):
     pid: int
     time: float
     status: Mapping[str, Any]
+
+
+class Lengths(msgspec.Struct, frozen=True):
+    """How many turns of a kind there were, and the tokens of their prompts and of their answers together."""
+
+    turns: int = 0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What was recorded on `days` UTC days, those without a turn not counted: turns by kind, main turns that a person
+    `answered`, and of all `samples` those with a hint and those with a reward other than 0.
+    """
+
+    days: int
+    main: Lengths
+    side: Lengths
+    answered: int
+    samples: int
+    hinted: int
+    rewarded: int

@@ -8,20 +8,22 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from openclaw_rl.shared.errors import JournalError
-from openclaw_rl.shared.journal.journal import Journal
+from openclaw_rl.shared.journal.sqlite import Connection, Database
+
+_T = TypeVar("_T")
 
 GROUP_LIMIT = 256
 """Operations a transaction; more would hold up other processes that want to write."""
 
 LINGER_SECONDS = 0.02
-"""How long an operation that nobody waits for right away waits for others to share their transaction."""
+"""How long an operation whose caller need not be answered at once waits for others to share their transaction."""
 
 
 class _Operation(NamedTuple):
-    run: Callable[[], Any]
+    run: Callable[[Connection], Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
 
@@ -31,8 +33,8 @@ class GroupWriter:
     durable or failed.
     """
 
-    def __init__(self, journal: Journal, linger: float = LINGER_SECONDS) -> None:
-        self._journal = journal
+    def __init__(self, database: Database, linger: float = LINGER_SECONDS) -> None:
+        self._database = database
         self._linger = linger
         self._queue: queue.SimpleQueue[list[_Operation] | None] = queue.SimpleQueue()
         self._gathered: list[_Operation] = []
@@ -41,7 +43,7 @@ class GroupWriter:
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, run: Callable[[], Any], *, linger: bool = False) -> asyncio.Future[Any]:
+    def submit(self, run: Callable[[Connection], _T], *, linger: bool = False) -> asyncio.Future[_T]:
         """Queue a writing operation; the future gets its result, its own exception, or JournalError if its transaction
         failed. Operations are run in the order of their calls; one that may `linger` waits for the next that may not,
         but no longer than the `linger` of this writer.
@@ -50,7 +52,7 @@ class GroupWriter:
         operation = _Operation(run, loop.create_future(), loop)
         with self._lock:
             if self._closed:
-                raise JournalError(f"journal {self._journal.path} is closed")
+                raise JournalError(f"journal {self._database.path} is closed")
             self._gathered.append(operation)
             if not linger:
                 self._pass_on()
@@ -92,7 +94,7 @@ class GroupWriter:
 
     def _write(self, operations: list[_Operation]) -> None:
         try:
-            results = self._journal.run_group([operation.run for operation in operations])
+            results = self._database.run_group([operation.run for operation in operations])
         except Exception as error:
             results = [error] * len(operations)
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
@@ -102,7 +104,7 @@ class GroupWriter:
             try:
                 loop.call_soon_threadsafe(_resolve, outcomes)
             except RuntimeError:
-                # The loop is closed, so nobody waits any more; the writes are done all the same.
+                # The loop is closed, so no caller waits; the writes are done all the same.
                 continue
 
 

@@ -1,5 +1,4 @@
-"""A client's request that goes through LiteLLM to our provider, and what LiteLLM would lose of it. See
-`shared.litellm.provider`."""
+"""A client's request through LiteLLM to our provider, and the parts of the answer that LiteLLM would lose."""
 
 from __future__ import annotations
 
@@ -10,15 +9,14 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from openclaw_rl.shared.litellm.deployment import TOLD_PREFIX
+from .callback import HEADER_PREFIX
 
 CHAT_MODEL = "chat"
-"""What the policy is called by the proxy's own process of the dialects."""
+"""The policy's name in requests of our dialect process."""
 
 
 class Refusal(NamedTuple):
-    """What the proxy said instead of an answer: status, OpenAI's error object, seconds to wait (`None`: nothing
-    said)."""
+    """The proxy's error: status, OpenAI's error object, and seconds to wait (`None`: not stated)."""
 
     status: int
     error: Mapping[str, Any]
@@ -26,16 +24,17 @@ class Refusal(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The words of the error."""
+        """The error in words."""
         return str(self.error.get("message") or f"status {self.status}")
 
 
 class Call:
-    """One request on behalf of a client, and what the proxy told beside the answer.
+    """One request on behalf of a client, and what the proxy sent beside the answer.
 
     `url` is the proxy's base URL with `/v1`, `headers` are sent as they are, `extra` are fields of the chat body that
     win over LiteLLM's. `counting` asks for the length of the prompt (`input_tokens`) instead of an answer. `begun` is
-    set once the proxy has begun to answer, when `told` holds its headers; then `usage` and `stop_reason` follow.
+    set once the proxy has begun to answer; from then on `response_headers` holds its headers, and `usage` and
+    `stop_reason` follow.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Call:
         self.extra = extra or {}
         self.counting = counting
         self.begun = False
-        self.told: dict[str, str] = {}
+        self.response_headers: dict[str, str] = {}
         self.refusal: Refusal | None = None
         self.input_tokens = 0
         self.usage: dict[str, Any] = {}
@@ -65,13 +64,15 @@ class Call:
                 await self._closers.pop()()
 
     def opened(self, response: httpx.Response) -> None:
-        """Remember what a response's head says, and how to end it."""
-        self.told = {name: value for name, value in response.headers.items() if name.startswith(TOLD_PREFIX)}
+        """Keep a response's headers, and how to close it."""
+        self.response_headers = {
+            name: value for name, value in response.headers.items() if name.startswith(HEADER_PREFIX)
+        }
         self.begun = response.status_code == 200
         self._closers.append(response.aclose)
 
     def take(self, body: Mapping[str, Any]) -> None:
-        """Remember what a body, or a chunk of it, says beside the answer."""
+        """Keep usage and stop reason of a body, or of a chunk of it."""
         self.usage = body.get("usage") or self.usage
         for choice in body.get("choices") or ():
             self.stop_reason = choice.get("stop_reason") or self.stop_reason

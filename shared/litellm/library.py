@@ -1,4 +1,4 @@
-"""LiteLLM as every part of this system wants it: silent, and without fetching anything by itself."""
+"""LiteLLM, silent and without downloads of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chat request as LiteLLM hands it to our provider, and what comes back of it. See `shared.litellm.provider`."""
+"""A chat request from LiteLLM's arguments, and LiteLLM's objects from our proxy's response."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from openclaw_rl.shared.litellm.call import CALL, Call, Refusal
-from openclaw_rl.shared.litellm.deployment import LIVE, PROVIDER, deployment, note, requested
+from .call import CALL, Call, Refusal
+from .callback import LIVE, PROVIDER, deployment, remember_headers, session_fields
 
 CHAT_PATH = "/chat/completions"
 COUNT_PATH = "/chat/completions/input_tokens"
@@ -37,7 +37,7 @@ class ProxyRefused(Exception):
 
 
 class Request:
-    """A chat request as LiteLLM hands it to a provider, and the way back: our JSON as LiteLLM's objects."""
+    """One chat request: built from LiteLLM's arguments, it turns our JSON into LiteLLM's objects."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Request:
         self._held: list[dict[str, Any]] = []
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
-        """From the arguments of a `CustomLLM` method. Raises `ConfigError` if nobody said where the proxy is."""
+    def from_litellm(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
+        """From the arguments of a `CustomLLM` method. Raises `ValueError` if no URL of the proxy is set."""
         assert not args, "LiteLLM calls its providers with keywords"
         call = CALL.get()
         parameters = {
@@ -69,19 +69,19 @@ class Request:
         content = {"model": kwargs["model"], "messages": [_plain(one) for one in kwargs["messages"]], **parameters}
         if call is not None:
             url, headers = call.url, dict(call.headers)
-            del content["model"]  # the client's own, or none, is in `extra`
+            del content["model"]  # the client's model, if any, is in `extra`
             if "tools" in content:
                 content["tools"] = [_ordered(tool) for tool in content["tools"]]
             content |= call.extra
         else:
             url, headers = deployment(kwargs)
-            content |= requested(kwargs)
+            content |= session_fields(kwargs)
             if content["model"] == LIVE:
                 del content["model"]
         path = COUNT_PATH if call is not None and call.counting else CHAT_PATH
         seconds = kwargs.get("timeout")
         timeout = seconds if isinstance(seconds, httpx.Timeout) else httpx.Timeout(seconds or DEFAULT_TIMEOUT)
-        if call is not None:  # how long an answer may take is the proxy's to say
+        if call is not None:  # the proxy limits how long an answer may take
             timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
         headers["content-type"] = "application/json"
         return cls(url.rstrip("/") + path, headers, content, timeout, call, kwargs.get("model_response"))
@@ -94,8 +94,8 @@ class Request:
         return json.dumps(content).encode()
 
     @contextlib.contextmanager
-    def explained(self) -> Iterator[None]:
-        """Failures as LiteLLM's exceptions, which it passes on unchanged; the original is kept in the call."""
+    def litellm_errors(self) -> Iterator[None]:
+        """Raise failures as LiteLLM's exceptions, which it passes on unchanged, and keep the original in the call."""
         try:
             yield
         except ProxyRefused as error:
@@ -111,11 +111,11 @@ class Request:
         raise _exception(refusal, self.url, str(self._content.get("model", "")))
 
     def check(self, response: httpx.Response) -> None:
-        """Take note of a response's head. Raises `ProxyRefused` unless it begins an answer."""
+        """Keep a response's headers. Raises `ProxyRefused` unless it begins an answer."""
         if self.call is not None:
             self.call.opened(response)
         else:
-            note(response)
+            remember_headers(response)
         if response.status_code != 200:
             raise ProxyRefused(_refusal(response))
 
@@ -131,13 +131,14 @@ class Request:
             self.call.take(body)
         made = library.ModelResponse(**body)
         blank = self._blank
-        if blank is not None:  # LiteLLM keeps private notes on the object it gave us
+        if blank is not None:  # LiteLLM keeps private data on the object that it gave us
             made._hidden_params = getattr(blank, "_hidden_params", {})
         return made
 
     def chunks(self, line: str) -> Iterator[Any]:
-        """LiteLLM's stream chunks of one line. Those that say nothing are left out: they would open empty blocks.
-        Raises `ProxyRefused` where the stream breaks off with an error."""
+        """LiteLLM's stream chunks of one line, without empty ones: they would open empty blocks. Raises `ProxyRefused`
+        where the stream breaks off with an error.
+        """
         if not line.startswith("data:"):
             return
         data = line[5:].strip()
@@ -155,8 +156,9 @@ class Request:
             yield _chunk(body)
 
     def _ordered_end(self, body: dict[str, Any]) -> Iterator[Any]:
-        """LiteLLM reads no further than the finish reason and then counts tokens by itself, with another tokenizer: so
-        it is held back until the usage is told."""
+        """Hold the finish reason back until the usage has come: LiteLLM reads no further than the finish reason and
+        would then count tokens with another tokenizer.
+        """
         choices = body.get("choices") or []
         if body.get("usage"):
             yield _chunk({**body, "choices": [_NO_DELTA]})
@@ -192,14 +194,15 @@ def _silent(choice: Mapping[str, Any]) -> bool:
 
 
 def _plain(message: Any) -> dict[str, Any]:
-    """A message as JSON: LiteLLM mixes dicts with objects of its own, and keeps notes that no proxy takes."""
+    """A message as JSON: LiteLLM mixes dicts with its own objects, and adds private fields that no proxy takes."""
     fields: dict[str, Any] = message if isinstance(message, dict) else message.model_dump(exclude_none=True)
     return {name: value for name, value in fields.items() if name not in _PRIVATE}
 
 
 def _ordered(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool as clients of the chat route write it: templates show the policy its very JSON, which should not depend
-    on the dialect."""
+    """A tool as clients of the chat route write it: templates show its JSON to the policy, which should not depend on
+    the dialect.
+    """
     function = tool.get("function") or {}
     fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
     if function.get("strict"):
@@ -222,7 +225,7 @@ def _error(message: str, code: str | None) -> dict[str, Any]:
 
 
 def _exception(refusal: Refusal, url: str, model: str) -> Exception:
-    """The exception of LiteLLM's that means this status; its own mapping would make everything a 500."""
+    """LiteLLM's exception for this status; its own mapping would make everything a 500."""
     library = importlib.import_module("litellm")
     names = {
         400: "BadRequestError",

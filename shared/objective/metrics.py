@@ -1,10 +1,10 @@
-"""What the loss of a batch was made of: counted in one way for every trainer, so that they can be compared."""
+"""The metrics of a batch's loss, counted in one way for every trainer, so that they can be compared."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from openclaw_rl.shared.objective.moments import Moments
 from openclaw_rl.shared.objective.terms import TERMS, hints_of, signal
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
@@ -12,23 +12,25 @@ from openclaw_rl.shared.trainer import Recipe
 REPORTED = ("binary", "opd")
 """Under `distillation = "token"`: the policy loss by either advantage alone, reported and not trained."""
 
-
-def factors(recipe: Recipe) -> dict[str, float]:
-    """What each term is weighed by."""
-    return {
-        "distill": recipe.distill,
-        "binary": recipe.binary,
-        "policy": 1.0,
-        "anchor": recipe.anchor,
-        "kl_base": recipe.kl_base,
-        "entropy": -recipe.entropy,
-        "custom": 1.0,
-    }
+MEASURED_TOKENS = 1024
+"""Answer tokens of a batch that distances between policies are measured on."""
 
 
-class BatchFigures:
+def measured(samples: Sequence[Sample]) -> int:
+    """The number of samples at the start of a batch that distances are measured on: up to the one whose answer reaches
+    `MEASURED_TOKENS`.
+    """
+    tokens = 0
+    for index, sample in enumerate(samples):
+        if tokens >= MEASURED_TOKENS:
+            return index
+        tokens += len(sample.response_ids)
+    return len(samples)
+
+
+class BatchMetrics:
     """Sums over a batch. `tokens` are the weighted answer tokens that each term applies to; `losses` (already weighted,
-    by term) and `reported` are added to by the trainer.
+    by term) and `reported` are the sums of one pass, which `BatchLoss` adds to.
     """
 
     def __init__(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]], recipe: Recipe) -> None:
@@ -39,8 +41,7 @@ class BatchFigures:
             term: sum(sample.weight * len(sample.response_ids) for sample, found in pairs if term in found)
             for term in TERMS
         }
-        rewards = Moments()
-        rewards.add([sample.reward for sample in samples if sample.reward is not None])
+        rewards = [sample.reward for sample in samples if sample.reward is not None]
         counts = {term: sum(term in found for found in terms) for term in TERMS}
         if counts["policy"]:
             taking = [sample for sample, found in pairs if "policy" in found]
@@ -48,36 +49,30 @@ class BatchFigures:
             counts["binary"] = sum(bool(signal(sample, recipe)) for sample in taking)
         counts["rehearsal"] = sum(sample.origin == "rehearsal" for sample in samples)
         self._fixed = {f"samples/{name}": float(count) for name, count in counts.items()}
-        self._fixed |= {"reward/mean": rewards.mean, "reward/std": rewards.deviation}
-        self.start()
+        self._fixed |= {"reward/mean": _mean(rewards), "reward/std": _deviation(rewards)}
+        self.start_pass()
 
-    def start(self) -> None:
+    def start_pass(self) -> None:
         """Forget the sums of the pass before."""
         self.losses = dict.fromkeys(TERMS, 0.0)
         self.reported = dict.fromkeys(REPORTED, 0.0)
-        self._ratios, self._advantages = Moments(), Moments()
-        self._clipped = 0
+        self._ratios: list[float] = []
+        self._advantages: list[float] = []
 
     def add(self, ratios: Sequence[float], advantages: Sequence[float]) -> None:
-        """Count the ratio and advantage of tokens in."""
-        low, high = 1 - self._recipe.clip_low, 1 + self._recipe.clip_high
-        self._ratios.add(ratios)
-        self._advantages.add(advantages)
-        self._clipped += sum(not low <= ratio <= high for ratio in ratios)
+        """Count tokens with their importance ratios and advantages."""
+        self._ratios.extend(ratios)
+        self._advantages.extend(advantages)
 
-    def take(self, parts: Sequence[BatchFigures]) -> None:
-        """Become the sum of what `parts` counted in one pass, each over other samples of the same batch."""
+    def merge(self, parts: Sequence[BatchMetrics]) -> None:
+        """Become the sum of `parts`: one pass over the same batch, each over other samples of it."""
         losses = {term: sum(part.losses[term] for part in parts) for term in TERMS}
         reported = {name: sum(part.reported[name] for part in parts) for name in REPORTED}
-        ratios, advantages = Moments(), Moments()
-        for part in parts:
-            ratios.take(part._ratios)
-            advantages.take(part._advantages)
-        clipped = sum(part._clipped for part in parts)
-        self.losses, self.reported, self._clipped = losses, reported, clipped
-        self._ratios, self._advantages = ratios, advantages
+        ratios = [ratio for part in parts for ratio in part._ratios]
+        advantages = [advantage for part in parts for advantage in part._advantages]
+        self.losses, self.reported, self._ratios, self._advantages = losses, reported, ratios, advantages
 
-    def metrics(self) -> dict[str, float]:
+    def values(self) -> dict[str, float]:
         """Sums of this pass: `loss/total` and each term, moments of ratio and advantage (1 and 0 where no token has
         one), the ratio's clipped share, sample counts.
 
@@ -90,11 +85,24 @@ class BatchFigures:
             found |= {f"loss/{name}": value for name, value in self.reported.items()}
             found["loss/distill"] = found["loss/opd"]
         found["loss/opd"] = found["loss/distill"]
+        low, high = 1 - self._recipe.clip_low, 1 + self._recipe.clip_high
+        clipped = sum(not low <= ratio <= high for ratio in self._ratios)
         return {
             **found,
-            "ratio/mean": self._ratios.mean if self._ratios.count else 1.0,
-            "ratio/clipped": self._clipped / self._ratios.count if self._ratios.count else 0.0,
-            "advantage/mean": self._advantages.mean,
-            "advantage/std": self._advantages.deviation,
+            "ratio/mean": _mean(self._ratios) if self._ratios else 1.0,
+            "ratio/clipped": clipped / len(self._ratios) if self._ratios else 0.0,
+            "advantage/mean": _mean(self._advantages),
+            "advantage/std": _deviation(self._advantages),
             **self._fixed,
         }
+
+
+def _mean(values: Sequence[float]) -> float:
+    """0 for none."""
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The standard deviation of a whole population; 0 for none."""
+    mean = _mean(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) if values else 0.0

@@ -20,6 +20,7 @@ import msgspec
 
 from openclaw_rl.shared.backends import is_cloud
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.process import is_loopback
 from openclaw_rl.shared.records import Message
@@ -69,7 +70,7 @@ class Outgoing:
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"cloud_redact = {settings.cloud_redact} takes secrets out of what goes to other providers, and needs "
-                f"{error.name}, which is not installed: pip install 'openclaw-rl[{EXTRA}]'. To send everything as it "
+                f"{error.name}, which is not installed: {install_command(EXTRA)}. To send everything as it "
                 "is, set cloud_redact = off"
             ) from error
 

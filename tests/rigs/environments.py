@@ -32,12 +32,13 @@ class Unavailable(Exception):
 class Environment(NamedTuple):
     """A foreign program's environment. `python`: the minor version of Python 3 that its pins are for, or 0 for a
     Node program. `over`: it has this project's packages too, after its own: for our code with another version of a
-    library.
+    library. `plugin`: the folder of a distribution of ours that is built and installed in it.
     """
 
     name: str
     python: int = 11
     over: bool = False
+    plugin: str = ""
 
     @property
     def folder(self) -> Path:
@@ -52,8 +53,9 @@ class Environment(NamedTuple):
 
     @property
     def stamp(self) -> Path:
-        """The file that says that it was made with these pins."""
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in self.files)).hexdigest()[:16]
+        """The file that says that it was made with these pins and this plug-in."""
+        files = [*self.files, *(sorted((ROOT / self.plugin).glob("*/*.py")) if self.plugin else ())]
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
         return self.folder / f".installed-{digest}"
 
     def make(self) -> None:
@@ -77,6 +79,8 @@ class Environment(NamedTuple):
         pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
         # The list is complete: resolving it again would only find later versions of what it pins.
         _run([*pip, "--no-deps", "-r", str(self.files[0])], self.folder)
+        if self.plugin:
+            _run([*pip, "--no-deps", "--force-reinstall", str(ROOT / self.plugin)], self.folder)
         if self.over:
             (packages,) = self.folder.glob("lib/python3.*/site-packages")
             beneath = sysconfig.get_path("purelib")
@@ -95,7 +99,7 @@ ENVIRONMENTS = {
     environment.name: environment
     for environment in (
         Environment("claude_code", python=0),
-        Environment("litellm_proxy"),
+        Environment("litellm_proxy", plugin="integrations/litellm"),
         Environment("megatron_cpu", over=True),
         Environment("mini_swe_agent"),
         Environment("nanobot"),

@@ -16,11 +16,11 @@ from transformers import AutoModelForCausalLM
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import Pass
-from openclaw_rl.trainer_cloud.training.objective import Objective
+from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_local.models.forward import output_head, run_rows
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import row
-from openclaw_rl.trainer_local.training.objective import Objective as LocalObjective
+from openclaw_rl.trainer_local.training.objective import LocalObjective
 from openclaw_rl.trainer_local.training.targets import old_policy, targets_of
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining, flat_gradient
 from tests.trainer_local.tiny import VOCABULARY, write_policy
@@ -57,9 +57,9 @@ class World:
 
     async def learned(
         self, samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo", tops: int = VOCABULARY
-    ) -> Objective:
+    ) -> CloudObjective:
         """An objective that knows its targets."""
-        objective = Objective(samples, recipe, loss=loss)
+        objective = CloudObjective(samples, recipe, loss=loss)
         live, base = TorchSampler(self.before), TorchSampler(self.base)
         await objective.learn_targets(live if recipe.teacher == "live" else base, base, live, tops=tops)
         return objective

@@ -13,6 +13,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.trainer_cloud import futures
 from openclaw_rl.trainer_cloud.provider import CloudError
 from openclaw_rl.trainer_cloud.tinker.errors import told
@@ -30,7 +31,7 @@ def once(holder: Any, seconds: float) -> None:
     ):
         raise CloudError(
             "this version of the Tinker library sends lost requests again, and a gradient must not count twice: "
-            "install one that is known (pip install 'openclaw-rl[cloud]')",
+            f"install one that is known ({install_command('cloud')})",
             "refused",
             undone=True,
         )

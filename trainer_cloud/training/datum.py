@@ -1,4 +1,4 @@
-"""A prompt with its answer as trainers of the cloud take it: tokens in, the tokens after them as targets.
+"""A prompt with its answer as cloud trainers take it: tokens in, the tokens after them as targets.
 
 A text of n tokens has n − 1 places; place t is scored after `ids[: t + 1]`. The answer's first token stands at place
 `lead`, one less than the prompt is long, and what comes before is masked with 0.
@@ -17,17 +17,12 @@ from openclaw_rl.shared.records import Sample
 
 
 @dataclass(frozen=True)
-class Row:
+class ShiftedText:
     """`ids` of a text less its last token, `targets` `[T]` less its first; `lead` places belong to the prompt."""
 
     ids: Sequence[int]
     targets: NDArray[np.int64]
     lead: int
-
-    @property
-    def places(self) -> int:
-        """T, the tokens that a trainer works on."""
-        return len(self.ids)
 
     def candidates(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Targets `[T, K]` from candidates `[R, K]` for each token of the answer; token 0 where nothing counts, so
@@ -44,12 +39,12 @@ class Row:
         return values[self.lead :]
 
     def _padded(self, values: NDArray[Any], kind: Any) -> NDArray[Any]:
-        padded = np.zeros((self.places, *values.shape[1:]), dtype=kind)
+        padded = np.zeros((len(self.ids), *values.shape[1:]), dtype=kind)
         padded[self.lead :] = values
         return padded
 
 
-def row(sample: Sample) -> Row:
-    """The row of a sample's prompt and answer, from whatever sequences the record holds."""
+def shifted(sample: Sample) -> ShiftedText:
+    """The prompt and answer of a sample, from whatever sequences the record holds."""
     text = [int(token) for part in (sample.prompt_ids, sample.response_ids) for token in part]
-    return Row(text[:-1], np.array(text[1:], dtype=np.int64), len(sample.prompt_ids) - 1)
+    return ShiftedText(text[:-1], np.array(text[1:], dtype=np.int64), len(sample.prompt_ids) - 1)

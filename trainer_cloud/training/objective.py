@@ -1,16 +1,15 @@
-"""The loss of a batch as passes of a cloud trainer: the terms that `shared.objective.terms` finds, with the means and
-factors of the local trainer (`trainer_local.training.objective`), as far as what a provider computes and tells reaches.
+"""The loss of a batch as passes of a cloud trainer (`shared.objective`), as far as what a provider computes and reports
+reaches.
 
 - *Sampled tokens* (`binary`, `policy`): a loss of the provider's over the sampled tokens, `ppo` (ours, and exact),
   `cispo` or `importance_sampling`. Providers sum over places, so means, weights and factors are in the advantages. Our
   ratio is truncated for either sign: under `ppo` and `importance_sampling` places whose ratio is beyond `ratio_cap`
   are masked, which is the same gradient; under `cispo` the cap bounds the weight from above.
 - *Distributions* (`distill`, `anchor`, `kl_base`, `entropy`): over K tokens and a tail
-  (`trainer_cloud.training.targets`),
-  worked out here from the policy's logprobs at those tokens. What is sent are the loss's derivatives by them, as
-  weights of a cross entropy −Σ w·log π: its gradient is that of the loss.
+  (`trainer_cloud.training.targets`), worked out here from the policy's logprobs at those tokens. What is sent are the
+  loss's derivatives by them, as weights of a cross entropy −Σ w·log π: its gradient is that of the loss.
 
-Providers tell and compare logprobs at temperature 1, so a sample drawn at another one has no ratio here. It is
+Providers report and compare logprobs at temperature 1, so a sample drawn at another one has no ratio here. It is
 distilled where distributions are compared, and counts in `samples/left_out` where that takes a term from it.
 """
 
@@ -28,20 +27,18 @@ from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective import losses
-from openclaw_rl.shared.objective.metrics import REPORTED, BatchFigures, factors
-from openclaw_rl.shared.objective.terms import hints_of, signal, terms_of
+from openclaw_rl.shared.objective.batch_loss import BatchLoss, base_comparison, behavior_logprobs
+from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
+from openclaw_rl.shared.objective.terms import hints_of, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import Datum, Pass, Sampler
-from openclaw_rl.trainer_cloud.training import drift as drifts
-from openclaw_rl.trainer_cloud.training.datum import row
-from openclaw_rl.trainer_cloud.training.support import no_tops, refusal, wanted_tops
-from openclaw_rl.trainer_cloud.training.targets import Asking, Target, own_tokens
-from openclaw_rl.trainer_cloud.training.token_plan import POLICY, Plan, plan
+from openclaw_rl.trainer_cloud.training.datum import shifted
+from openclaw_rl.trainer_cloud.training.support import no_top_logprobs, unsupported, wanted_top_logprobs
+from openclaw_rl.trainer_cloud.training.targets import CloudTarget, TargetQueries, own_tokens
+from openclaw_rl.trainer_cloud.training.token_plan import POLICY, TokenPlan
 
 POLICY_LOSSES = ("ppo", "cispo", "importance_sampling")
-NOTHING = 0.002
-"""Nats a token from a teacher that nobody could tell: where a teacher has hardly anything to teach, passes end here."""
 
 LARGEST_PULL = 16.0
 """Bound of base/policy of the tail in the gradient of the anchor. The tail is moved through the weights of the K
@@ -50,38 +47,38 @@ ratio multiplies it too.
 """
 
 
-class Objective:
+class CloudObjective:
     """The loss of one step's batch. `learn_targets` once, then for each update `asked` to the trainer's forward, and
-    `passes` with what it said to its update. Raises `TrainerError` for what no provider can do.
+    `passes` with its answer to its update. Raises `TrainerError` for what no provider can do.
     """
 
     def __init__(self, samples: Sequence[Sample], recipe: Recipe, *, loss: str) -> None:
         if loss not in POLICY_LOSSES:
             raise TrainerError(f"loss {loss} is not one that providers have: {', '.join(POLICY_LOSSES)}")
-        _check(refusal(recipe))
+        _check(unsupported(recipe))
         self._recipe = recipe
         self._loss = loss
-        comparable = [_at_their_temperature(sample) for sample in samples]
+        comparable = [_at_temperature_1(sample) for sample in samples]
         terms = [terms_of(sample, recipe) for sample in comparable]
-        left_out = sum(found != terms_of(sample, recipe) for found, sample in zip(terms, samples, strict=True))
-        taking = [index for index, found in enumerate(terms) if found]
-        self._samples = [comparable[index] for index in taking]
-        self._terms = [terms[index] for index in taking]
-        self._rows = [row(sample) for sample in self._samples]
-        self._factors = factors(recipe)
-        self._figures = BatchFigures(comparable, terms, recipe)
-        self._left_out = float(left_out)
-        self._targets: list[Target] = []
+        self._batch = BatchLoss(comparable, terms, recipe)
+        self._left_out = sum(found != terms_of(sample, recipe) for found, sample in zip(terms, samples, strict=True))
+        self._samples = [sample for sample, found in zip(comparable, terms, strict=True) if found]
+        self._terms = [found for found in terms if found]
+        self._texts = [shifted(sample) for sample in self._samples]
+        self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []
         self._scored = 0
+        self._goal: float | None = None
 
     @property
     def wanted_tops(self) -> int:
-        """How many likeliest tokens at each position `learn_targets` would ask for, if the provider tells as many."""
+        """The number of likeliest tokens at each position that `learn_targets` asks for if the provider reports as
+        many.
+        """
         several = any(len(hints_of(sample, self._recipe)) > 1 for sample in self._samples)
-        batch = self._recipe.topk if several or self._figures.tokens["anchor"] else 0
-        return max(wanted_tops(self._recipe), batch)
+        batch = self._recipe.topk if several or self._batch.metrics.tokens["anchor"] else 0
+        return max(wanted_top_logprobs(self._recipe), batch)
 
     @property
     def needs_live(self) -> bool:
@@ -97,23 +94,29 @@ class Objective:
         """Tokens that `learn_targets` has sent to be scored."""
         return self._scored
 
-    def plan(self, updates: int) -> Plan:
-        """What a step of up to `updates` updates sends, before anything is sent."""
-        return plan(self._samples, self._terms, self._recipe, updates)
+    def plan(self, updates: int) -> TokenPlan:
+        """The tokens that a step of up to `updates` updates sends, before anything is sent."""
+        return TokenPlan.for_step(self._samples, self._terms, self._recipe, updates)
 
     async def learn_targets(self, teacher: Sampler | None, base: Sampler, live: Sampler | None, *, tops: int) -> None:
         """Ask for everything that must be known before the step. `teacher` as the recipe has it and `live`, the policy
-        before the step, may be `None` where they are the base. The provider tells `tops` likeliest tokens.
+        before the step, may be `None` where they are the base. The provider reports `tops` likeliest tokens.
         """
-        _check(refusal(self._recipe, tops))
-        if self._figures.tokens["anchor"] and not tops:
-            raise TrainerError(f"an anchor {no_tops()}: set anchors = 0; nothing was sent")
-        asking = Asking(self._recipe, teacher=teacher, base=base, live=live, tops=tops)
+        _check(unsupported(self._recipe, tops))
+        if self._batch.metrics.tokens["anchor"] and not tops:
+            raise TrainerError(f"an anchor {no_top_logprobs()}: set anchors = 0; nothing was sent")
+        queries = TargetQueries(self._recipe, teacher=teacher, base=base, live=live, tops=tops)
         try:
-            self._targets = await asking.targets(self._samples, self._terms)
+            self._targets = await queries.targets(self._samples, self._terms)
         finally:
-            self._scored = asking.tokens
+            self._scored = queries.tokens
         self._asked = [self._datum(index) for index in range(len(self._samples))]
+        distances = [
+            losses.reverse_kl(target.untaught, target.taught)
+            for target in self._targets
+            if target.untaught is not None and target.taught is not None
+        ]
+        self._goal = loss_to_reach(self._recipe, float(torch.cat(distances).mean()) if distances else None)
 
     def asked(self) -> list[Datum]:
         """What the trainer's forward has to score before each update: each sample's sampled tokens `[T]`, or in the
@@ -128,17 +131,18 @@ class Objective:
         finite.
         """
         now = [self._answer(index, values) for index, values in enumerate(known)]
-        if len(now) != len(self._rows):
-            raise TrainerError(f"the provider scored {len(now)} of {len(self._rows)} texts: no step was made")
+        if len(now) != len(self._texts):
+            raise TrainerError(f"the provider scored {len(now)} of {len(self._texts)} texts: no step was made")
         self._old = self._old or [values[:, 1:] for values in now]
-        self._figures.start()
+        metrics = self._batch.metrics
+        metrics.start_pass()
         sampled, chosen = [], []
         for index, values in enumerate(now):
             if self._terms[index] & POLICY:
                 sampled.append(self._sampled(index, values[:, 0]))
             if self._terms[index] - POLICY:
                 chosen.append(self._chosen(index, values[:, 1:]))
-        broken = sorted(term for term, value in self._figures.losses.items() if not math.isfinite(value))
+        broken = sorted(term for term, value in metrics.losses.items() if not math.isfinite(value))
         if broken:
             raise TrainerError(f"loss of {', '.join(broken)} is not finite: nothing was sent to be trained")
         found = [
@@ -148,28 +152,17 @@ class Objective:
         return [one for one in found if one.data]
 
     @property
-    def settled(self) -> bool:
-        """Whether another pass has nothing to teach, by the last `passes`: what is distilled sits (`early_stop`)."""
-        distances = [
-            losses.reverse_kl(target.untaught, target.taught)
-            for target in self._targets
-            if target.untaught is not None and target.taught is not None
-        ]
-        recipe = self._recipe
-        if not recipe.early_stop or recipe.distillation not in ("full", "topk"):
-            return False
-        if not self._figures.tokens["distill"]:
-            return not any(self._figures.tokens[term] for term in POLICY)
-        distance = float(torch.cat(distances).mean()) if distances else 0.0
-        return self._figures.losses["distill"] <= recipe.distill * max(recipe.early_stop * distance, NOTHING)
+    def is_taught(self) -> bool:
+        """Whether another pass has nothing to teach, by the last `passes` (`shared.objective.early_stop`)."""
+        return is_taught(self._batch.metrics, self._goal)
 
     def metrics(self) -> dict[str, float]:
-        """Sums of the last update, as the local trainer's: see `BatchFigures.metrics`."""
-        return {**self._figures.metrics(), "samples/left_out": self._left_out}
+        """Sums of the last update, as the local trainer's: see `BatchMetrics.values`."""
+        return {**self._batch.metrics.values(), "samples/left_out": float(self._left_out)}
 
     def drift(self, before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> dict[str, float]:
-        """`kl/parent` and `entropy/mean` (`trainer_cloud.training.drift`) from what forward said of `asked` before
-        and after the step: over the answers that the policy sampled, or over all where there is none.
+        """`kl/parent` and `entropy/mean` (`drift`) from the forward passes over `asked` before and after the step: over
+        the answers that the policy sampled, or over all where there is none.
         """
         own = [
             index for index, sample in enumerate(self._samples) if sample.origin != "anchor" and not sample.no_ratio
@@ -179,110 +172,74 @@ class Objective:
             parts = [self._answer(index, known[index])[:, 0].numpy() for index in own]
             return np.concatenate(parts) if parts else np.zeros(0)
 
-        return drifts.drift(tokens(before), tokens(after))
+        return drift(tokens(before), tokens(after))
 
     def _datum(self, index: int) -> Datum:
-        row, target = self._rows[index], self._targets[index]
+        text, target = self._texts[index], self._targets[index]
         chosen = [ids for ids in (target.ids, target.plain_ids) if ids is not None]
         if not chosen:
-            return Datum(row.ids, row.targets)
-        columns = [row.answer(row.targets)[:, None], *chosen]
-        return Datum(row.ids, row.candidates(np.concatenate(columns, axis=1)))
+            return Datum(text.ids, text.targets)
+        columns = [text.answer(text.targets)[:, None], *chosen]
+        return Datum(text.ids, text.candidates(np.concatenate(columns, axis=1)))
 
     def _answer(self, index: int, values: NDArray[Any]) -> Tensor:
         """The policy's logprobs `[R, 1 + K]`: of the sampled tokens, then of those that were chosen."""
-        if values.shape != self._asked[index].targets.shape:
+        wanted, sample = self._asked[index].targets.shape, self._samples[index].sample_id
+        if values.shape != wanted:
             raise TrainerError(
-                f"the provider told logprobs of shape {values.shape} of {self._samples[index].sample_id}, not "
-                f"{self._asked[index].targets.shape}: no step was made"
+                f"the provider gave logprobs of shape {values.shape} of {sample}, not {wanted}: no step was made"
             )
-        part = np.ascontiguousarray(self._rows[index].answer(values), dtype=np.float32)
+        part = np.ascontiguousarray(self._texts[index].answer(values), dtype=np.float32)
         if not np.isfinite(part).all():
-            raise TrainerError(
-                f"the provider told logprobs of {self._samples[index].sample_id} that are not finite: no step was made"
-            )
+            raise TrainerError(f"the provider gave logprobs of {sample} that are not finite: no step was made")
         return torch.from_numpy(part).reshape(len(part), -1)
 
     def _sampled(self, index: int, logprobs: Tensor) -> Datum:
         """The datum of a sample's policy loss: its advantages with everything that makes the mean."""
-        recipe, sample, row = self._recipe, self._samples[index], self._rows[index]
+        sample, text = self._samples[index], self._texts[index]
         term = "policy" if "policy" in self._terms[index] else "binary"
-        behavior = torch.tensor([float(value) for value in sample.logprobs])
-        advantages = torch.full_like(behavior, signal(sample, recipe))
-        if term == "policy":
-            taught = self._targets[index].sampled
-            rewards = recipe.binary * advantages
-            differences = (
-                torch.zeros_like(behavior)
-                if taught is None
-                else recipe.distill * losses.distillation_advantages(taught, behavior)
-            )
-            advantages = rewards + differences
-            for name, alone in zip(REPORTED, (rewards, differences), strict=True):
-                self._figures.reported[name] += float(
-                    self._share(self._policy_loss(logprobs, behavior, alone), index, term)
-                )
-        ratio = losses.importance_ratio(logprobs, behavior, recipe.ratio_cap)
-        self._figures.add(ratio.tolist(), advantages.tolist())
-        self._figures.losses[term] += float(self._share(self._policy_loss(logprobs, behavior, advantages), index, term))
+        _, advantages = self._batch.policy_share(
+            term, logprobs, [sample], [self._targets[index].sampled], self._policy_loss
+        )
+        behavior = behavior_logprobs([sample], logprobs.device)
         if self._loss != "cispo":
-            beyond = (logprobs - behavior).exp() > recipe.ratio_cap
-            advantages = advantages.masked_fill(beyond, 0.0)
-        scale = self._factors[term] * sample.weight / (self._figures.tokens[term] or 1.0)
+            advantages = advantages.masked_fill((logprobs - behavior).exp() > self._recipe.ratio_cap, 0.0)
+        weighted = advantages * self._batch.token_weight(term, sample)
         return Datum(
-            row.ids,
-            row.targets,
-            logprobs=row.masked(behavior.numpy()),
-            advantages=row.masked((advantages * scale).numpy()),
+            text.ids,
+            text.targets,
+            logprobs=text.masked(behavior.numpy()),
+            advantages=text.masked(weighted.numpy()),
         )
 
     def _chosen(self, index: int, logprobs: Tensor) -> Datum:
         """The datum of a sample's other terms: minus the derivatives of their loss, as weights."""
-        target, row, terms = self._targets[index], self._rows[index], self._terms[index]
+        target, text, terms = self._targets[index], self._texts[index], self._terms[index]
         leaf = logprobs.detach().clone().requires_grad_()
         first = 0 if target.ids is None else target.ids.shape[1]
-        taught, plain = leaf[:, :first], leaf[:, first:]
         total = leaf.new_zeros(())
         for term in sorted(terms - POLICY):
             if term == "distill":
-                values = self._distill(taught, target, self._old[index][:, :first])
-            elif term == "entropy":
-                values = losses.entropy(losses.with_tail(plain))
+                values = self._distillation(leaf[:, :first], target, self._old[index][:, :first])
             else:
-                assert target.base is not None, "the base is asked for these terms"
-                bins = losses.with_tail(plain)
-                values = _anchored(target.base, bins) if term == "anchor" else losses.reverse_kl(bins, target.base)
-            share = self._share(values, index, term)
-            self._figures.losses[term] += float(share.detach())
-            total = total + share
+                bins = losses.with_tail(leaf[:, first:])
+                compare = _bounded_anchor if term == "anchor" else base_comparison
+                values = compare(term, bins, target.base)
+            total = total + self._batch.share(term, values, [self._samples[index]])
         (gradient,) = torch.autograd.grad(total, leaf)
-        return Datum(row.ids, self._asked[index].targets[:, 1:], weights=row.masked(-gradient.numpy()))
+        return Datum(text.ids, self._asked[index].targets[:, 1:], weights=text.masked(-gradient.numpy()))
 
-    def _distill(self, logprobs: Tensor, target: Target, old: Tensor) -> Tensor:
-        recipe = self._recipe
+    def _distillation(self, logprobs: Tensor, target: CloudTarget, old: Tensor) -> Tensor:
         assert target.taught is not None, "the teacher is asked for this term"
-        if recipe.distillation != "select":
-            return losses.reverse_kl(losses.with_tail(logprobs), target.taught)
-        return losses.select_loss(
-            logprobs,
-            old,
-            losses.select_advantages(old, target.taught[:, :-1], recipe.advantage_clip),
-            clip_low=recipe.clip_low,
-            clip_high=recipe.clip_high,
-        )
+        if self._recipe.distillation == "select":
+            return self._batch.distillation(logprobs, target.taught[:, :-1], old)
+        return self._batch.distillation(losses.with_tail(logprobs), target.taught)
 
     def _policy_loss(self, logprobs: Tensor, behavior: Tensor, advantages: Tensor) -> Tensor:
-        """What the provider computes `[R]`, as a value."""
+        """The provider's loss `[R]`, as a value."""
         recipe = self._recipe
         if self._loss == "ppo":
-            return losses.clipped_policy_loss(
-                logprobs,
-                behavior,
-                advantages,
-                clip_low=recipe.clip_low,
-                clip_high=recipe.clip_high,
-                ratio_cap=recipe.ratio_cap,
-            )
+            return self._batch.clipped_policy_loss(logprobs, behavior, advantages)
         ratio = losses.importance_ratio(logprobs, behavior, recipe.ratio_cap)
         if self._loss == "importance_sampling":
             return -advantages * ratio
@@ -298,19 +255,36 @@ class Objective:
             "clip_high_threshold": min(high, recipe.ratio_cap) if self._loss == "cispo" else high,
         }
 
-    def _share(self, values: Tensor, index: int, term: str) -> Tensor:
-        weights = torch.full_like(values, self._samples[index].weight)
-        return self._factors[term] * losses.token_mean(values, weights, self._figures.tokens[term])
+
+def drift(before: NDArray[Any], after: NDArray[Any]) -> dict[str, float]:
+    """The step's distance `kl/parent` and `entropy/mean` from log p `before` and log q `after` `[N]` of tokens that
+    were sampled by the policy before the step; both 0 without tokens.
+
+    With r = q/p, `kl/parent` is the mean of r − 1 − log r: it estimates KL(before ‖ after) without bias, and is no less
+    than 0 at every token (Schulman, "Approximating KL Divergence", joschu.net/blog/kl-approx.html, 2020, k3).
+    The other direction cannot be seen from here: a token that only the new policy likes was not sampled.
+    `entropy/mean` is −Σ r·log q / Σ r, a self-normalised importance estimate of the new policy's entropy, and no less
+    than 0 either.
+    """
+    if not before.size:
+        return {"kl/parent": 0.0, "entropy/mean": 0.0}
+    old, new = before.astype(np.float64), np.minimum(after.astype(np.float64), 0.0)
+    logs = new - np.minimum(old, 0.0)
+    # Rounding can take the difference of two nearly equal numbers below 0.
+    distances = np.maximum(np.expm1(logs) - logs, 0.0)
+    shares = np.exp(logs - logs.max())
+    return {"kl/parent": float(distances.mean()), "entropy/mean": float(-(shares * new).sum() / shares.sum())}
 
 
-def _anchored(base: Tensor, bins: Tensor) -> Tensor:
+def _bounded_anchor(term: str, bins: Tensor, base: Tensor | None) -> Tensor:
     """KL(base ‖ π) `[R]` over K tokens and a tail, `[R, K + 1]`; see `LARGEST_PULL` for its gradient."""
+    assert base is not None, "the base is asked for this term"
     bound = bins[:, -1:].detach() + math.log(LARGEST_PULL)
     bounded = losses.forward_kl(torch.cat([base[:, :-1], torch.minimum(base[:, -1:], bound)], dim=-1), bins)
-    return losses.forward_kl(base, bins).detach() + bounded - bounded.detach()
+    return base_comparison(term, bins, base).detach() + bounded - bounded.detach()
 
 
-def _at_their_temperature(sample: Sample) -> Sample:
+def _at_temperature_1(sample: Sample) -> Sample:
     """The sample, without a ratio where its temperature is one that no provider computes at."""
     if sample.temperature == 1.0 or sample.no_ratio:
         return sample

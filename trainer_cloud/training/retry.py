@@ -1,4 +1,4 @@
-"""What went wrong at the provider last, and when to try again: a step that fails costs money each time."""
+"""The pause after an error at the provider: a step that fails costs money each time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST = 600.0
 _GONE = "; openclaw-rl rollback N goes on from another version, and version 0 is always there"
 
 
-class Setback:
+class ProviderRetry:
     """Remembers the last error until something works. Pauses double from five seconds to ten minutes."""
 
     def __init__(self, provider: Provider) -> None:

@@ -1,4 +1,4 @@
-"""What no provider can be asked for, or one that tells no likeliest tokens cannot: known before anything is sent."""
+"""Recipes that no cloud provider supports, or none that reports no likeliest tokens: known before anything is sent."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from openclaw_rl.shared.trainer import Recipe
 _TOPS = ("full", "topk", "select")
 
 
-def wanted_tops(recipe: Recipe) -> int:
-    """How many likeliest tokens at each position this recipe works with; 0: none."""
+def wanted_top_logprobs(recipe: Recipe) -> int:
+    """The number of likeliest tokens at each position that this recipe works with; 0: none."""
     asked = (
         (
             recipe.topk,
@@ -20,9 +20,9 @@ def wanted_tops(recipe: Recipe) -> int:
     return max((count for count, needed in asked if needed), default=0)
 
 
-def refusal(recipe: Recipe, tops: int | None = None) -> str:
-    """Why `recipe` cannot be trained where `tops` likeliest tokens are told at each position (`None`: nobody knows
-    yet), in words that say what to do; "" if it can.
+def unsupported(recipe: Recipe, tops: int | None = None) -> str:
+    """The reason that `recipe` cannot be trained where `tops` likeliest tokens are reported at each position (`None`:
+    not known yet), with what to do; "" if it can.
     """
     if recipe.custom_loss:
         return (
@@ -38,23 +38,25 @@ def refusal(recipe: Recipe, tops: int | None = None) -> str:
     if recipe.teacher_temperature > 1 and distils:
         return (
             f"teacher_temperature = {recipe.teacher_temperature:g} spreads the teacher over the whole vocabulary, and "
-            "a cloud provider tells its likeliest tokens only: take 1, or less"
+            "a cloud provider reports its likeliest tokens only: take 1, or less"
         )
-    if tops is None or tops > 0 or not wanted_tops(recipe):
+    if tops is None or tops > 0 or not wanted_top_logprobs(recipe):
         return ""
     if recipe.distillation in _TOPS:
-        return f"method {recipe.method} ({recipe.distillation}) {no_tops()}: take method = binary, opd or combined"
+        return (
+            f"method {recipe.method} ({recipe.distillation}) {no_top_logprobs()}: take method = binary, opd or combined"
+        )
     if _sharpened(recipe):
-        return f"teacher_temperature = {recipe.teacher_temperature:g} {no_tops()}: take 1"
+        return f"teacher_temperature = {recipe.teacher_temperature:g} {no_top_logprobs()}: take 1"
     names = [name for name in ("kl_base", "entropy") if getattr(recipe, name)]
     if names:
-        return f"{' and '.join(names)} {no_tops()}: set {'them' if names[1:] else 'it'} to 0"
-    return f"hint_selection = overlap-token {no_tops()}: take longest or shortest"
+        return f"{' and '.join(names)} {no_top_logprobs()}: set {'them' if names[1:] else 'it'} to 0"
+    return f"hint_selection = overlap-token {no_top_logprobs()}: take longest or shortest"
 
 
-def no_tops() -> str:
+def no_top_logprobs() -> str:
     """The reason that these refusals share, to follow the name of what cannot be had."""
-    return "compares the likeliest tokens of each position, and this provider tells none"
+    return "compares the likeliest tokens of each position, and this provider reports none"
 
 
 def _sharpened(recipe: Recipe) -> bool:

@@ -34,6 +34,8 @@ from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.objective.early_stop import stops_early
+from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
@@ -42,14 +44,11 @@ from openclaw_rl.trainer_cloud.provider import Sampler, Scored
 AT_ONCE = 8
 """Texts that are scored at the same time."""
 
-LOOKED_AT = 1024
-"""Answer tokens of a batch whose distance to the teacher is measured; the answer that reaches this is the last."""
-
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Target:
+class CloudTarget:
     """What is known of an answer of R tokens, log-probabilities all; `None` where no term asks.
 
     Of the teacher under the hints: `sampled` `[R]` at the sampled tokens; `taught` `[R, K + 1]` at the tokens `ids`
@@ -91,7 +90,7 @@ class View:
         return values.astype(np.float32), known
 
 
-class Asking:
+class TargetQueries:
     """Asks about the answers of one batch, a few at a time. `tokens`: how many were sent to be scored. `None` for
     teacher or policy is the base.
     """
@@ -108,24 +107,24 @@ class Asking:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self.tokens = 0
 
-    async def targets(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]]) -> list[Target]:
+    async def targets(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]]) -> list[CloudTarget]:
         """For each sample what its `terms` need."""
-        near = measured(samples, self._recipe)
+        near = measured(samples) if stops_early(self._recipe) else 0
         return await _together(
-            self._target(sample, named, index in near)
+            self._target(sample, named, index < near)
             for index, (sample, named) in enumerate(zip(samples, terms, strict=True))
         )
 
-    async def _target(self, sample: Sample, terms: frozenset[str], near: bool) -> Target:
+    async def _target(self, sample: Sample, terms: frozenset[str], near: bool) -> CloudTarget:
         hints = hints_of(sample, self._recipe)
         own = await self._own(sample, terms)
-        taught = await self._taught(sample, hints, own) if hints else Target()
+        taught = await self._taught(sample, hints, own) if hints else CloudTarget()
         untaught = None
         if near and taught.ids is not None:
             seen = await self._view(self._base, sample.prompt_ids, sample, chosen=taught.ids)
             untaught = losses.with_tail(_tensor(seen.chosen))
         plain_ids, base = await self._plain(sample, terms, own)
-        return Target(taught.sampled, taught.ids, taught.taught, untaught, plain_ids, base)
+        return CloudTarget(taught.sampled, taught.ids, taught.taught, untaught, plain_ids, base)
 
     async def _own(self, sample: Sample, terms: frozenset[str]) -> NDArray[np.int64]:
         """The policy's likeliest tokens before the step `[R, K]`, as many as anything asks for."""
@@ -145,7 +144,7 @@ class Asking:
         ids = _among(seen.ids, answer) if asked is None else await asyncio.to_thread(_both, own, [seen], answer)
         return ids, losses.with_tail(_tensor(seen.at(ids, answer)[0]))
 
-    async def _taught(self, sample: Sample, hints: Sequence[Sequence[int]], own: NDArray[np.int64]) -> Target:
+    async def _taught(self, sample: Sample, hints: Sequence[Sequence[int]], own: NDArray[np.int64]) -> CloudTarget:
         recipe, answer = self._recipe, _answer(sample)
         picks = recipe.per_token_hints and len(hints) > 1
         token = recipe.distillation == "token"
@@ -157,19 +156,19 @@ class Asking:
         if picks:
             views = [_picked(views, own[:, : recipe.hint_overlap])]
         if exact:
-            return Target(sampled=_tensor(views[0].sampled))
+            return CloudTarget(sampled=_tensor(views[0].sampled))
         if given is not None:
             ids = given if recipe.distillation != "full" else await asyncio.to_thread(_both, given, views, answer)
-            return Target(ids=ids, taught=await asyncio.to_thread(self._mean, views, ids, answer))
+            return CloudTarget(ids=ids, taught=await asyncio.to_thread(self._mean, views, ids, answer))
         ids = await asyncio.to_thread(_likeliest, views, self._count)
         ids = _among(ids, answer) if token else ids
         if not all(view.at(ids, answer)[1].all() for view in views):
             views = await _together(self._view(self._teacher, hint, sample, chosen=ids) for hint in hints)
         taught = await asyncio.to_thread(self._mean, views, ids, answer)
         if not token:
-            return Target(ids=ids, taught=taught)
+            return CloudTarget(ids=ids, taught=taught)
         place = torch.from_numpy((ids == answer[:, None]).argmax(axis=-1))
-        return Target(sampled=losses.sampled_logprobs(taught, place))
+        return CloudTarget(sampled=losses.sampled_logprobs(taught, place))
 
     def _given(self, own: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The tokens of the policy before the step that the teacher is asked about."""
@@ -200,7 +199,7 @@ class Asking:
 
 
 def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
-    """How many of the policy's likeliest tokens before the step anything asks for at each position of the answer."""
+    """The number of the policy's likeliest tokens before the step that a term asks for at each position."""
     compared = not terms.isdisjoint(("kl_base", "entropy")) or ("distill" in terms and _student(recipe))
     return max(needs_old(sample, recipe), recipe.topk if compared else 0)
 
@@ -208,21 +207,6 @@ def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
 def _student(recipe: Recipe) -> bool:
     """Whether K of the policy's tokens are distilled."""
     return recipe.distillation == "full" or (recipe.distillation == "topk" and recipe.topk_from == "student")
-
-
-def measured(samples: Sequence[Sample], recipe: Recipe) -> frozenset[int]:
-    """The first samples of a batch, whose distance to the teacher says when passes may end; none where no pass ends
-    early.
-    """
-    if not recipe.early_stop or recipe.distillation not in ("full", "topk"):
-        return frozenset()
-    found, tokens = [], 0
-    for index, sample in enumerate(samples):
-        if tokens >= LOOKED_AT:
-            break
-        found.append(index)
-        tokens += len(sample.response_ids)
-    return frozenset(found)
 
 
 async def _together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
@@ -256,7 +240,7 @@ def _read(scored: Scored, sample: Sample, tops: int, chosen: NDArray[np.int64] |
         np.asarray(nothing if scored.chosen is None else scored.chosen, dtype=np.float32),
     )
     if not all(np.isfinite(part).all() for part in (view.sampled, view.values, view.chosen)):
-        raise TrainerError(f"the provider told logprobs of {sample.sample_id} that are not finite: no step was made")
+        raise TrainerError(f"the provider gave logprobs of {sample.sample_id} that are not finite: no step was made")
     return view
 
 

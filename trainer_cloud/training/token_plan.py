@@ -1,4 +1,4 @@
-"""How many tokens a step sends, told before anything is sent: for a budget and for an estimate of its price."""
+"""The tokens of a step, counted before anything is sent: for a budget and for an estimate of its price."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from openclaw_rl.shared.objective.early_stop import stops_early
+from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.objective.terms import hints_of, needs_base
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_cloud.training.targets import measured, own_tokens
+from openclaw_rl.trainer_cloud.training.targets import own_tokens
 
 POLICY = frozenset({"binary", "policy"})
 """The terms that the provider's own losses compute; the others are sent as weights of a cross entropy."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TokenPlan(msgspec.Struct, frozen=True):
     """Tokens of a step of `updates` optimizer steps: `scored` for targets at most, `forward` before each and after the
     last, `trained`. All 0 where nothing trains.
     """
@@ -25,17 +27,19 @@ class Plan(msgspec.Struct, frozen=True):
     trained: int = 0
     updates: int = 0
 
-
-def plan(samples: Sequence[Sample], terms: Sequence[frozenset[str]], recipe: Recipe, updates: int) -> Plan:
-    """What a step over `samples`, which count in `terms`, sends."""
-    near = measured(samples, recipe)
-    scored = forward = trained = 0
-    for index, (sample, named) in enumerate(zip(samples, terms, strict=True)):
-        places = len(sample.prompt_ids) + len(sample.response_ids) - 1
-        forward += places
-        trained += places * (bool(named & POLICY) + bool(named - POLICY))
-        scored += _scored(sample, named, recipe, index in near)
-    return Plan(scored, forward * (updates + 1), trained * updates, updates) if samples else Plan()
+    @classmethod
+    def for_step(
+        cls, samples: Sequence[Sample], terms: Sequence[frozenset[str]], recipe: Recipe, updates: int
+    ) -> TokenPlan:
+        """The tokens of a step of up to `updates` over `samples`, which count in `terms`."""
+        near = measured(samples) if stops_early(recipe) else 0
+        scored = forward = trained = 0
+        for index, (sample, named) in enumerate(zip(samples, terms, strict=True)):
+            places = len(sample.prompt_ids) + len(sample.response_ids) - 1
+            forward += places
+            trained += places * (bool(named & POLICY) + bool(named - POLICY))
+            scored += _scored(sample, named, recipe, index < near)
+        return cls(scored, forward * (updates + 1), trained * updates, updates) if samples else cls()
 
 
 def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -> int:

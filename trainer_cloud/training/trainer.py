@@ -1,10 +1,9 @@
 """A trainer at a provider: a LoRA that is trained there, and files here that say where its states are.
 
-One step is one batch: `epochs` optimizer steps over all its samples (`trainer_cloud.training.objective`). What a
-request was
-answered with is the only thing that is known about the provider's side. So after any error in the middle of a step the
-client is thrown away, and the next one goes on from the last saved state, weights and optimizer: a step that failed did
-not happen, whatever the provider made of it. An error that waiting or a person can mend is a `TrainerAway`: nothing is
+One step is one batch: `epochs` optimizer steps over all its samples (`trainer_cloud.training.objective`). The answers
+to our requests are all that is known about the provider's side. So after any error in the middle of a step the client
+is thrown away, and the next one continues from the last saved state, weights and optimizer: a step that failed did not
+happen, whatever the provider made of it. An error that waiting or a person can mend is a `TrainerAway`: nothing is
 lost, the batch waits, and `obstacle` says why until the provider is there again.
 """
 
@@ -34,9 +33,9 @@ from openclaw_rl.trainer_cloud.artifacts.cleanup import Remains
 from openclaw_rl.trainer_cloud.budget.budget import Budget
 from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
-from openclaw_rl.trainer_cloud.training.objective import Objective
-from openclaw_rl.trainer_cloud.training.retry import Setback
-from openclaw_rl.trainer_cloud.training.support import refusal
+from openclaw_rl.trainer_cloud.training.objective import CloudObjective
+from openclaw_rl.trainer_cloud.training.retry import ProviderRetry
+from openclaw_rl.trainer_cloud.training.support import unsupported
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class CloudTrainer:
         self._settings = settings
         self._provider = provider
         self._budget = Budget(settings, provider.name, settings.model)
-        self._setback = Setback(provider)
+        self._retry = ProviderRetry(provider)
         self._remains = Remains(provider, settings)
         self._training: Training | None = None
         self._base: Sampler | None = None
@@ -70,15 +69,15 @@ class CloudTrainer:
         went wrong the LoRA is made ready first, before a batch costs anything.
         """
         spent = await asyncio.to_thread(self._budget.obstacle, "learning")
-        told = spent or await self._setback.told()
-        if told or not self._setback.standing:
+        told = spent or await self._retry.told()
+        if told or not self._retry.standing:
             return told
         try:
             await self._ready()
         except CloudError as error:
             await self._drop()
-            self._setback.after(error, "going on")
-            return await self._setback.told()
+            self._retry.after(error, "going on")
+            return await self._retry.told()
         return ""
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
@@ -88,9 +87,9 @@ class CloudTrainer:
         started = time.perf_counter()
         number = self._step + 1
         _check_samples(samples, number)
-        if impossible := refusal(recipe):
-            raise self._setback.never(impossible)
-        objective = Objective(samples, recipe, loss=self._settings.cloud_loss)
+        if impossible := unsupported(recipe):
+            raise self._retry.never(impossible)
+        objective = CloudObjective(samples, recipe, loss=self._settings.cloud_loss)
         self._of_the_data = False
         try:
             metrics = await self._trained(objective, recipe)
@@ -98,7 +97,7 @@ class CloudTrainer:
             if error.trouble != "budget":  # which is asked before anything is sent
                 await self._drop()
             batch = samples[0].sample_id if samples and self._of_the_data else ""
-            raise self._setback.after(error, f"step {number}", batch=batch) from error
+            raise self._retry.after(error, f"step {number}", batch=batch) from error
         except (TrainerError, asyncio.CancelledError):
             await self._drop()
             raise
@@ -123,12 +122,12 @@ class CloudTrainer:
             found = await self._kept(training, weights=True, folder=target)
         except CloudError as error:
             await self._drop()
-            raise self._setback.after(error, f"saving {target.name}") from error
+            raise self._retry.after(error, f"saving {target.name}") from error
         try:
             await asyncio.to_thread(_write, target, found)
         except TrainerError as error:  # a full disk: each try would pay for the step again
-            raise self._setback.after(CloudError(str(error), "away"), f"saving {target.name}") from error
-        self._setback.over()
+            raise self._retry.after(CloudError(str(error), "away"), f"saving {target.name}") from error
+        self._retry.over()
         await self._remains.sweep(found)
         return Checkpoint(path=str(target), served=str(target / SERVED), step=self._step)
 
@@ -144,7 +143,7 @@ class CloudTrainer:
                 raise TrainerError(f"{folder} is no checkpoint that can be read: {error}") from error
         await self._drop()
         if found != self._origin:
-            self._setback.elsewhere()
+            self._retry.elsewhere()
         self._origin = found
         self._step = 0 if found is None else found.step
         self._unsaved = False
@@ -176,7 +175,7 @@ class CloudTrainer:
         await self._provider.close()
         await asyncio.to_thread(self._budget.close)
 
-    async def _trained(self, objective: Objective, recipe: Recipe) -> dict[str, float]:
+    async def _trained(self, objective: CloudObjective, recipe: Recipe) -> dict[str, float]:
         """Make the optimizer steps of a batch. Raises `CloudError`, `TrainerError`."""
         plan = objective.plan(recipe.epochs)
         if not plan.updates:
@@ -199,7 +198,7 @@ class CloudTrainer:
             updates = 0
             for _ in range(recipe.epochs):
                 passes = await asyncio.to_thread(objective.passes, known)
-                if not passes or (updates and objective.settled):
+                if not passes or (updates and objective.is_taught):
                     break
                 updates += 1
                 told = await training.update(passes, adam)
@@ -213,11 +212,11 @@ class CloudTrainer:
             metrics["gradient/norm"] = sum(norms) / len(norms)
         return metrics
 
-    async def _learn_targets(self, objective: Objective, recipe: Recipe) -> None:
+    async def _learn_targets(self, objective: CloudObjective, recipe: Recipe) -> None:
         wanted = objective.wanted_tops
         tops = await self._provider.tops(wanted) if wanted else 0
-        if wanted and (impossible := refusal(recipe, tops)):
-            raise self._setback.never(impossible)
+        if wanted and (impossible := unsupported(recipe, tops)):
+            raise self._retry.never(impossible)
         if self._base is None:
             self._base = await self._provider.sampler("")
         base = live = self._base
@@ -228,14 +227,14 @@ class CloudTrainer:
         try:
             await objective.learn_targets(teacher, base, live, tops=tops)
         except TrainerError as error:
-            raise self._setback.never(str(error)) from error
+            raise self._retry.never(str(error)) from error
 
     async def _served_now(self) -> Pointer:
         """The weights as they are, kept to be sampled from."""
         self._origin = await self._kept(await self._ready(), weights=True)
         return self._origin
 
-    async def _forward(self, training: Training, objective: Objective) -> list[NDArray[np.float32]]:
+    async def _forward(self, training: Training, objective: CloudObjective) -> list[NDArray[np.float32]]:
         found = await training.forward(objective.asked())
         if not all(bool(np.isfinite(one).all()) for one in found):
             raise TrainerError(

@@ -18,16 +18,14 @@ import torch
 from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.objective.early_stop import loss_to_reach
 from openclaw_rl.shared.objective.terms import hints_of, needs_base
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.training.batching import Row, row_of
-from openclaw_rl.trainer_local.training.objective import Objective
-from openclaw_rl.trainer_local.training.step_metrics import Measures
-from openclaw_rl.trainer_local.training.targets import Old, RunModel, Target, old_policy, slices, targets_of
-
-NOTHING = 0.002
-"""Nats a token from a teacher that nobody could tell: where a teacher has hardly anything to teach, passes end here."""
+from openclaw_rl.trainer_local.training.objective import LocalObjective
+from openclaw_rl.trainer_local.training.step_metrics import StepMetrics
+from openclaw_rl.trainer_local.training.targets import LocalTarget, Old, RunModel, old_policy, slices, targets_of
 
 Value = TypeVar("Value")
 
@@ -93,10 +91,10 @@ class Learning(Protocol):
 def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number: int) -> StepReport:
     """Make step `number` (from 1). Raises `TrainerError` where something is not finite; nothing is undone here."""
     started = time.perf_counter()
-    objective = Objective(samples, recipe, learning.device)
+    objective = LocalObjective(samples, recipe, learning.device)
     own = learning.part(samples)
     rate = learning.rate()
-    measures = Measures(samples, own, learning.run_policy, learning.run_base, learning.gather)
+    distances = StepMetrics(samples, own, learning.run_policy, learning.run_base, learning.gather)
     asked = time.perf_counter()
     old = old_policy(own, recipe, learning.run_policy)
     teaching = time.perf_counter() - asked
@@ -105,14 +103,14 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
         for sample in own
     ]
     runs = [[own[index] for index in run] for run in slices(taught, learning.vocab_size)]
-    kept: dict[int, list[Target | None]] = {}
+    kept: dict[int, list[LocalTarget | None]] = {}
     norms: list[float] = []
     metrics: dict[str, float] = {}
-    settled: float | None = None
+    goal: float | None = None
     with learning.passes():
         for _ in range(recipe.epochs):
             learning.clear()
-            objective.start_epoch()
+            objective.start_pass()
             for position, run in enumerate(runs):
                 targets = kept.get(position)
                 if targets is None:
@@ -122,7 +120,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
                     if len(runs) == 1 or all(target is None or target.small for target in targets):
                         kept[position] = targets
                     if not norms and position == 0:
-                        settled = _settled(recipe, measures.distance(targets))
+                        goal = loss_to_reach(recipe, distances.to_teacher(targets))
                 _backward(learning, objective, run, targets)
             objective.add_up(learning.gather)
             metrics = objective.metrics()
@@ -133,12 +131,12 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
                     f"Step {number}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is not finite; "
                     "the step was undone"
                 )
-            if norms and settled and _taught(metrics, settled):
+            if norms and objective.is_taught(goal):
                 break
             norms.append(float(norm))
             learning.update()
     changed = learning.change()
-    metrics |= measures.metrics()
+    metrics |= distances.values()
     metrics |= {
         "gradient/norm": sum(norms) / len(norms),
         "epochs": float(len(norms)),
@@ -154,11 +152,15 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
 
 
-def _targets(learning: Learning, samples: list[Sample], recipe: Recipe, old: Mapping[str, Old]) -> list[Target | None]:
+def _targets(
+    learning: Learning, samples: list[Sample], recipe: Recipe, old: Mapping[str, Old]
+) -> list[LocalTarget | None]:
     return targets_of(samples, recipe, old, learning.run_base, learning.run_teacher)
 
 
-def _backward(learning: Learning, objective: Objective, samples: list[Sample], targets: list[Target | None]) -> None:
+def _backward(
+    learning: Learning, objective: LocalObjective, samples: list[Sample], targets: list[LocalTarget | None]
+) -> None:
     rows = [row_of(sample) for sample in samples]
     wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
 
@@ -167,19 +169,3 @@ def _backward(learning: Learning, objective: Objective, samples: list[Sample], t
         return objective.loss([samples[index] for index in chosen], [targets[index] for index in chosen], logits)
 
     learning.backward([rows[index] for index in wanted], use)
-
-
-def _settled(recipe: Recipe, distance: float | None) -> float | None:
-    """The distillation's loss at which passes end, `None` where all are made: early stopping is off, or the loss is no
-    distance to the teacher.
-    """
-    if not recipe.early_stop or recipe.distillation not in ("full", "topk"):
-        return None
-    return recipe.distill * max(recipe.early_stop * (distance or 0.0), NOTHING)
-
-
-def _taught(metrics: Mapping[str, float], settled: float) -> bool:
-    """Whether another pass has nothing to teach: what is distilled sits, or nothing but anchors is in the batch."""
-    if metrics["samples/distill"]:
-        return metrics["loss/distill"] <= settled
-    return not any(metrics[f"samples/{term}"] for term in ("binary", "policy", "custom"))

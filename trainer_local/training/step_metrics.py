@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.trainer_local.training.batching import row_of
-from openclaw_rl.trainer_local.training.targets import RunModel, Target
-
-GUARD_TOKENS = 1024
-"""Answer tokens of a batch that are looked at; the answer that reaches this is the last."""
+from openclaw_rl.trainer_local.training.targets import LocalTarget, RunModel
 
 
-class Measures:
+class StepMetrics:
     """Made before a step, which it remembers; all at temperature 1. Of the first answers of `samples`, those in `own`
     are looked at in this process, and `gather` gives what each process has found.
     """
@@ -30,13 +28,13 @@ class Measures:
         gather: Callable[[list[Tensor]], list[list[Tensor]]],
     ) -> None:
         mine = {sample.sample_id for sample in own}
-        self._rows = [row_of(one) for one in _first(samples) if one.sample_id in mine]
+        self._rows = [row_of(one) for one in samples[: measured(samples)] if one.sample_id in mine]
         self._run_policy = run_policy
         self._gather = gather
         self._before = self._distributions(run_policy)
         self._base = self._distributions(run_base)
 
-    def distance(self, targets: Sequence[Target | None]) -> float | None:
+    def to_teacher(self, targets: Sequence[LocalTarget | None]) -> float | None:
         """How much the teacher has to teach: the mean of KL(base ‖ teacher) over the tokens whose teacher is in
         `targets` (those of the first samples); `None` without any.
         """
@@ -44,7 +42,7 @@ class Measures:
         values = [losses.reverse_kl(self._base[index], teacher) for index, teacher in known if teacher is not None]
         return self._mean(values)
 
-    def metrics(self) -> Mapping[str, float]:
+    def values(self) -> Mapping[str, float]:
         """`kl/parent` and `kl/base`: means over the tokens of KL(new policy ‖ policy before the step) and KL(new policy
         ‖ base); `entropy/mean` of the new policy. All 0 without tokens.
         """
@@ -71,14 +69,3 @@ class Measures:
 
         run(self._rows, use)
         return found
-
-
-def _first(samples: Sequence[Sample]) -> list[Sample]:
-    found: list[Sample] = []
-    tokens = 0
-    for sample in samples:
-        if tokens >= GUARD_TOKENS:
-            break
-        found.append(sample)
-        tokens += len(sample.response_ids)
-    return found

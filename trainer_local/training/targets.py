@@ -42,7 +42,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Target:
+class LocalTarget:
     """What is known of an answer of R tokens, log-probabilities all; `None` where no term asks.
 
     `base` `[R, V]`: the frozen base's on the plain prompt. Of the teacher under the hints: `teacher` `[R, V]`;
@@ -92,7 +92,7 @@ def old_policy(samples: Sequence[Sample], recipe: Recipe, run: RunModel) -> Mapp
 
 def targets_of(
     samples: Sequence[Sample], recipe: Recipe, old: Mapping[str, Old], run_base: RunModel, run_teacher: RunModel | None
-) -> list[Target | None]:
+) -> list[LocalTarget | None]:
     """For each sample what its terms need; `None` where they need nothing. `run_teacher` is `None` where the base is
     the teacher: then both go through it together.
     """
@@ -126,24 +126,24 @@ def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question 
 
 def _target(
     sample: Sample, recipe: Recipe, old: Old | None, base: Tensor | None, teacher: Tensor | None
-) -> Target | None:
+) -> LocalTarget | None:
     if base is None and teacher is None:
         return None
     if teacher is None:
-        return Target(base=base)
+        return LocalTarget(base=base)
     if recipe.custom_loss or recipe.distillation == "full":
-        return Target(base=base, teacher=teacher)
+        return LocalTarget(base=base, teacher=teacher)
     if recipe.distillation == "token":
         ids = torch.tensor([int(token) for token in sample.response_ids], dtype=torch.long, device=teacher.device)
-        return Target(base=base, sampled=losses.sampled_logprobs(teacher, ids))
+        return LocalTarget(base=base, sampled=losses.sampled_logprobs(teacher, ids))
     if recipe.distillation == "select":
         assert old is not None, "the policy before the step is asked wherever a hint is"
         ids = old.ids[:, : recipe.select_k]
-        return Target(base=base, ids=ids, known=teacher.gather(-1, ids), old=old.log_probs[:, : recipe.select_k])
+        return LocalTarget(base=base, ids=ids, known=teacher.gather(-1, ids), old=old.log_probs[:, : recipe.select_k])
     if recipe.topk_from == "student":
-        return Target(base=base, teacher=teacher)
+        return LocalTarget(base=base, teacher=teacher)
     likeliest = teacher.topk(min(recipe.topk, teacher.shape[-1]), dim=-1)
-    return Target(base=base, ids=likeliest.indices, known=likeliest.values)
+    return LocalTarget(base=base, ids=likeliest.indices, known=likeliest.values)
 
 
 def distributions(questions: Sequence[Question | None], run: RunModel) -> list[Tensor | None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from openclaw_rl.learner.judge.votes import Said
 from openclaw_rl.shared.errors import ConfigError, JudgeAway, JudgeError
+from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.library import litellm
 from openclaw_rl.shared.redaction.outgoing import Outgoing
 from openclaw_rl.shared.settings.settings import Settings
@@ -27,9 +28,7 @@ class LiteLLMAsker:
 
     def __init__(self, name: str, settings: Settings, *, api_base: str, api_key: str) -> None:
         if importlib.util.find_spec("litellm") is None:
-            raise ConfigError(
-                f"{name!r} as a judge needs LiteLLM: pip install 'openclaw-rl[judge]', or use judge = rules"
-            )
+            raise ConfigError(f"{name!r} as a judge needs LiteLLM: {install_command('judge')}, or use judge = rules")
         self.name = name
         self._settings = settings
         self._api_base = api_base

@@ -296,10 +296,10 @@ def test_doctor_says_that_an_environment_has_no_sglang(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is not None, reason="Megatron-core is installed here")
 def test_without_megatron_core_nothing_is_started_that_needs_it(tmp_path: Path) -> None:
     found = check_of("packages [gpu]", *MEGATRON)
-    assert found["ok"] is False and "pip install 'openclaw-rl[gpu]'" in found["told"]
+    assert found["ok"] is False and "pip install -e '.[gpu]'" in found["told"]
     assert check_of("packages [gpu]")["ok"] is None
     given = {"backend": "megatron", "device": "cpu", "data": str(tmp_path)}
-    with pytest.raises(ConfigError, match=r"Megatron-core, which is not installed .* pip install 'openclaw-rl\[gpu\]'"):
+    with pytest.raises(ConfigError, match=r"Megatron-core, which is not installed .*pip install -e '\.\[gpu\]'"):
         preflight.ready(Settings.model_validate(given), ROLES, {}, print)
     for other in ({"train": False}, {"backend": "embedded"}):
         preflight.ready(Settings.model_validate(given | other), ROLES, {}, print)

@@ -123,7 +123,7 @@ def test_it_is_redacted_by_itself_and_ids_stay(data: Path) -> None:
 def test_without_the_libraries_it_says_so(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Redactor, "if_installed", classmethod(lambda cls: None))
     out, told = run(data)
-    assert "NOT redacted" in told and "openclaw-rl[redact]" in told
+    assert "NOT redacted" in told and "-e '.[redact]'" in told
     assert "jane@example.org" in out
     with pytest.raises(ConfigError, match="needs its libraries"):
         run(data, "--redact")

@@ -89,7 +89,7 @@ def test_two_keys_are_a_question_whatever_the_fallback() -> None:
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(preflight.LIBRARIES, "tinker", "no_such_library")
-    with pytest.raises(ConfigError, match=r"pip install 'openclaw-rl\[cloud\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[cloud\]'"):
         ready(Settings(backend="tinker", tinker_api_key="tml-k"))
 
 
@@ -201,5 +201,5 @@ def test_what_should_be_kept_from_the_provider_needs_its_libraries(monkeypatch: 
     monkeypatch.setitem(sys.modules, "detect_secrets.plugins.keyword", None)
     monkeypatch.setitem(sys.modules, "detect_secrets", None)
     monkeypatch.setitem(sys.modules, "detect_secrets.core", None)
-    with pytest.raises(ConfigError, match=r"pip install 'openclaw-rl\[redact\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[redact\]'"):
         ready(Settings(backend="tinker", tinker_api_key="tml-k", tinker_base_url=NOWHERE))

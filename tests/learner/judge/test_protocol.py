@@ -21,7 +21,7 @@ def test_a_setting_becomes_a_judge() -> None:
 
 def test_a_model_behind_litellm_needs_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"openclaw-rl\[judge\]"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[judge\]'"):
         create(Settings(judge="openai/gpt"))
 
 

@@ -161,7 +161,7 @@ async def test_a_sink_that_fails_is_told_and_tried_again(
 async def test_a_missing_package_is_told_with_its_extra(journal: AsyncJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)  # what an import of a package not installed meets
     (sink,) = await sinks_of(Settings(wandb="my-project", data=Path("nowhere")), journal)
-    with pytest.raises(SinkError, match=r"pip install 'openclaw-rl\[wandb\]'"):
+    with pytest.raises(SinkError, match=r"pip install -e '\.\[wandb\]'"):
         await Reporter(journal, sink, Progress()).once()
     (same,) = await sinks_of(Settings(wandb="my-project", data=Path("nowhere")), journal)
     assert sink._run_id == same._run_id and len(sink._run_id) == 8  # type: ignore[attr-defined]

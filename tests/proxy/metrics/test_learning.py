@@ -76,7 +76,7 @@ async def test_a_scrape_reads_a_version_once(
     async with scripted_service(policy_folder, tmp_path, "Hi.") as (client, service, _):
         await service.journal.commit_version(version(0, parent=None, state="live", method=""))
         await service.journal.commit_version(version(1))
-        journal, reads = service.journal.sync, []
+        journal, reads = service.journal, []
         read = journal.version
         monkeypatch.setattr(journal, "version", lambda number: (reads.append(number), read(number))[1])
         for _ in range(5):

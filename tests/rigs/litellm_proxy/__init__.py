@@ -1,4 +1,4 @@
-"""Starts the real LiteLLM Proxy with our plug-in, as docs/litellm.md says, in front of a running service."""
+"""Starts the real LiteLLM Proxy with our plug-in, as integrations/litellm/README.md says, in front of a service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_rl.shared.process import claim_port
-from tests.processes import ROOT, Proxy
+from tests.processes import Proxy
 from tests.rigs.environments import clean_environment, environment
 from tests.rigs.programs import running
 
@@ -28,7 +28,7 @@ def run_litellm_proxy(
     """
     program = environment("litellm_proxy") / "bin" / "litellm"
     port = claim_port("127.0.0.1", 0, setting="port")
-    plugin = "openclaw_rl.shared.litellm.provider"
+    plugin = "openclaw_rl_litellm"
     configuration = {
         "model_list": [
             {
@@ -51,7 +51,7 @@ def run_litellm_proxy(
     }
     path = folder / "config.yaml"
     path.write_text(json.dumps(configuration))  # JSON is YAML
-    variables = clean_environment(folder, PYTHONPATH=str(ROOT), LITELLM_LOCAL_MODEL_COST_MAP="True", NO_DOCS="True")
+    variables = clean_environment(folder, LITELLM_LOCAL_MODEL_COST_MAP="True", NO_DOCS="True")
     url = f"http://127.0.0.1:{port}"
     command = [str(program), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
     ready = f"{url}/health/liveliness"

@@ -18,14 +18,14 @@ async def test_what_lingers_is_written_with_what_does_not_and_before_it(tmp_path
     journal = AsyncJournal.open(tmp_path / "journal.db", linger=_NEVER)
     first = make_turn("ses")
     await journal.record_turn(first)
-    commits = journal.sync.commits
+    commits = journal.sync.database.commits
     opening = journal.opening("other", "policy", "header")
     assert opening.number is None
     settled = asyncio.ensure_future(journal.settle(user_reply(first)))
     await asyncio.sleep(0)
     assert await journal.record_turn(make_turn("other"), opening)
     assert await settled and await opening.opened() == 0
-    assert journal.sync.commits == commits + 1
+    assert journal.sync.database.commits == commits + 1
     await journal.close()
 
 
@@ -75,7 +75,7 @@ async def test_without_its_episode_a_turn_is_not_recorded(tmp_path: Path, monkey
     def fails(*_: object, **__: object) -> int:
         raise JournalError("no room")
 
-    monkeypatch.setattr(journal.sync, "open_episode", fails)
+    monkeypatch.setattr("openclaw_rl.shared.journal.sessions.open_episode", fails)
     opening = journal.opening("ses", "policy", "header")
     with pytest.raises(JournalError, match="could not be opened"):
         await journal.record_turn(make_turn("ses"), opening)

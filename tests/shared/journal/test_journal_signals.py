@@ -215,8 +215,8 @@ def test_turns_that_wait_are_read_from_a_place_on_and_those_with_a_word_of_their
     journal.add_feedback(Feedback(turn_id=liked.turn_id, session_id="ses", score=1.0))
     journal.add_outcome(Outcome(session_id="tested", reward=1.0))
     assert [turn.turn_id for turn in journal.unjudged(9, offset=1)] == [liked.turn_id, tested.turn_id]
-    assert [turn.turn_id for turn in journal.unjudged(9, told=True)] == [liked.turn_id, tested.turn_id]
-    assert [turn.turn_id for turn in journal.unjudged(1, offset=1, told=True)] == [tested.turn_id]
+    assert [turn.turn_id for turn in journal.unjudged(9, explicit=True)] == [liked.turn_id, tested.turn_id]
+    assert [turn.turn_id for turn in journal.unjudged(1, offset=1, explicit=True)] == [tested.turn_id]
     assert journal.unjudged(9, offset=3) == []
 
 
@@ -289,9 +289,9 @@ def test_opening_an_open_episode_again_writes_nothing_until_it_has_aged(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal.open_episode("ses", "policy", "header")
-    commits = journal.commits
+    commits = journal.database.commits
     assert journal.open_episode("ses", "policy", "header") == 0
-    assert journal.commits == commits
+    assert journal.database.commits == commits
     monkeypatch.setattr("openclaw_rl.shared.journal.sessions.FRESH_SECONDS", 0.0)
     before = journal.session("ses")
     assert journal.open_episode("ses", "policy", "header") == 0

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_cloud.training.drift import drift
+from openclaw_rl.trainer_cloud.training.objective import drift
 from tests.trainer_cloud.both import make_world
 from tests.trainer_local.tiny import anchor, sample
 

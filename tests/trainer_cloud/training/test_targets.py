@@ -20,8 +20,8 @@ from openclaw_rl.shared.objective.terms import terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import CloudError, Scored
-from openclaw_rl.trainer_cloud.training.objective import Objective
-from openclaw_rl.trainer_cloud.training.targets import AT_ONCE, Asking, Target
+from openclaw_rl.trainer_cloud.training.objective import CloudObjective
+from openclaw_rl.trainer_cloud.training.targets import AT_ONCE, CloudTarget, TargetQueries
 from tests.trainer_cloud.both import World, make_world
 from tests.trainer_cloud.torch_training import TorchSampler
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample
@@ -39,8 +39,8 @@ class Asked:
         self.base = TorchSampler(world.base)
         self.live = TorchSampler(world.before)
 
-    async def learn(self, samples: Sequence[Sample], recipe: Recipe, *, tops: int = VOCABULARY) -> Objective:
-        objective = Objective(samples, recipe, loss="ppo")
+    async def learn(self, samples: Sequence[Sample], recipe: Recipe, *, tops: int = VOCABULARY) -> CloudObjective:
+        objective = CloudObjective(samples, recipe, loss="ppo")
         teacher = self.live if recipe.teacher == "live" else self.base
         await objective.learn_targets(teacher, self.base, self.live, tops=tops)
         return objective
@@ -51,8 +51,10 @@ class Asked:
         return sum(len(text) for text, _, _ in [*self.base.asked, *self.live.asked])
 
 
-async def target(world: World, one: Sample, recipe: Recipe, *, tops: int) -> Target:
-    asking = Asking(recipe, teacher=None, base=TorchSampler(world.base), live=TorchSampler(world.before), tops=tops)
+async def target(world: World, one: Sample, recipe: Recipe, *, tops: int) -> CloudTarget:
+    asking = TargetQueries(
+        recipe, teacher=None, base=TorchSampler(world.base), live=TorchSampler(world.before), tops=tops
+    )
     return (await asking.targets([one], [terms_of(one, recipe)]))[0]
 
 
@@ -205,14 +207,14 @@ class Slow(TorchSampler):
 
 async def test_only_a_few_texts_are_scored_at_a_time(world: World) -> None:
     slow = Slow(world.base)
-    objective = Objective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
+    objective = CloudObjective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
     await objective.learn_targets(None, slow, None, tops=0)
     assert slow.most_waiting == AT_ONCE and len(slow.asked) == 40
 
 
 async def test_an_error_comes_as_it_is_and_ends_what_else_was_asked(world: World) -> None:
     failing = Slow(world.base, failing=True)
-    objective = Objective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
+    objective = CloudObjective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
     with pytest.raises(CloudError, match="Tinker is away"):
         await objective.learn_targets(None, failing, None, tops=0)
     assert failing.gone == AT_ONCE - 1 and failing.waiting == 0
@@ -241,6 +243,6 @@ class Broken(TorchSampler):
 
 @pytest.mark.parametrize("how", ["logprobs", "tops", "chosen", "nan"])
 async def test_a_provider_that_leaves_something_out_makes_no_step(world: World, how: str) -> None:
-    objective = Objective([sample(1)], Recipe(topk=5), loss="ppo")
+    objective = CloudObjective([sample(1)], Recipe(topk=5), loss="ppo")
     with pytest.raises(TrainerError, match=r"of sample_1.*no step was made"):
         await objective.learn_targets(None, Broken(world.base, how), None, tops=5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.trainer_local.training import step_metrics
+from openclaw_rl.shared.objective import metrics as batch_metrics
 from tests.trainer_local import plain
 from tests.trainer_local.moved import Moved, move
 from tests.trainer_local.tiny import anchor, sample
@@ -25,7 +25,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Moved:
 async def test_distance_to_parent_and_base_and_entropy_of_the_new_policy(
     moved: Moved, tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_metrics, "GUARD_TOKENS", 1024 if kept == 3 else 6)
+    monkeypatch.setattr(batch_metrics, "MEASURED_TOKENS", 1024 if kept == 3 else 6)
     after = await moved.after(SAMPLES, tmp_path / "after", epochs=4)
     metrics = await moved.metrics(SAMPLES, epochs=4)
     parent, base, entropy = [], [], []

@@ -1,4 +1,4 @@
-"""What a request to somebody's LiteLLM Proxy is turned into; the real one is driven in tests/real."""
+"""Requests to a LiteLLM Proxy as our provider passes them on; tests/real drives the real one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.litellm.deployment import deployment, requested
+from openclaw_rl.shared.litellm.callback import deployment, session_fields
 
 
 def call(headers: dict[str, str] | None = None, **body: Any) -> dict[str, Any]:
@@ -21,7 +20,7 @@ def test_the_policys_place_is_the_deployments_or_the_variables(monkeypatch: pyte
     monkeypatch.setenv("POLICY_API_KEY", "other")
     assert deployment({}) == ("http://127.0.0.1:2/v1", {"authorization": "Bearer other"})
     monkeypatch.delenv("POLICY_API_BASE")
-    with pytest.raises(ConfigError, match="set api_base"):
+    with pytest.raises(ValueError, match="set api_base"):
         deployment({})
 
 
@@ -48,4 +47,4 @@ def test_only_headers_of_ours_are_passed_on_never_the_clients_key() -> None:
     ],
 )
 def test_fields_that_name_a_session_are_kept(body: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert requested(call(**body)) == expected
+    assert session_fields(call(**body)) == expected

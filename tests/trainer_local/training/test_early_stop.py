@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.shared.objective import early_stop
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_local.training import step
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer
 from tests.trainer_local import plain
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
@@ -46,7 +46,7 @@ async def passes(policy: Path, **changes: float) -> tuple[float, float]:
 async def test_passes_end_when_the_share_that_is_left_is_small(
     policy: Path, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step, "NOTHING", 0.0)
+    monkeypatch.setattr(early_stop, "UNNOTICEABLE", 0.0)
     distance = to_teach(policy)
     made, left = await passes(policy, early_stop=share)
     assert 1 < made < 30
@@ -56,9 +56,9 @@ async def test_passes_end_when_the_share_that_is_left_is_small(
 
 
 async def test_what_nobody_could_tell_is_little_enough(policy: Path) -> None:
-    assert to_teach(policy) * 0.01 < step.NOTHING
+    assert to_teach(policy) * 0.01 < early_stop.UNNOTICEABLE
     made, left = await passes(policy, early_stop=0.01)
-    assert made < 30 and left <= step.NOTHING
+    assert made < 30 and left <= early_stop.UNNOTICEABLE
 
 
 async def test_without_it_all_are_made_and_with_nothing_to_teach_one(policy: Path) -> None:

@@ -16,7 +16,7 @@ from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import Adam, Datum
-from openclaw_rl.trainer_cloud.training.objective import LARGEST_PULL, Objective
+from openclaw_rl.trainer_cloud.training.objective import LARGEST_PULL, CloudObjective
 from tests.trainer_cloud.both import World, make_world
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample
@@ -29,14 +29,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return make_world(tmp_path_factory.mktemp("base"))
 
 
-async def learned(samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo") -> Objective:
+async def learned(samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo") -> CloudObjective:
     """An objective that has nobody to ask."""
-    objective = Objective(samples, recipe, loss=loss)
+    objective = CloudObjective(samples, recipe, loss=loss)
     await objective.learn_targets(None, TorchSampler(None), None, tops=0)
     return objective
 
 
-def told(objective: Objective, answers: Sequence[Sequence[float]]) -> list[Any]:
+def told(objective: CloudObjective, answers: Sequence[Sequence[float]]) -> list[Any]:
     """What a forward says where the sampled tokens have these logprobs."""
     found = []
     for datum, answer in zip(objective.asked(), answers, strict=True):
@@ -242,7 +242,7 @@ async def test_passes_of_a_batch_teach_until_it_sits(world: World) -> None:
     for _ in range(60):
         passes = objective.passes(known)
         seen.append(objective.metrics()["loss/distill"])
-        if objective.settled:
+        if objective.is_taught:
             break
         await training.update(passes, Adam(5e-3, 0.9, 0.98, 1e-8, 0.0, 1.0))
         known = await training.forward(objective.asked())
@@ -255,9 +255,9 @@ async def test_a_batch_without_hints_never_waits_for_a_teacher(world: World) -> 
     for samples, settled in (([anchor(1)], True), ([sample(1, hints=0, reward=1.0, explicit=True)], False)):
         objective = await world.learned(samples, recipe)
         objective.passes(await TorchTraining(world.policy).forward(objective.asked()))
-        assert objective.settled is settled
+        assert objective.is_taught is settled
     always = await world.learned([anchor(1)], replace(recipe, early_stop=0.0))
-    assert not always.settled
+    assert not always.is_taught
 
 
 async def test_the_pull_on_a_tail_that_the_policy_has_left_is_bounded(world: World) -> None:
@@ -293,14 +293,14 @@ async def test_what_a_provider_cannot_do_is_refused_before_anything_is_sent(
 ) -> None:
     sampler = TorchSampler(None)
     with pytest.raises(TrainerError, match=words) as refused:
-        objective = Objective([sample(1), anchor(2)], recipe, loss="ppo")
+        objective = CloudObjective([sample(1), anchor(2)], recipe, loss="ppo")
         await objective.learn_targets(sampler, sampler, sampler, tops=tops)
     assert "nothing was sent" in str(refused.value) and not sampler.asked
 
 
 async def test_a_loss_that_no_provider_has_is_refused() -> None:
     with pytest.raises(TrainerError, match="ppo, cispo, importance_sampling"):
-        Objective([], BINARY, loss="grpo")
+        CloudObjective([], BINARY, loss="grpo")
 
 
 async def test_logprobs_that_are_no_numbers_or_too_few_are_refused(world: World) -> None:

@@ -1,0 +1,82 @@
+"""Check the language of code and documents: `python .ci/plain_english.py [PATH…]`, by default everything git tracks.
+
+Reports words that are not the field's English, in identifiers, comments, docstrings, messages and pages, and docstrings
+that begin with a relative clause. Text that other people wrote or say (prompts, recorded requests, the rules by which
+a judge reads people) is data and is left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+BANNED = {
+    r"(?<![a-zA-Z])told(?![a-zA-Z])": "describe, reported, passed, status text",
+    r"\banew\b": "again",
+    r"\bnobody\b": "no one, nothing",
+    r"\bsomebody\b": "the caller, the user, another program",
+    r"\bwhoever\b": "the caller, anyone who",
+    r"\bone's own\b": "your own",
+    r"\bso long as\b|, so long\b": "while",
+    r"\breckon(?:s|ed|ing)?\b": "estimate",
+    r"\bwhere is trained\b": "the training endpoint",
+    r"\b[Ll]east [a-z]+ [a-z]+ of\b": "minimum number of",
+}
+"""Pattern: what to write instead."""
+
+RIDDLES = re.compile(r"\s*(?:What|Which|Who|Whom|Whose|Whether)\b")
+LEFT_OUT = re.compile(
+    r"(^|/)(prompts|builtin|anchors|openclaw-traffic|results|policy|shipped_policy|node_modules)/"
+    r"|^learner/judge/rules/|^evaluation/(problems|student|teacher|assistant|solutions|comments)\.py|^tests/"
+    r"|^\.ci/plain_english\.py|^LICENSE"
+)
+
+
+def main(paths: list[str]) -> int:
+    """Print each finding as `path:line: word: advice`; return the number of findings, at most 1 as exit status."""
+    found = 0
+    for path in paths or _tracked():
+        if LEFT_OUT.search(path) or not Path(path).is_file():
+            continue
+        for line, text in _findings(path):
+            print(f"{path}:{line}: {text}")
+            found += 1
+    if found:
+        print(f"{found} places to say more plainly", file=sys.stderr)
+    return min(found, 1)
+
+
+def _tracked() -> list[str]:
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True)
+    return [path for path in listed.stdout.splitlines() if path.endswith((".py", ".md", ".ts", ".toml", "Makefile"))]
+
+
+def _findings(path: str) -> Iterator[tuple[int, str]]:
+    source = Path(path).read_text()
+    for number, line in enumerate(source.splitlines(), start=1):
+        for pattern, advice in BANNED.items():
+            for match in re.finditer(pattern, _words(line), re.IGNORECASE):
+                yield number, f"“{match.group().strip(', ')}”: {advice}"
+    if path.endswith(".py"):
+        yield from _riddles(source)
+
+
+def _words(line: str) -> str:
+    """The line with its identifiers taken apart: `_told_once` reads as ` told once`."""
+    return line.replace("_", " ")
+
+
+def _riddles(source: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node, clean=False)
+            if docstring and RIDDLES.match(docstring):
+                yield node.body[0].lineno, f"docstring begins with “{docstring.split()[0]}”: begin with a verb or a noun"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,158 @@
+"""Switches, heartbeats, and what an operator asks: everything known of a turn, counts of everything."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.shared.journal import audits, signals
+from openclaw_rl.shared.journal.encoding import token_ids
+from openclaw_rl.shared.journal.sqlite import Connection
+from openclaw_rl.shared.journal.turns import find_turn, turn_row
+from openclaw_rl.shared.journal.views import ProcessRow
+from openclaw_rl.shared.objective.importance_ratio import no_ratio
+from openclaw_rl.shared.records import Audit, Turn, now
+
+_SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "time", "version", "version_state")
+
+_SAMPLES = """
+SELECT samples.sample_id, samples.state, reward, hint, samples.time, version, versions.state
+FROM samples LEFT JOIN version_samples ON version_samples.sample_id = samples.sample_id
+LEFT JOIN versions ON number = version WHERE turn = ? ORDER BY samples.id
+"""
+
+
+def set_control(connection: Connection, key: str, value: str) -> None:
+    """Set a switch that every process sees, such as `train` = `paused` or `running`."""
+    connection.execute("INSERT OR REPLACE INTO controls (key, value) VALUES (?,?)", (key, value))
+
+
+def get_control(connection: Connection, key: str, default: str = "") -> str:
+    """The value of a switch."""
+    value = connection.value("SELECT value FROM controls WHERE key = ?", key)
+    return default if value is None else str(value)
+
+
+def heartbeat(connection: Connection, process: str, pid: int, status: Mapping[str, Any]) -> None:
+    """Say that a process lives, and how it does."""
+    connection.execute(
+        "INSERT OR REPLACE INTO processes (name, pid, time, status) VALUES (?,?,?,?)",
+        (process, pid, now(), json.dumps(dict(status))),
+    )
+
+
+def processes(connection: Connection) -> dict[str, ProcessRow]:
+    """The last heartbeat of every process, by name."""
+    rows = connection.execute("SELECT name, pid, time, status FROM processes ORDER BY name").fetchall()
+    return {name: ProcessRow(name, pid, time, json.loads(status)) for name, pid, time, status in rows}
+
+
+def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
+    """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn.
+
+    `no_ratio` says why terms with an importance ratio cannot take it ("" where they can); `extends_parent` whether
+    its prompt begins with the parent's prompt and sampled answer, id for id (`None` without a parent).
+    """
+    turn = find_turn(connection, turn_id)
+    if turn is None:
+        return None
+    row = turn_row(connection, turn_id)
+    quarantine = connection.execute("SELECT reason, time FROM quarantines WHERE turn = ?", (row,)).fetchone()
+    samples = [dict(zip(_SAMPLE_FIELDS, values, strict=True)) for values in connection.execute(_SAMPLES, (row,))]
+    return {
+        "turn": _plain(turn),
+        "extends_parent": _extends_parent(connection, turn),
+        "next_state": _plain(signals.next_state(connection, turn_id)),
+        "feedback": _plain(signals.feedback_for(connection, turn_id)),
+        "outcome": _plain(signals.outcome(connection, turn.session_id)),
+        "waiting": connection.value("SELECT 1 FROM judge_queue WHERE turn = ?", row) is not None,
+        "judgements": _plain(signals.judgements(connection, turn_id)[::-1]),
+        "samples": samples,
+        "audit": _summary(audits.audit(connection, turn_id)),
+        "no_ratio": no_ratio(turn.sampling),
+        "quarantine": {"reason": quarantine[0], "time": quarantine[1]} if quarantine else None,
+        "versions": [sample["version"] for sample in samples if sample["state"] == "consumed"],
+    }
+
+
+def status(connection: Connection) -> dict[str, Any]:
+    """Counts of everything, ready for JSON.
+
+    `classes` also counts what was forgotten or never recorded; `interactions` are main turns that a person
+    answered; `last_change` gives the live version, its time (Unix seconds) and the interactions that it had.
+    """
+
+    def groups(query: str) -> dict[str, int]:
+        return {str(name): int(count) for name, count in connection.execute(query)}
+
+    def number(query: str, *values: object) -> int:
+        return int(connection.value(query, *values))
+
+    answered = "SELECT count(*) FROM next_states JOIN turns ON turns.id = turn WHERE role = 'user' AND kind = 'main'"
+    live = connection.execute("SELECT number, time FROM versions WHERE state = 'live'").fetchone()
+    since = number(f"{answered} AND arrived > ?", live[1]) if live else 0
+    turns = {"total": 0, "main": 0, "side": 0, "complete": 0, "aborted": 0, "error": 0}
+    for kind, state, count in connection.execute("SELECT kind, status, count(*) FROM turns GROUP BY kind, status"):
+        for name in ("total", kind, state):
+            turns[name] += count
+    classes = connection.execute("SELECT kind, reason, count FROM traffic ORDER BY count DESC, kind, reason")
+    samples = groups("SELECT state, count(*) FROM samples GROUP BY state")
+    return {
+        "turns": turns,
+        "classes": [{"kind": kind, "reason": reason, "count": count} for kind, reason, count in classes],
+        "sessions": number("SELECT count(*) FROM sessions"),
+        "open_episodes": number("SELECT count(*) FROM episodes WHERE ended IS NULL"),
+        "next_states": groups("SELECT role, count(*) FROM next_states GROUP BY role"),
+        "interactions": number(answered),
+        "feedback": number("SELECT count(*) FROM feedback"),
+        "judgements": number("SELECT count(*) FROM judgements"),
+        "unjudged": number("SELECT count(*) FROM judge_queue"),
+        "ready": samples.get("ready", 0),
+        "consumed": samples.get("consumed", 0),
+        "quarantined": groups("SELECT reason, count(*) FROM quarantines GROUP BY reason"),
+        "versions": groups("SELECT state, count(*) FROM versions GROUP BY state"),
+        "live": live[0] if live else None,
+        "last_change": {"version": live[0], "time": live[1], "interactions": since} if live else None,
+    }
+
+
+def _extends_parent(connection: Connection, turn: Turn) -> bool | None:
+    parent = find_turn(connection, turn.parent_turn_id) if turn.parent_turn_id is not None else None
+    if parent is None:
+        return None
+    before = token_ids(parent.prompt_ids) + token_ids(parent.response_ids)
+    return len(parent.response_ids) > 0 and token_ids(turn.prompt_ids)[: len(before)] == before
+
+
+def _summary(audit: Audit | None) -> dict[str, Any] | None:
+    """An audit without its differences token by token."""
+    if audit is None:
+        return None
+    count = len(audit.differences)
+    return {
+        "verdict": audit.verdict,
+        "version": audit.version,
+        "reason": audit.reason,
+        "time": audit.time,
+        "tokens": count,
+        "mean": math.fsum(audit.differences) / count if count else None,
+        "largest": max(audit.differences, default=None),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Records, arrays and bytes as what JSON has."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, array):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value
