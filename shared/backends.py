@@ -131,10 +131,12 @@ def engine_address(settings: Settings) -> str:
     return f"http://{host}:{settings.engine_port}"
 
 
-def create_engine(settings: Settings) -> Engine:
-    """An engine client for the configured backend."""
+def create_engine(settings: Settings, *, owns: bool = False) -> Engine:
+    """An engine client for the configured backend. `owns`: this process is to change the weights of an SGLang that was
+    not started by us.
+    """
     entry, settings = _entry(settings)
-    return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings))
+    return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings, owns=owns))
 
 
 def create_trainer(settings: Settings) -> Trainer:

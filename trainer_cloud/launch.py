@@ -12,8 +12,10 @@ _GRACE_SECONDS = 10.0
 """The proxy gives an answer up at `request_timeout`; the client's own limit must not race it."""
 
 
-def connect(settings: Settings) -> EngineClient:
-    """The client of the engine. Raises `ConfigError` when its address is not known."""
+def connect(settings: Settings, *, owns: bool = False) -> EngineClient:
+    """The client of the engine, which always owns its versions itself. Raises `ConfigError` when its address is not
+    known.
+    """
     return EngineClient(engine_address(settings), request_timeout=settings.request_timeout + _GRACE_SECONDS)
 
 

@@ -17,10 +17,10 @@ from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling, VersionSpan
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
-from openclaw_rl.trainer_local.sglang.adapters import adapters_of
+from openclaw_rl.trainer_local.sglang.versions import adapters_of
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
-from openclaw_rl.trainer_local.sglang.held import Keeping
-from openclaw_rl.trainer_local.sglang.http import EngineHttp
+from openclaw_rl.trainer_local.sglang.versions import VersionStore
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from tests.contract import test_engine as contract
 from tests.real.test_sglang import CANNOT as ALL_CANNOT
 from tests.real.test_sglang import ONE_VERSION
@@ -149,7 +149,7 @@ async def test_what_one_client_makes_live_others_serve_at_once(
 async def test_versions_that_nobody_asks_for_are_unloaded_and_come_back_when_somebody_does(
     learner: SglangEngine, proxy: SglangEngine, adapters: list[Path], references: list[Reference], url: str
 ) -> None:
-    server = EngineHttp(url, 5)
+    server = EngineEndpoint(url, 5)
     for number, folder in enumerate(adapters[:6], 1):
         await learner.load(number, str(folder), live=True)
     async with asyncio.timeout(30):

@@ -28,8 +28,8 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.shared.trainer import Checkpoint
 from openclaw_rl.trainer_local.sglang import weight_transfer
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
-from openclaw_rl.trainer_local.sglang.held import Keeping
-from openclaw_rl.trainer_local.sglang.http import EngineHttp
+from openclaw_rl.trainer_local.sglang.versions import VersionStore
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.trainer_local.sglang.labels import updating
 from openclaw_rl.trainer_local.sglang.weight_transfer import Batch, batched, from_folder, hand_over
 from tests.processes import ROOT
@@ -251,7 +251,7 @@ async def test_a_change_that_somebody_left_unfinished_is_mended_by_the_next_one(
     """As when the process that stands by was lost too."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    server = EngineHttp(url, 5)
+    server = EngineEndpoint(url, 5)
     by = f"{os.uname().nodename}:{ended.pid}:change"
     label = updating(4, 0, by)
     await server.command("/update_weight_version", {"new_version": label, "abort_all_requests": False})
@@ -284,7 +284,7 @@ async def test_memory_is_lent_while_nobody_asks_and_comes_back_for_whoever_does(
     asked = Sampling(max_tokens=20, ignore_eos=True)
     async with learner.lend_memory(("kv_cache",)) as wanted:
         assert wanted is not None and not wanted.is_set()
-        server = EngineHttp(url, 5)
+        server = EngineEndpoint(url, 5)
         paused = asyncio.create_task(server.post("/generate", b'{"input_ids": [5]}', 60))
         asking = asyncio.create_task(collect(proxy.generate(prompt(12, 1), asked)))
         await asyncio.wait_for(wanted.wait(), 30)

@@ -1,7 +1,7 @@
 """The engine client of SGLang, and of what else answers at `engine_url`.
 
-Requests go to SGLang directly; what changes it goes to its owner (`owner`, `remote`). An engine of ours at the same URL
-(its `/model_info` says `openclaw_rl`) is left to `EngineClient`. Requests that meet an engine that is restarting are
+Requests go to SGLang directly; what changes it goes to its owner (`owner`). An engine of ours at the same URL (its
+`/model_info` says `openclaw_rl`) is left to `EngineClient`. Requests that meet an engine that is restarting are
 sent again for a while, as long as they have brought no token; an answer that breaks off in the middle raises
 `EngineError`.
 
@@ -54,10 +54,10 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.models.folder import another, dtype
 from openclaw_rl.trainer_local.placement.place import placed
 from openclaw_rl.trainer_local.sglang.images import attach, check_read
-from openclaw_rl.trainer_local.sglang.owner import Owner, VersionOwner
-from openclaw_rl.trainer_local.sglang.remote import RemoteOwner, card_path, controller_url
+from openclaw_rl.trainer_local.sglang.owner import Owner
+from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
 from openclaw_rl.trainer_local.sglang.servers import Servers
-from openclaw_rl.trainer_local.sglang.versions import Held, VersionStore, check_full_weights
+from openclaw_rl.trainer_local.sglang.versions import Held, VersionStore, check_full_weights, read_held
 from openclaw_rl.trainer_local.training.temperature import cooled
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ MAX_FAILURES = 2
 """Broadcasts in a row that may fail before full weights go by disk: one may be due to a server's restart."""
 
 
-def connect(settings: Settings) -> SglangEngine:
+def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
     """The client for `settings.engine_url`, or for the engine that `serve` starts on `engine_host` and `engine_port`.
+    `owns`: this process is to change what an SGLang serves that no controller of ours has started.
 
     Raises `ConfigError` when neither is known.
     """
@@ -90,6 +91,7 @@ def connect(settings: Settings) -> SglangEngine:
         transfer=settings.weight_transfer,
         colocated=_colocated(settings),
         run=settings.data / "run",
+        owns=owns,
     )
 
 
@@ -125,10 +127,12 @@ class SglangEngine:
         transfer: str = "auto",
         colocated: bool = False,
         run: Path | None = None,
+        owns: bool = False,
     ) -> None:
         """`request_timeout` seconds for a whole answer, `patience` seconds for an engine that cannot be reached;
-        `transfer` is the setting `weight_transfer`, `colocated` says whether the trainer shares SGLang's GPUs, and
-        `run` is the folder with what processes of one data folder tell each other.
+        `transfer` is the setting `weight_transfer`, `colocated` says whether the trainer shares SGLang's GPUs, `run` is
+        the folder in which processes find each other, and `owns` says whether this one owns an SGLang that has no
+        other owner.
         """
         self.url = url.rstrip("/")
         self._request_timeout = request_timeout
@@ -138,10 +142,12 @@ class SglangEngine:
         self._colocated = colocated
         front = EngineEndpoint(self.url, patience)
         self._servers = Servers(front)
-        port = front.address[1]
-        self._card = None if run is None else card_path(run, port)
-        self._local = Owner(self.url, self._store, claim=None if run is None else run / f"sglang-{port}.lock")
-        self._remote: RemoteOwner | None = None
+        self._card = None if run is None else card_path(run, self.url)
+        self._owns = owns
+        self._owning = False
+        self._owned = contextlib.AsyncExitStack()
+        self._local = Owner(self.url, self._store)
+        self._remote: OwnerClient | None = None
         self._ours: EngineClient | None = None
         self._info: EngineInfo | None = None
         self._facts: ServerFacts | None = None
@@ -263,12 +269,16 @@ class SglangEngine:
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """See `shared.engine.protocol.Engine.load`; done by the owner."""
-        await self._known_facts()
+        facts = await self._known_facts()
         if self._ours is not None:
             await self._ours.load(version, path, live=live)
             return
+        if not live and not facts.adapters:
+            raise EngineError(
+                f"the engine at {self.url} holds one version: it cannot load {version} beside it", status=400
+            )
         try:
-            await self._owner().load(version, path, live=live)
+            await self._owner(facts).load(version, path, live=live)
         finally:
             self._forget()
 
@@ -286,7 +296,7 @@ class SglangEngine:
         try:
             await check_full_weights(path, base, facts.raw)
             broadcast = await self._opened_broadcast(facts, way)
-            async with self._owner().change(version, path) as needed:
+            async with self._owner(facts).change(version, path) as needed:
                 if needed:
                     wanted = str(facts.raw.get("dtype"))
                     await broadcast.send_all(in_type_of(batches, dtype(base) if wanted == "auto" else wanted))
@@ -304,12 +314,12 @@ class SglangEngine:
 
     @contextlib.asynccontextmanager
     async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[bool]:
-        """See `owner.VersionOwner.lend`; our own engines lend none."""
-        await self._known_facts()
+        """See `Owner.lend`; our own engines lend none."""
+        facts = await self._known_facts()
         if self._ours is not None:
             yield False
             return
-        async with self._owner().lend(tags) as lent:
+        async with self._owner(facts).lend(tags) as lent:
             yield lent
 
     async def busy(self) -> bool:
@@ -338,7 +348,9 @@ class SglangEngine:
             priorities=bool(server.get("enable_priority_scheduling")),
             adapters=bool(server.get("enable_lora")),
         )
-        held = self._remember(await self._owner().versions())
+        if self._owns and not self._owning and not self._owner_url():
+            await self._own()
+        held = self._remember(await read_held(self._servers, adapters=self._facts.adapters))
         self._info = EngineInfo(
             live=held.live,
             versions=tuple(held.versions),
@@ -361,6 +373,7 @@ class SglangEngine:
     async def close(self) -> None:
         """Release connections; requests in flight end."""
         await self._close_broadcast()
+        await self._owned.aclose()
         for part in (self._local, self._remote, self._ours):
             if part is not None:
                 await part.close()
@@ -397,20 +410,21 @@ class SglangEngine:
         if facts.priorities:
             request["priority"] = int(priority)
         if not facts.adapters:
-            if version is not None and version != (await self._current()).default:
+            if version is not None and version != (await self._current(facts)).default:
                 raise EngineError(
                     f"the engine at {self.url} serves its live version only, not {version}",
                     status=404,
                 )
             return None
         request.pop("lora_path", None)
-        held = await self._current()
+        held = await self._current(facts)
         number = held.default if version is None else version
         if number == 0:
             return 0
         if number not in (held.names or {}):
-            await self._owner().load(number, "", live=False)
-            held = self._remember(await self._owner().versions())
+            await self._owner(facts).load(number, "", live=False)
+            self._forget()
+            held = await self._current(facts)
         name = (held.names or {}).get(number)
         if name is None:
             raise EngineError(f"the engine at {self.url} has lost version {number} again", status=503)
@@ -429,19 +443,18 @@ class SglangEngine:
                 await asyncio.sleep(0.2)
         return self._facts or _NOTHING_KNOWN
 
-    async def _current(self) -> Held:
+    async def _current(self, facts: ServerFacts) -> Held:
         """What the servers hold, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
         give_up = time.monotonic() + self._patience
         async with self._asking:
             while self._held is None or time.monotonic() - self._held_at > FRESH_SECONDS:
                 try:
-                    self._remember(await self._owner().versions())
+                    await self._servers.find()
+                    self._remember(await read_held(self._servers, adapters=facts.adapters))
                 except EngineError as error:
                     if error.status not in (None, 503) or time.monotonic() > give_up:
                         raise
                     await asyncio.sleep(0.2)
-                    with contextlib.suppress(EngineError):
-                        await self._servers.find()
             return self._held
 
     def _remember(self, held: Held) -> Held:
@@ -452,14 +465,33 @@ class SglangEngine:
         """What is known of the versions may be out of date."""
         self._held_at = float("-inf")
 
-    def _owner(self) -> VersionOwner:
-        """The controller that started this SGLang, else this process."""
-        url = controller_url(self._card) if self._card is not None else ""
-        if not url:
+    def _owner(self, facts: ServerFacts) -> Owner | OwnerClient:
+        """What may change this SGLang: the process that says so, or this one. Adapters SGLang keeps apart itself, so
+        that any process may load one.
+        """
+        url = "" if self._owning else self._owner_url()
+        if url:
+            if self._remote is None or self._remote.url != url:
+                self._remote = OwnerClient(url)
+            return self._remote
+        if self._owning or facts.adapters:
             return self._local
-        if self._remote is None or self._remote.url != url:
-            self._remote = RemoteOwner(url)
-        return self._remote
+        raise EngineError(
+            f"the weights of the engine at {self.url} are changed by the learner, which does not run", status=503
+        )
+
+    def _owner_url(self) -> str:
+        """Where another process listens that owns this SGLang, "" if none does."""
+        return owner_url(self._card) if self._card is not None else ""
+
+    async def _own(self) -> None:
+        """Own this SGLang, for the other processes of the data folder too."""
+        from openclaw_rl.trainer_local.sglang.owner_api import listening
+
+        await self._local.recover()
+        if self._card is not None:
+            await self._owned.enter_async_context(listening(self._local, self._card))
+        self._owning = True
 
     def _way(self, facts: ServerFacts) -> str:
         """How new weights reach SGLang: gloo between CPUs, NCCL between GPUs, by disk on shared ones (NCCL has one rank

@@ -1,9 +1,10 @@
-"""The process that starts SGLang, keeps it running, and owns its versions. Run it as
+"""The process that starts SGLang, keeps it running, and owns its versions (`owner_api`). Run it as
 `python -m openclaw_rl.trainer_local.sglang.controller`; `launch` makes its command line. Imports no torch.
 
-Beside SGLang's own port, to which requests go directly, it listens on loopback for whoever changes what is served
-(`remote`): `GET /versions`, `POST /load`, and `POST /lease` for what a client does itself while SGLang is paused:
-bringing full weights, or using the memory. A lease that is not renewed, since its client was killed say, is undone.
+It runs one server, or several behind SGLang's router; requests go to SGLang directly.
+Of several, a server that ends, or answers nothing any more, is started again with the version that is live then: the
+one that the other servers report, else the one on the command line. A single server's end ends the controller, which
+the supervisor starts again with the live version.
 """
 
 from __future__ import annotations
@@ -13,172 +14,215 @@ import asyncio
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from openclaw_rl.shared.engine.server import Json, live_version
-from openclaw_rl.shared.errors import EngineError
-from openclaw_rl.shared.process import die_with_parent, write_json
-from openclaw_rl.shared.records import new_id
-from openclaw_rl.trainer_local.sglang.launch import FleetPlan
-from openclaw_rl.trainer_local.sglang.owner import Owner, VersionOwner
-from openclaw_rl.trainer_local.sglang.processes import Fleet
-from openclaw_rl.trainer_local.sglang.remote import LEASE_SECONDS, LeaseRequest, LoadRequest
-from openclaw_rl.trainer_local.sglang.versions import VersionStore
+from openclaw_rl.shared.engine.answers import BROKEN, version_number
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
+from openclaw_rl.shared.engine.server import live_version
+from openclaw_rl.shared.errors import ConfigError, EngineError
+from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
+from openclaw_rl.shared.placement import fraction_at
+from openclaw_rl.shared.process import claim_port, die_with_parent, ending_with
+from openclaw_rl.trainer_local.sglang.launch import FleetPlan, environment, router_line, server_line
+from openclaw_rl.trainer_local.sglang.owner import Owner
+from openclaw_rl.trainer_local.sglang.owner_api import listening
+from openclaw_rl.trainer_local.sglang.versions import UNTOUCHED, VersionStore
 
 log = logging.getLogger(__name__)
 
+WATCH_SECONDS = 5.0
+SICK_SECONDS = 300.0
+"""A server that answers nothing for so long is ended: reading a large model's weights from disk takes minutes."""
+_ANSWER_SECONDS = 60.0
+_END_SECONDS = 3.0
+_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
+_STEADY_SECONDS = 60.0
 
-class Lease:
-    """What a client holds: `held` is entered now, and left when the client ends the lease, abandons it, or stops
-    renewing it.
-    """
 
-    def __init__(self, held: AbstractAsyncContextManager[bool]) -> None:
-        self._news: asyncio.Queue[str] = asyncio.Queue()
-        self._granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._hold(held))
+class Program:
+    """One foreign program: started, watched, ended with all that it began."""
 
-    async def granted(self) -> bool:
-        """Wait for it; whether there is anything to hold. Raises `EngineError`."""
-        waiting: list[asyncio.Future[Any]] = [self._granted, self._task]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if not self._granted.done():
-            await self._task  # raises why it could not be granted
-        return self._granted.result()
+    def __init__(
+        self, name: str, line: Callable[[], list[str]], gpus: Sequence[str], url: str, *, server: bool
+    ) -> None:
+        self.name = name
+        self._line = line
+        self._gpus = gpus
+        self._http = EngineEndpoint(url, 0.0) if server else None
+        self.url = url
+        self.started = 0.0
+        self._process: asyncio.subprocess.Process | None = None
 
-    def when_left(self, call: Callable[[], Any]) -> None:
-        """Have something called then."""
-
-        def left(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.warning("a lease on SGLang ended: %s", error)
-            call()
-
-        self._task.add_done_callback(left)
-
-    def renew(self) -> None:
-        """Begin its time again."""
-        self._news.put_nowait("renew")
-
-    async def leave(self, *, done: bool) -> None:
-        """End it, with its work `done` or abandoned. Raises `EngineError`."""
-        self._news.put_nowait("end" if done else "abandon")
+    async def run(self) -> int:
+        """Until it ends; its exit code, negative for a signal."""
+        line = await asyncio.to_thread(self._line)  # which may ask the driver
+        log.info("starting %s: %s", self.name, shlex.join(line))
+        self.started = time.monotonic()
+        self._process = process = await asyncio.create_subprocess_exec(
+            *line,
+            env=environment(self._gpus),
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=ending_with(os.getpid()),
+        )
+        watch = asyncio.create_task(self._watch(process))
         try:
-            await asyncio.shield(self._task)
+            return await process.wait()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            self._kill(process)
+
+    async def forever(self) -> None:
+        """Started again whenever it ends."""
+        ends = 0
+        while True:
+            code = await self.run()
+            ends = 0 if time.monotonic() - self.started > _STEADY_SECONDS else ends + 1
+            pause = _PAUSES[min(ends, len(_PAUSES) - 1)]
+            log.error("%s ended with exit code %d; starting it again in %.0f s", self.name, code, pause)
+            await asyncio.sleep(pause)
+
+    async def stop(self) -> None:
+        """SIGTERM, so that a container's client passes it on, and SIGKILL for what is left."""
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _END_SECONDS)
+        self._kill(process)
+
+    async def label(self) -> str:
+        """The `weight_version` that it says, "" while it says nothing."""
+        if self._http is None:
+            return ""
+        try:
+            return str((await self._http.get("/model_info")).get("weight_version") or "")
         except EngineError:
-            if done:
-                raise
+            return ""
 
-    async def _hold(self, held: AbstractAsyncContextManager[bool]) -> None:
-        async with held as given:
-            self._granted.set_result(given)
-            news = "renew" if given else "end"
-            while news == "renew":
-                try:
-                    async with asyncio.timeout(LEASE_SECONDS):
-                        news = await self._news.get()
-                except TimeoutError:
-                    raise EngineError("its client is gone, so what it was for is undone", status=409) from None
-            if news == "abandon":
-                raise EngineError("its client gave it up", status=409)
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """End a server that was up and answers no more, or whose weights are a mixture."""
+        if self._http is None:
+            return
+        heard: float | None = None
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                await self._http.get("/server_info", _ANSWER_SECONDS)  # the scheduler answers it, without sampling
+                heard = time.monotonic()
+            except EngineError as error:
+                if heard is not None and time.monotonic() - heard > SICK_SECONDS:
+                    log.error("%s answers no more (%s): ending it", self.name, error)
+                    self._kill(process)
+                    return
+            if await self.label() == BROKEN:
+                log.error("the weights of %s are a mixture of two versions: ending it", self.name)
+                self._kill(process)
+                return
+
+    @staticmethod
+    def _kill(process: asyncio.subprocess.Process) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # its group, named after it by start_new_session
 
 
-def create_app(owner: VersionOwner) -> Starlette:
-    """The controller's API around `owner`."""
-    leases: dict[str, Lease] = {}
+class Fleet:
+    """The servers of `plan` and their router, running; `live` is the version that they begin with."""
 
-    async def versions(_: Request) -> dict[str, Any]:
-        return dict(msgspec.to_builtins(await owner.versions(), str_keys=True))
-
-    async def load(request: Request) -> dict[str, Any]:
-        wanted = msgspec.json.decode(await request.body(), type=LoadRequest)
-        await owner.load(wanted.version, wanted.path, live=wanted.live)
-        return {}
-
-    async def grant(request: Request) -> dict[str, Any]:
-        wanted = msgspec.json.decode(await request.body(), type=LeaseRequest)
-        held = owner.lend(wanted.tags) if wanted.version is None else owner.change(wanted.version, wanted.path)
-        lease = Lease(held)
-        if not await lease.granted():
-            await lease.leave(done=True)
-            return {"lease": None}
-        name = new_id("lease")
-        leases[name] = lease
-        lease.when_left(lambda: leases.pop(name, None))
-        return {"lease": name}
-
-    async def tell(request: Request) -> dict[str, Any]:
-        name, action = request.path_params["name"], request.path_params["action"]
-        lease = leases.get(name)
-        if lease is None:
-            raise EngineError(
-                f"there is no lease {name}: it was not renewed in time, and what it was for has been undone", status=409
-            )
-        if action == "renew":
-            lease.renew()
-        else:
-            await lease.leave(done=action == "end")
-        return {}
-
-    return Starlette(
-        routes=[
-            Route("/versions", _answering(versions)),
-            Route("/load", _answering(load), methods=["POST"]),
-            Route("/lease", _answering(grant), methods=["POST"]),
-            Route("/lease/{name}/{action}", _answering(tell), methods=["POST"]),
+    def __init__(self, plan: FleetPlan, store: VersionStore, live: tuple[int, str] | None) -> None:
+        self._plan = plan
+        self._store = store
+        self._live = live
+        self._several = len(plan.gpus) > 1
+        ports = (
+            [claim_port(plan.host, 0, setting="engine_port") for _ in plan.gpus] if self._several else [plan.port]
+        )
+        host = socket.gethostname() if plan.host in ("0.0.0.0", "::") else plan.host
+        host = f"[{host}]" if ":" in host else host
+        self.url = f"http://{host}:{plan.port}"
+        self._servers = [
+            Program(f"server {place}", self._server(port, place), gpus, f"http://{host}:{port}", server=True)
+            for place, (port, gpus) in enumerate(zip(ports, plan.gpus, strict=True))
         ]
-    )
+        self._programs = list(self._servers)
+        if self._several:
+            urls = [server.url for server in self._servers]
+            line = router_line(plan.router, host=plan.host, port=plan.port, servers=urls)
+            self._programs.append(Program("router", lambda: line, [], self.url, server=False))
+
+    async def run(self) -> int:
+        """Until the only server ends; its exit code."""
+        if not self._several:
+            return await self._servers[0].run()
+        async with asyncio.TaskGroup() as group:
+            for program in self._programs:
+                group.create_task(program.forever())
+            group.create_task(self._follow())
+        raise AssertionError("unreachable")
+
+    async def stop(self) -> None:
+        """End all programs; then cancel `run`."""
+        await asyncio.gather(*(program.stop() for program in self._programs))
+
+    async def _follow(self) -> None:
+        """Know what is live, for when a server has to be started again: what the longest-running one reports."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            eldest_first = sorted(self._servers, key=lambda server: server.started)
+            labels = [label for server in eldest_first if (label := await server.label())]
+            if not labels or labels[0] == UNTOUCHED:
+                continue
+            version = version_number(labels[0])
+            folder = self._store.folder(version)
+            if version == 0:
+                self._live = None
+            elif folder:
+                self._live = (version, folder)
+
+    def _server(self, port: int, place: int) -> Callable[[], list[str]]:
+        plan, gpus = self._plan, self._plan.gpus[place]
+        memory = plan.memory[place] if plan.memory else (0.0, 0)
+        return lambda: server_line(
+            plan.program,
+            plan.arguments,
+            gpus=gpus,
+            host=plan.host,
+            port=port,
+            live=self._live,
+            adapters=plan.adapters,
+            memory_fraction=fraction(gpus, *memory),
+        )
 
 
-def _answering(handle: Callable[[Request], Awaitable[dict[str, Any]]]) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        try:
-            return Json(await handle(request))
-        except msgspec.DecodeError as error:
-            return Json({"message": str(error), "status": 400}, status_code=400)
-        except EngineError as error:
-            return Json({"message": str(error), "status": error.status}, status_code=error.status or 503)
-
-    return endpoint
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals are the controller's."""
-        yield
-
-
-@contextlib.asynccontextmanager
-async def listening(owner: VersionOwner, card: Path | None) -> AsyncIterator[str]:
-    """The API is reachable at the URL that the block gets, and that `card` names meanwhile."""
-    bound = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-    config = uvicorn.Config(create_app(owner), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[bound]))
-    if card is not None:
-        write_json(card, {"url": url, "pid": os.getpid()})
+def fraction(gpus: Sequence[str], planned: float, static_bytes: int) -> float:
+    """`--mem-fraction-static` of a server that starts now on `gpus`, which was `planned` for empty ones: SGLang takes
+    it of what is free when it starts, and a trainer may be at work there. The planned one where the driver does not
+    tell.
+    """
+    if not planned or not static_bytes:
+        return planned
     try:
-        yield url
-    finally:
-        if card is not None:
-            card.unlink(missing_ok=True)
-        server.should_exit = True
-        await asyncio.gather(serving, return_exceptions=True)
+        found = find_gpus({**os.environ, VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"})
+    except ConfigError as error:
+        log.warning("how much memory is free is not told: %s", error)
+        return planned
+    free = min((gpu.free for gpu in found), default=0) if len(found) == len(gpus) else 0
+    now = fraction_at(free, planned, static_bytes)
+    if abs(now - planned) > 0.01:
+        log.info("%.1f GiB of GPU %s are free: mem-fraction-static %g", free / GIB, ",".join(gpus), now)
+    return now
 
 
 async def run(flags: argparse.Namespace) -> int:

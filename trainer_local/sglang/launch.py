@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_rl.shared.backends import engine_address
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import ORDER, VISIBLE
 from openclaw_rl.shared.placement import Server
@@ -22,7 +23,7 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import adapter_folder, lacking, serves_whole, sglang_targets, sglang_variables
 from openclaw_rl.trainer_local.models.folder import quantization
 from openclaw_rl.trainer_local.placement.place import placed
-from openclaw_rl.trainer_local.sglang.remote import card_path
+from openclaw_rl.trainer_local.sglang.owner_client import card_path
 from openclaw_rl.trainer_local.sglang.versions import adapter_name, weights_label
 
 VERSION = "0.5.23"
@@ -37,7 +38,7 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     program: list[str]
     arguments: list[str] = []
     router: list[str] = []
-    gpus: list[list[str]] = [[]]
+    gpus: list[list[str]]
     memory: list[tuple[float, int]] = []
     adapters: bool = False
 
@@ -65,7 +66,7 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         *("--plan", msgspec.json.encode(plan).decode(), "--log-level", settings.log_level),
         *("--base", settings.model, "--checkpoints", str(settings.checkpoints_path)),
         *("--max-versions", str(settings.engine_max_versions)),
-        *("--card", str(card_path(settings.data / "run", settings.engine_port))),
+        *("--card", str(card_path(settings.data / "run", engine_address(settings)))),
     ]
 
 

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -74,16 +74,22 @@ class Held(msgspec.Struct, frozen=True):
         return [] if self.live < 0 else [self.live]
 
 
-class Record(Protocol):
-    """Remembers which version to restore if this process ends in the middle of a change."""
-
-    def begin(self, before: int) -> None:
-        """A change from version `before` begins."""
-        ...
-
-    def end(self) -> None:
-        """It is made, or undone."""
-        ...
+async def read_held(servers: Servers, *, adapters: bool) -> Held:
+    """What all servers hold, as `Servers.find` saw them; adapters where SGLang was started so."""
+    labels = servers.labels
+    default = version_number(labels[0])
+    agreed = set(labels) == {labels[0]}
+    if not adapters:
+        broken = BROKEN in labels
+        trouble = "a change of weights broke off, and the old ones could not be read again" if broken else ""
+        return Held(default if agreed else -1, default, trouble=trouble)
+    found = await asyncio.gather(*map(adapters_of, servers.all))
+    loaded = [name for name in found[0] if all(name in others for others in found)]
+    # A version may be there twice for a moment, until the adapter that was replaced is unloaded.
+    loaded.sort(key=lambda name: name == labels[0])
+    names = {number: name for name in loaded if (number := version_of(name)) is not None}
+    agreed = agreed and (default == 0 or labels[0] in loaded)
+    return Held(default if agreed else -1, default, names)
 
 
 class Adapters:
@@ -96,20 +102,7 @@ class Adapters:
         self._servers = servers
         self._store = store
         self._may_import_torch = may_import_torch
-        self._newest: dict[int, str] = {}
         self._tidying: asyncio.Task[None] | None = None
-
-    async def read(self) -> Held:
-        """The versions that all servers have, by what `Servers.find` saw."""
-        labels = self._servers.labels
-        found = await asyncio.gather(*map(adapters_of, self._servers.all))
-        loaded = [name for name in found[0] if all(name in others for others in found)]
-        # A version may be there twice for a moment, while the one that was replaced is being unloaded.
-        order = sorted(loaded, key=lambda name: (name in self._newest.values(), name == labels[0]))
-        names = {number: name for name in order if (number := version_of(name)) is not None}
-        default = version_number(labels[0])
-        agreed = set(labels) == {labels[0]} and (default == 0 or labels[0] in loaded)
-        return Held(default if agreed else -1, default, names)
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """Load the adapter in `path` ("": the one in the store) on every server."""
@@ -158,7 +151,6 @@ class Adapters:
             raise EngineError(f"{failed}: {error}", status=400) from error
         except EngineError as error:
             raise EngineError(f"{failed}: {error}", status=error.status) from error
-        self._newest[version] = name
         return name
 
     async def _load_on(self, server: EngineEndpoint, name: str, path: str) -> None:
@@ -221,27 +213,13 @@ class FullWeights:
         self._store = store
         self._server_info = server_info
 
-    async def read(self) -> Held:
-        """The version that all servers have, by what `Servers.find` saw."""
-        labels = self._servers.labels
-        default = version_number(labels[0])
-        if BROKEN in labels:
-            return Held(-1, default, trouble="a change of weights broke off, and the old ones could not be read again")
-        return Held(default if set(labels) == {labels[0]} else -1, default)
-
-    async def load(self, version: int, path: str, *, live: bool, record: Record) -> None:
-        """Read the folder `path` ("": the one in the store) on every server."""
-        url = self._servers.front.url
-        if not live:
-            raise EngineError(
-                f"the engine at {url} holds one version: it cannot load {version} beside it",
-                status=400,
-            )
+    async def load(self, version: int, path: str, *, live: bool) -> None:
+        """Read the folder `path` ("": the one in the store) on every server; it is always `live`."""
         path = path or self._store.folder(version)
-        failed = f"the engine at {url} did not load {path} as version {version}"
+        failed = f"the engine at {self._servers.front.url} did not load {path} as version {version}"
         try:
             await check_full_weights(path, self._store.base, self._server_info)
-            async with self.change(version, path, record) as needed:
+            async with self.change(version, path) as needed:
                 if needed:
                     fields = {"model_path": path, "flush_cache": True}
                     await self._servers.command("/update_weights_from_disk", fields, LOAD_SECONDS)
@@ -249,7 +227,7 @@ class FullWeights:
             raise EngineError(f"{failed}: {error}", status=error.status) from error
 
     @contextlib.asynccontextmanager
-    async def change(self, version: int, path: str, record: Record) -> AsyncIterator[bool]:
+    async def change(self, version: int, path: str) -> AsyncIterator[bool]:
         """The block brings the weights of the folder `path` to the servers, which are paused. It gets `False`, and has
         nothing to do, where they are served already. When it fails, the old ones serve again.
         """
@@ -259,21 +237,25 @@ class FullWeights:
             yield False
             return
         before = max(0, version_number(self._servers.labels[0]))
-        record.begin(before)
         try:
             await self._servers.command("/pause_generation", {"mode": "retract"})
             await self._servers.command("/flush_cache", {}, _FLUSH_SECONDS)
-            await self._servers.each(_end_session)
             await self._servers.command("/begin_weight_update", {}, LOAD_SECONDS)
             yield True
-            await self._servers.command("/end_weight_update", {}, LOAD_SECONDS)
             await self._servers.set_label(label)
+            await self._servers.command("/end_weight_update", {}, LOAD_SECONDS)
         except BaseException:
             await self.restore(before)
-            record.end()
             raise
         await self._servers.each(_continue)
-        record.end()
+
+    async def recover(self) -> None:
+        """Undo a change that is still open, since its owner was killed, and let paused servers go on."""
+        found = await asyncio.gather(*map(_end_session, self._servers.all))
+        if any(found):
+            await self.restore(max(0, version_number(self._servers.labels[0])))
+        else:
+            await self._servers.each(_continue)
 
     async def restore(self, version: int) -> None:
         """Have every server that is there read version `version` again and go on. Where that fails, it is marked as
@@ -298,12 +280,6 @@ class FullWeights:
                 log.warning("a change of the weights of %s broke off: version %d serves again", server.url, version)
 
         await self._servers.each(restore_on)
-
-    async def settle(self) -> None:
-        """Nothing goes on in the background."""
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 async def check_full_weights(path: str, base: str, server_info: Mapping[str, Any]) -> None:
@@ -331,13 +307,15 @@ async def mark_broken(server: EngineEndpoint) -> None:
         await server.command("/update_weight_version", relabel(BROKEN))
 
 
-async def _end_session(server: EngineEndpoint) -> None:
-    """End a weight update that was begun, if any."""
+async def _end_session(server: EngineEndpoint) -> bool:
+    """End a weight update that was begun; whether there was one."""
     try:
         await server.command("/end_weight_update", {}, LOAD_SECONDS)
     except EngineError as error:
         if error.status != 400:
             raise
+        return False
+    return True
 
 
 async def _continue(server: EngineEndpoint) -> None:

@@ -1,13 +1,14 @@
-"""The owner of an SGLang in another process: the controller that started it, over HTTP on loopback.
+"""A client of the owner of an SGLang in another process (`owner_api`).
 
-The controller writes where it listens into the data folder (`card_path`). A lease on weights or memory is renewed while
-its block runs; without that it ends by itself, and what it was for is undone.
+The owner writes where it listens into the data folder (`card_path`). A lease on weights or memory is renewed while its
+block runs; without that it ends by itself, and what it was for is undone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,9 @@ from openclaw_rl.shared.engine.endpoint import INFO_SECONDS, EngineEndpoint, dec
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.process import alive, read_json
 from openclaw_rl.trainer_local.sglang.owner import PATIENCE_SECONDS
-from openclaw_rl.trainer_local.sglang.versions import Held
 
 LEASE_SECONDS = 30.0
-"""How long a lease lasts without being renewed: so long chat waits after a trainer was killed."""
+"""How long a lease lasts without being renewed: this long chat waits after a trainer was killed."""
 _RENEW_SECONDS = 5.0
 
 
@@ -47,27 +47,23 @@ class _Problem(msgspec.Struct):
     status: int | None = None
 
 
-class RemoteOwner:
-    """The controller at `url`. See `owner.VersionOwner`."""
+class OwnerClient:
+    """The owner that listens at `url`; its methods are those of `owner.Owner`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._endpoint = EngineEndpoint(url, PATIENCE_SECONDS)
 
-    async def versions(self) -> Held:
-        """See `VersionOwner.versions`."""
-        return msgspec.convert(await self._endpoint.get("/versions"), Held, strict=False)
-
     async def load(self, version: int, path: str, *, live: bool) -> None:
-        """See `VersionOwner.load`."""
+        """As `Owner.load`."""
         await self._post("/load", LoadRequest(version, path, live))
 
     def change(self, version: int, path: str) -> contextlib.AbstractAsyncContextManager[bool]:
-        """See `VersionOwner.change`."""
+        """As `Owner.change`."""
         return self._lease(LeaseRequest(version=version, path=path))
 
     def lend(self, tags: Sequence[str]) -> contextlib.AbstractAsyncContextManager[bool]:
-        """See `VersionOwner.lend`."""
+        """As `Owner.lend`."""
         return self._lease(LeaseRequest(tags=list(tags)))
 
     async def close(self) -> None:
@@ -106,16 +102,16 @@ class RemoteOwner:
             return dict(msgspec.json.decode(raw))
         problem = decode_or_none(raw, _Problem)
         if problem is None:
-            raise EngineError(f"SGLang's controller at {self.url} answered {path} with status {status}", status=status)
+            raise EngineError(f"the owner of SGLang at {self.url} answered {path} with status {status}", status=status)
         raise EngineError(problem.message, status=problem.status)
 
 
-def card_path(run: Path, port: int) -> Path:
-    """The file in which the controller of the SGLang at `port` writes where it listens; `run` is the data folder's."""
-    return run / f"sglang-{port}.json"
+def card_path(run: Path, url: str) -> Path:
+    """The file in which the owner of the SGLang at `url` writes where it listens; `run` is the data folder's."""
+    return run / f"sglang-{re.sub(r'[^a-z0-9]+', '-', url.partition('://')[2].strip('/').lower())}.json"
 
 
-def controller_url(card: Path) -> str:
-    """Where the controller that wrote this card listens, "" where none runs."""
+def owner_url(card: Path) -> str:
+    """Where the owner that wrote this card listens, "" where none runs."""
     content = read_json(card)
     return str(content["url"]) if content and alive(int(content["pid"])) else ""
