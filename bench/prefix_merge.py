@@ -29,7 +29,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -140,7 +139,7 @@ async def one_step(model: Path, samples: Sequence[Sample], *, merge: bool) -> Co
         counted.watch(trainer)
         begun = time.process_time()
         # Gradients as they are, whatever their norm.
-        report = await trainer.step(samples, msgspec.structs.replace(settings.recipe(), clip_grad=1e9))
+        report = await trainer.step(samples, settings.recipe().replace(clip_grad=1e9))
         counted.cpu_seconds = time.process_time() - begun
     finally:
         await trainer.close()

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
-from openclaw_rl.shared.process import alive, read_json
+from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.settings.settings import Settings
 
 

@@ -292,7 +292,9 @@ def export_model(
 def connect(
     client: Annotated[str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; none: how by hand")] = "",
     config: Annotated[str, typer.Option(help="The client's configuration file; default: where it looks itself")] = "",
-    undo: Annotated[bool, typer.Option("--undo", help="Put the file back as it was")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Put the file back as it was, or show what has changed since")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Write without asking")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed")] = False,
     extension: Annotated[bool, typer.Option(help="OpenClaw: let our extension in as well")] = True,

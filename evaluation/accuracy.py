@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from openclaw_rl.evaluation.problems import DATASET, PEOPLE, THINGS, Problem
+from openclaw_rl.evaluation.problems import DATASET, PEOPLE, THINGS, Problem, singular
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 _MARKUP = re.compile(r"[*_`$\\{}]|boxed|^\s*\(?\d{1,2}[.)]\s+(?=\S)|\bstep\s+\d+\b", re.IGNORECASE | re.MULTILINE)
@@ -33,10 +33,6 @@ def _has_word(text: str, word: str) -> bool:
     return re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) is not None
 
 
-def _singular(things: str) -> str:
-    return things.removesuffix("es") if things.endswith(("oes", "ches", "shes")) else things.removesuffix("s")
-
-
 def final_number(problem: Problem, reply: str) -> float | None:
     """The last number of a reply that does not count one of the problem's other units ("after 4 days"); `None` if there
     is none.
@@ -54,7 +50,7 @@ def grade(problem: Problem, reply: str) -> Verdict:
     """What is right and wrong about a reply to a problem; of one from a data set only the number counts."""
     number = final_number(problem, reply)
     mentions = all(
-        _has_word(reply, word) or (word in THINGS and problem.answer == 1 and _has_word(reply, _singular(word)))
+        _has_word(reply, word) or (word in THINGS and problem.answer == 1 and _has_word(reply, singular(word)))
         for word in problem.mentions
     )
     known = () if problem.kind == DATASET else (*PEOPLE, *THINGS)

@@ -4,7 +4,6 @@ away for a moment.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
+import stamina
 
 from openclaw_rl.shared.errors import OpenClawRLError
 
@@ -79,6 +79,13 @@ class ChatClient:
         self.model = model
         self.patience = patience
         self.retries = 0
+        self._retry = stamina.AsyncRetryingCaller(
+            attempts=None if patience else 1,
+            timeout=patience or None,
+            wait_initial=FIRST_PAUSE,
+            wait_max=LONGEST_PAUSE,
+            wait_jitter=FIRST_PAUSE,
+        ).on(self._passing)
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}"},
@@ -107,20 +114,8 @@ class ChatClient:
 
         Raises `ServiceError` (or `CutOff`) when the service refuses, or has not answered within `patience`.
         """
-        deadline = time.monotonic() + self.patience
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                if stream:
-                    return await self._streamed(messages, headers or {}, options)
-                return await self._whole(messages, headers or {}, options)
-            except ServiceError as error:
-                passing = error.status is None or error.status in RETRIED_STATUSES
-                if not passing or time.monotonic() + pause > deadline:
-                    raise
-            self.retries += 1
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+        answer = self._streamed if stream else self._whole
+        return await self._retry(answer, messages, headers or {}, options)
 
     async def stream(
         self, messages: Sequence[Message], *, headers: Mapping[str, str] | None = None, **options: Any
@@ -147,29 +142,25 @@ class ChatClient:
 
     async def get(self, path: str, **query: Any) -> Any:
         """The JSON of a control route, tried again within `patience`."""
-        return await self._control("GET", path, params=query)
+        return await self._retry(self._control, "GET", path, params=query)
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """POST JSON to a control route, tried again within `patience`; the JSON of the answer."""
-        return await self._control("POST", path, json=dict(body or {}))
+        return await self._retry(self._control, "POST", path, json=dict(body or {}))
+
+    def _passing(self, error: Exception) -> bool:
+        passing = isinstance(error, ServiceError) and (error.status is None or error.status in RETRIED_STATUSES)
+        self.retries += passing
+        return passing
 
     async def _control(self, method: str, path: str, **arguments: Any) -> Any:
-        deadline = time.monotonic() + self.patience
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                response = await self._http.request(method, path, **arguments)
-                if response.status_code == 200:
-                    return response.json()
-                failure = _refused(response)
-            except httpx.HTTPError as error:
-                failure = ServiceError(f"{self.url}{path} cannot be reached: {error!r}")
-            passing = failure.status is None or failure.status in RETRIED_STATUSES
-            if not passing or time.monotonic() + pause > deadline:
-                raise failure
-            self.retries += 1
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+        try:
+            response = await self._http.request(method, path, **arguments)
+        except httpx.HTTPError as error:
+            raise ServiceError(f"{self.url}{path} cannot be reached: {error!r}") from error
+        if response.status_code != 200:
+            raise _refused(response)
+        return response.json()
 
     async def _whole(
         self, messages: Sequence[Message], headers: Mapping[str, str], options: Mapping[str, Any]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from openclaw_rl.evaluation import solutions, verdict
+from openclaw_rl.evaluation import problems, verdict
 from openclaw_rl.evaluation.personas import Habits
-from openclaw_rl.evaluation.problems import Split
-from openclaw_rl.evaluation.solutions import Solution
+from openclaw_rl.evaluation.problems import Solution, Split
 
 
 def paste(solution: Solution, request: str, labels: tuple[str, str], *, request_last: bool) -> str:
@@ -31,7 +30,7 @@ class Grader(Habits):
 
     def tasks(self, split: Split, seed: int) -> Iterator[Solution]:
         """Solutions to grade."""
-        return solutions.solutions(split, seed)
+        return problems.solutions(split, seed)
 
     def ask(self, task: Solution) -> str:
         """The problem and the solution as they paste them."""

@@ -13,8 +13,7 @@ from itertools import islice
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol
 
-from openclaw_rl.evaluation.problems import Problem, Split
-from openclaw_rl.evaluation.solutions import Solution
+from openclaw_rl.evaluation.problems import Problem, Solution, Split
 from openclaw_rl.shared.errors import ConfigError
 
 Mood = Literal["complaint", "thanks"]

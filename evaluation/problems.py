@@ -1,235 +1,65 @@
-"""Word problems for simulated students: seeded, templated, and split so that what is measured was never practised.
+"""Word problems and solutions to grade: seeded, from one table of words and templates (`problems.toml`).
 
-The problems are of the family that the embedded policy can answer (sums up to 20 + 20, products of one-digit numbers,
-one or two steps). Which split a problem belongs to depends on its numbers alone, so the two splits never share a pair
-of numbers of one kind, whatever the seeds; the words around them are shared.
+The embedded policy can work them out: sums up to 20 + 20, products of one-digit numbers, one or two steps. The numbers
+of a problem alone decide its split, so the splits never share a pair of numbers of one kind, whatever the seeds; the
+words are shared. `bench.shipped_policy` trains the embedded policy on problems of the same world.
 """
 
 from __future__ import annotations
 
+import tomllib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 Split = Literal["train", "held-out"]
 DATASET = "dataset"
-"""The kind of a problem that somebody brought along."""
+"""The kind of a problem from a user's data set."""
 
-PEOPLE = (
-    *(
-        "Tom",
-        "Anna",
-        "Ben",
-        "Mia",
-        "Sam",
-        "Lily",
-        "Jack",
-        "Emma",
-        "Leo",
-        "Nora",
-        "Max",
-        "Ella",
-        "Paul",
-        "Sara",
-        "Omar",
-        "Lena",
-        "Ivan",
-    ),
-    *(
-        "Rosa",
-        "Noah",
-        "Zoe",
-        "Adam",
-        "Maya",
-        "Luca",
-        "Nina",
-        "Carl",
-        "Julia",
-        "Felix",
-        "Clara",
-        "Oscar",
-        "Alice",
-        "David",
-        "Laura",
-    ),
-    *("Peter", "Maria", "Kofi", "Aisha", "Hugo", "Priya", "Yusuf", "Mei"),
-)
-THINGS = (
-    *(
-        "apples",
-        "books",
-        "pencils",
-        "marbles",
-        "cookies",
-        "stickers",
-        "coins",
-        "shells",
-        "oranges",
-        "cards",
-        "stones",
-        "eggs",
-        "flowers",
-    ),
-    *(
-        "candles",
-        "tickets",
-        "buttons",
-        "balloons",
-        "stamps",
-        "toys",
-        "plums",
-        "pears",
-        "lemons",
-        "cups",
-        "keys",
-        "ribbons",
-        "crayons",
-    ),
-    *("photos", "puzzles", "muffins", "carrots", "tomatoes", "potatoes", "peaches", "brushes", "magnets", "seeds"),
-)
-CONTAINERS = (
-    ("box", "boxes"),
-    ("bag", "bags"),
-    ("basket", "baskets"),
-    ("jar", "jars"),
-    ("pack", "packs"),
-    ("tray", "trays"),
-)
-GAINS = ("buys", "finds", "gets", "collects", "wins", "picks up")
-LOSSES = ("gives away", "loses", "sells", "uses", "throws away", "lends out")
+_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("problems.toml").read_text(encoding="utf-8"))
+PEOPLE: tuple[str, ...] = tuple(_TABLE["people"])
+THINGS: tuple[str, ...] = tuple(_TABLE["things"])
+GAINS: tuple[str, ...] = tuple(_TABLE["gains"])
+LOSSES: tuple[str, ...] = tuple(_TABLE["losses"])
+
+KINDS = {"add": 5, "subtract": 5, "multiply": 4, "add_subtract": 2, "multiply_add": 2, "multiply_subtract": 2}
+"""How often each kind occurs, relative to the others."""
+OPERATORS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "×",
+    "add_subtract": "+-",
+    "multiply_add": "×+",
+    "multiply_subtract": "×-",
+}
+"""The operator of each step, by kind of problem."""
+RANGES: dict[str, tuple[tuple[int, int], ...]] = {
+    "add": ((2, 20), (2, 20)),
+    "subtract": ((5, 30), (2, 30)),
+    "multiply": ((2, 9), (2, 9)),
+    "add_subtract": ((2, 20), (2, 20), (2, 20)),
+    "multiply_add": ((2, 5), (3, 9), (2, 20)),
+    "multiply_subtract": ((2, 5), (3, 9), (2, 20)),
+}
+"""Smallest and largest of each number, by kind of problem; a subtraction leaves at least `SMALLEST_RESULT`."""
+SMALLEST_RESULT = 2
+SLIPS = (-10, -3, -2, -1, 1, 2, 3, 10)
 
 
 @dataclass(frozen=True)
 class Template:
-    """A problem with slots. `mentions` are the slots that a right answer names, `other_units` nouns that the answer
-    does not count, `result` the sentence that states the answer `x`.
-    """
+    """A problem with slots, as `problems.toml` explains them."""
 
     kind: str
     text: str
+    result: str = ""
     mentions: tuple[str, ...] = ("name", "things")
     other_units: tuple[str, ...] = ()
-    result: str = ""
-
-
-TEMPLATES = (
-    Template(
-        "add",
-        "{name} has {a} {things}. {name} {gain} {b} more {things}. How many {things} does {name} have now?",
-        result="{name} has {x} {things} now",
-    ),
-    Template(
-        "add",
-        "{name} has {a} {things} and {other} has {b} {things}. How many {things} do they have together?",
-        mentions=("name", "other", "things"),
-        result="Together they have {x} {things}",
-    ),
-    Template(
-        "add",
-        "In the morning {name} {gain} {a} {things}, and in the evening {name} {gain} {b} {things}. "
-        "How many {things} is that altogether?",
-        mentions=("things",),
-        result="Altogether that is {x} {things}",
-    ),
-    Template(
-        "add",
-        "{name} has {a} {things}. {other} gives {name} {b} more. How many {things} does {name} have in the end?",
-        result="{name} has {x} {things} in the end",
-    ),
-    Template(
-        "add",
-        "There are {a} {things} on the table. {name} puts {b} more {things} there. "
-        "How many {things} are on the table now?",
-        mentions=("things",),
-        result="There are {x} {things} on the table now",
-    ),
-    Template(
-        "add",
-        "{other} has {a} {things}. {name} has {b} more {things} than {other}. How many {things} does {name} have?",
-        result="{name} has {x} {things}",
-    ),
-    Template(
-        "subtract",
-        "{name} has {a} {things}. {name} {loss} {b} {things}. How many {things} does {name} have left?",
-        result="{name} has {x} {things} left",
-    ),
-    Template(
-        "subtract",
-        "{name} has {a} {things} and gives {b} of them to {other}. How many {things} does {name} still have?",
-        result="{name} still has {x} {things}",
-    ),
-    Template(
-        "subtract",
-        "There were {a} {things} in the {box}. {name} took out {b} {things}. How many {things} are left in the {box}?",
-        mentions=("things",),
-        result="There are {x} {things} left in the {box}",
-    ),
-    Template(
-        "subtract",
-        "{name} needs {a} {things} and already has {b}. How many more {things} does {name} need?",
-        result="{name} needs {x} more {things}",
-    ),
-    Template(
-        "subtract",
-        "{name} has {a} {things}. {other} has {b} fewer {things} than {name}. How many {things} does {other} have?",
-        mentions=("other", "things"),
-        result="{other} has {x} {things}",
-    ),
-    Template(
-        "multiply",
-        "{name} has {a} {boxes}. Each {box} holds {b} {things}. How many {things} does {name} have in total?",
-        other_units=("{box}", "{boxes}"),
-        result="{name} has {x} {things} in total",
-    ),
-    Template(
-        "multiply",
-        "{name} {gain} {a} {things} every day. How many {things} does {name} have after {b} days?",
-        other_units=("day", "days"),
-        result="{name} has {x} {things} after {b} days",
-    ),
-    Template(
-        "multiply",
-        "There are {a} children and {name} gives {b} {things} to each child. How many {things} does {name} give away?",
-        other_units=("child", "children"),
-        result="{name} gives away {x} {things}",
-    ),
-    Template(
-        "multiply",
-        "{name} puts {things} in {a} rows, with {b} {things} in each row. How many {things} are there?",
-        mentions=("things",),
-        other_units=("row", "rows"),
-        result="There are {x} {things}",
-    ),
-    Template(
-        "add_subtract",
-        "{name} has {a} {things}. {name} {gain} {b} more and then {loss} {c}. How many {things} does {name} have now?",
-        result="{name} has {x} {things} now",
-    ),
-    Template(
-        "add_subtract",
-        "{name} has {a} {things} and {gain} {b} more. Then {name} gives {c} {things} to {other}. "
-        "How many {things} does {name} have left?",
-        result="{name} has {x} {things} left",
-    ),
-    Template(
-        "multiply_add",
-        "{name} has {a} {boxes} with {b} {things} in each. Then {name} {gain} {c} more {things}. "
-        "How many {things} does {name} have now?",
-        other_units=("{box}", "{boxes}"),
-        result="{name} has {x} {things} now",
-    ),
-    Template(
-        "multiply_subtract",
-        "{name} has {a} {boxes} with {b} {things} in each. {name} {loss} {c} {things}. "
-        "How many {things} does {name} have left?",
-        other_units=("{box}", "{boxes}"),
-        result="{name} has {x} {things} left",
-    ),
-)
-KINDS = {"add": 5, "subtract": 5, "multiply": 4, "add_subtract": 2, "multiply_add": 2, "multiply_subtract": 2}
-"""How often each kind occurs, relative to the others."""
 
 
 @dataclass(frozen=True)
@@ -248,28 +78,105 @@ class Problem:
     result: str = ""
 
 
-def _numbers(random: Random, kind: str) -> tuple[int, int, int, int]:
-    """a, b, c and the answer, in the ranges of the embedded policy's world; c is 0 where a kind has two numbers."""
-    if kind == "add":
-        a, b = random.randint(2, 20), random.randint(2, 20)
-        return a, b, 0, a + b
-    if kind == "subtract":
-        a = random.randint(5, 30)
-        b = random.randint(2, a - 2)
-        return a, b, 0, a - b
-    if kind == "multiply":
-        a, b = random.randint(2, 9), random.randint(2, 9)
-        return a, b, 0, a * b
-    if kind == "add_subtract":
-        a, b = random.randint(2, 20), random.randint(2, 20)
-        c = random.randint(2, min(20, a + b - 2))
-        return a, b, c, a + b - c
-    a, b = random.randint(2, 5), random.randint(3, 9)
-    if kind == "multiply_add":
-        c = random.randint(2, 20)
-        return a, b, c, a * b + c
-    c = random.randint(2, min(20, a * b - 2))
-    return a, b, c, a * b - c
+@dataclass(frozen=True)
+class Step:
+    """One line of arithmetic as somebody wrote it: `left operator right = result`, right or wrong."""
+
+    left: int
+    operator: str
+    right: int
+    result: int
+
+    @classmethod
+    def correct(cls, left: int, operator: str, right: int) -> Step:
+        """The step with its true result."""
+        return cls(left, operator, right, {"+": left + right, "-": left - right, "×": left * right}[operator])
+
+    @property
+    def value(self) -> int:
+        """The true value of the left side."""
+        return self.correct(self.left, self.operator, self.right).result
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right} = {self.result}"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A template with a value for each slot but the answer's, and the numbers among them."""
+
+    template: Template
+    slots: Mapping[str, Any]
+    numbers: tuple[int, ...]
+
+    def problem(self) -> Problem:
+        """The problem it makes."""
+        template, slots = self.template, self.slots
+        return Problem(
+            text=template.text.format(**slots),
+            answer=steps_of(template.kind, self.numbers)[-1].result,
+            mentions=tuple(slots[slot] for slot in template.mentions),
+            other_units=tuple(unit.format(**slots) for unit in template.other_units),
+            kind=template.kind,
+            numbers=self.numbers,
+            result=template.result.format(x="{x}", **slots),
+        )
+
+
+@dataclass(frozen=True)
+class World:
+    """The templates, containers and ranges of numbers that problems are drawn from."""
+
+    templates: tuple[Template, ...]
+    containers: tuple[tuple[str, str], ...]
+    ranges: Mapping[str, tuple[tuple[int, int], ...]]
+    kinds: Mapping[str, int]
+
+    def draw(
+        self, random: Random, kind: str | None = None, accepts: Callable[[str, tuple[int, ...]], bool] | None = None
+    ) -> Draw:
+        """Draw a template (of `kind`), numbers that `accepts(kind, numbers)` takes, and words."""
+        kind = kind or random.choices(list(self.kinds), list(self.kinds.values()))[0]
+        template = random.choice([template for template in self.templates if template.kind == kind])
+        numbers = self._numbers(random, kind)
+        while accepts is not None and not accepts(kind, numbers):
+            numbers = self._numbers(random, kind)
+        name, other = random.sample(PEOPLE, 2)
+        box, boxes = random.choice(self.containers)
+        words = {
+            "name": name,
+            "other": other,
+            "things": random.choice(THINGS),
+            "box": box,
+            "boxes": boxes,
+            "gain": random.choice(GAINS),
+            "loss": random.choice(LOSSES),
+        }
+        return Draw(template, {**dict(zip("abc", numbers, strict=False)), **words}, numbers)
+
+    def _numbers(self, random: Random, kind: str) -> tuple[int, ...]:
+        first, *others = self.ranges[kind]
+        value = random.randint(*first)
+        numbers = [value]
+        for operator, (low, high) in zip(OPERATORS[kind], others, strict=True):
+            if operator == "-":
+                high = min(high, value - SMALLEST_RESULT)
+            numbers.append(random.randint(low, high))
+            value = Step.correct(value, operator, numbers[-1]).result
+        return tuple(numbers)
+
+
+WORLD = World(
+    templates=msgspec.convert(_TABLE["templates"], tuple[Template, ...]),
+    containers=msgspec.convert(_TABLE["containers"], tuple[tuple[str, str], ...]),
+    ranges=RANGES,
+    kinds=KINDS,
+)
+
+
+def singular(things: str) -> str:
+    """One of `things`."""
+    return things.removesuffix("es") if things.endswith(("oes", "ches", "shes")) else things.removesuffix("s")
 
 
 def split_of(kind: str, a: int, b: int) -> Split:
@@ -280,41 +187,12 @@ def split_of(kind: str, a: int, b: int) -> Split:
     return "held-out" if zlib.crc32(f"{kind} {low} {high}".encode()) % 4 == 0 else "train"
 
 
-def _sample(random: Random, split: Split) -> Problem:
-    kind = random.choices(list(KINDS), list(KINDS.values()))[0]
-    template = random.choice([template for template in TEMPLATES if template.kind == kind])
-    while True:
-        a, b, c, answer = _numbers(random, template.kind)
-        if split_of(template.kind, a, b) == split:
-            break
-    name, other = random.sample(PEOPLE, 2)
-    box, boxes = random.choice(CONTAINERS)
-    words = {
-        "name": name,
-        "other": other,
-        "things": random.choice(THINGS),
-        "box": box,
-        "boxes": boxes,
-        "gain": random.choice(GAINS),
-        "loss": random.choice(LOSSES),
-    }
-    return Problem(
-        text=template.text.format(a=a, b=b, c=c, **words),
-        answer=answer,
-        mentions=tuple(words[slot] for slot in template.mentions),
-        other_units=tuple(unit.format(**words) for unit in template.other_units),
-        kind=template.kind,
-        numbers=(a, b, c) if c else (a, b),
-        result=template.result.format(a=a, b=b, c=c, x="{x}", **words),
-    )
-
-
 def stream(split: Split, seed: int) -> Iterator[Problem]:
     """Problems of a split without end, no text twice; the same seed gives the same sequence."""
     random = Random(f"{split} {seed}")
     seen: set[str] = set()
     while True:
-        problem = _sample(random, split)
+        problem = WORLD.draw(random, accepts=lambda kind, numbers: split_of(kind, *numbers[:2]) == split).problem()
         if problem.text not in seen:
             seen.add(problem.text)
             yield problem
@@ -324,3 +202,78 @@ def take(split: Split, seed: int, count: int) -> list[Problem]:
     """The first `count` problems of `stream`."""
     problems = stream(split, seed)
     return [next(problems) for _ in range(count)]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A problem, somebody's steps, and the solution as it is written down (`written`)."""
+
+    problem: Problem
+    steps: tuple[Step, ...]
+    written: str
+
+    @property
+    def text(self) -> str:
+        """The problem and the solution: what makes two tasks the same."""
+        return f"{self.problem.text}\n{self.written}"
+
+    @property
+    def wrong_step(self) -> int | None:
+        """The first step whose arithmetic is wrong, counted from 1; `None` if all is right."""
+        return first_wrong(self.steps)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every step is right."""
+        return self.wrong_step is None
+
+
+def first_wrong(steps: tuple[Step, ...]) -> int | None:
+    """The first step with a wrong result, counted from 1; `None` if all are right."""
+    return next((number for number, step in enumerate(steps, 1) if step.result != step.value), None)
+
+
+def steps_of(kind: str, numbers: tuple[int, ...], *, slip_at: int | None = None, slip: int = 0) -> tuple[Step, ...]:
+    """The steps of a problem; the result of step `slip_at` (from 1) is off by `slip`, which the later steps carry on.
+
+    Raises `ValueError` where there are no numbers (the problem is from a data set).
+    """
+    if len(numbers) < 2:
+        raise ValueError("no steps are known: the problem has no numbers")
+    steps: list[Step] = []
+    left = numbers[0]
+    for number, (operator, right) in enumerate(zip(OPERATORS[kind], numbers[1:], strict=True), 1):
+        step = Step.correct(left, operator, right)
+        left = step.result + (slip if number == slip_at else 0)
+        steps.append(Step(step.left, operator, right, left))
+    return tuple(steps)
+
+
+def attempt(random: Random, problem: Problem) -> tuple[Step, ...]:
+    """Somebody's steps: right half of the time, else with one slip that is carried on to the end."""
+    steps = steps_of(problem.kind, problem.numbers)
+    if random.random() >= 0.5:
+        return steps
+    slip_at = random.randint(1, len(steps))
+    fitting = [slip for slip in SLIPS if steps[slip_at - 1].result + slip >= SMALLEST_RESULT]
+    return steps_of(problem.kind, problem.numbers, slip_at=slip_at, slip=random.choice(fitting))
+
+
+def solutions(split: Split, seed: int) -> Iterator[Solution]:
+    """Solutions of a split without end, no problem twice; the same seed gives the same sequence."""
+    random = Random(f"solutions {split} {seed}")
+    for problem in stream(split, seed):
+        steps = attempt(random, problem)
+        yield Solution(problem, steps, _written(random, problem, steps))
+
+
+def _written(random: Random, problem: Problem, steps: tuple[Step, ...]) -> str:
+    """The solution on paper: sometimes the facts, then the steps and a closing sentence, as a text or line by line."""
+    facts = [fact.strip() for fact in problem.text.split(". ")[:-1]] if random.random() < 0.4 else []
+    lines = [*facts, *map(str, steps), problem.result.format(x=steps[-1].result)]
+    form = random.random()
+    if form < 0.5:
+        return " ".join(f"{line}." for line in lines)
+    if form < 0.8:
+        return "\n".join(lines)
+    return "\n".join(f"{number}) {line}" for number, line in enumerate(lines, 1))

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import secrets
@@ -17,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from openclaw_rl.shared.child_process import kill_child, start_child
 
 INSIDE = Path(__file__).with_name("sandboxed.py")
 START_SECONDS = 2.0
@@ -68,15 +69,14 @@ async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> 
         "word": word,
     }
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await start_child(
             *(sys.executable, "-I", "-B", str(INSIDE)),
-            cwd=folder,
-            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder},
+            folder=folder,
+            environment={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-            pass_fds=(writing,),
-            start_new_session=True,
+            pass_descriptors=(writing,),
         )
         os.close(writing)
         writing = -1
@@ -87,7 +87,8 @@ async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> 
         except TimeoutError:
             late = True
         finally:
-            await _end(process)
+            kill_child(process)
+            await process.wait()
         told = _read(reading)
     finally:
         os.close(reading)
@@ -97,12 +98,6 @@ async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> 
     if told and told.get("word") == word:
         return Verdict(int(told["passed"]), len(tests), str(told["failure"]), tuple(told["open"]))
     return Verdict(0, len(tests), _ended(process.returncode, late=late, limits=limits))
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
 
 
 def _read(descriptor: int) -> dict[str, Any] | None:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -22,8 +20,9 @@ from pathlib import Path
 import httpx
 
 from openclaw_rl.shared import gpus
+from openclaw_rl.shared.child_process import end_child, start_child
 from openclaw_rl.shared.errors import OpenClawRLError
-from openclaw_rl.shared.process import ending_with
+from openclaw_rl.shared.files import read_json
 
 START_SECONDS = 180.0
 GPU_START_SECONDS = 1200.0
@@ -74,22 +73,19 @@ async def own_service(
     log = data / "service.log"
     seconds = GPU_START_SECONDS if on_gpus(settings or {}) else START_SECONDS
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
+        process = await start_child(
             *(sys.executable, "-m", "openclaw_rl.cli.main", "serve"),
             *(argument for part in only for argument in ("--only", part)),
             # An empty folder, so that no openclaw-rl.toml of the reader's gets into the experiment.
-            cwd=data,
-            env=_environment() | {f"OPENCLAW_RL_{name.upper()}": str(value) for name, value in own.items()},
-            stdin=asyncio.subprocess.DEVNULL,
+            folder=data,
+            environment=_environment() | {f"OPENCLAW_RL_{name.upper()}": str(value) for name, value in own.items()},
             stdout=output,
             stderr=output,
-            start_new_session=True,
-            preexec_fn=ending_with(os.getpid()),
         )
     try:
         yield await _ready(process, data, log, seconds)
     finally:
-        await _end(process)
+        await end_child(process, STOP_SECONDS)
         if keep is None:
             shutil.rmtree(data, ignore_errors=True)
 
@@ -115,27 +111,13 @@ async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path, sec
                 raise ServiceFailed(
                     f"the service ended with status {process.returncode} before it was ready:\n{_tail(log)}"
                 )
-            if card.exists():
-                content = json.loads(card.read_text())
+            if content := read_json(card):
                 service = Service(content["url"], content["key"], data, process.pid)
                 with contextlib.suppress(httpx.HTTPError):  # not listening yet; the deadline decides
                     if (await http.get(f"{service.url}/readyz")).status_code == 200:
                         return service
             await asyncio.sleep(0.1)
     raise ServiceFailed(f"the service was not ready after {seconds:.0f} s:\n{_tail(log)}")
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ask the supervisor to stop, and its whole process group to go if it does not."""
-    if process.returncode is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), STOP_SECONDS)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _tail(log: Path, lines: int = 30) -> str:

@@ -60,7 +60,7 @@ async def own_target(path: Path, *, device: str = "auto") -> AsyncIterator[Targe
     Raises `ConfigError` for what is no policy, `evaluation.service.ServiceFailed` when it cannot be served.
     """
     folder, base = folder_of(path)
-    model = Settings.model_fields["model_name"].default
+    model = Settings().serve.model_name
     settings: dict[str, str | int | float | bool] = {"train": False, "capture": False, "device": device}
     settings |= {"model": base or str(folder), "model_name": model}
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-eval-") as temporary:

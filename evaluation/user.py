@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import stamina
+
 from openclaw_rl.evaluation.personas import NAMES, Persona, Reaction
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.extras import install_command
@@ -88,28 +90,28 @@ class ModelUser:
     async def _asked(self, kind: str, read: Callable[[str], Said], **slots: str) -> Said:
         slots["persona"] = _prompt(self._persona)
         filled = re.sub(r"\{(\w+)\}", lambda slot: slots.get(slot[1], slot[0]), _prompt(kind))
-        failure = ""
-        for attempt in range(TRIES):
-            if attempt:
-                await asyncio.sleep(PAUSE * attempt)
-            try:
-                async with self._gate, asyncio.timeout(TIMEOUT):
-                    library = await asyncio.to_thread(litellm)
-                    response = await library.acompletion(
-                        model=self.model,
-                        messages=[{"role": "user", "content": filled}],
-                        timeout=TIMEOUT,
-                        num_retries=0,
-                        **self._where,
-                    )
-                return read(response.choices[0].message.content or "")
-            except UserError as error:
-                failure = str(error)
-            except TimeoutError:
-                failure = f"no answer within {TIMEOUT:g} s"
-            except Exception as error:  # LiteLLM passes on whatever its providers raise
-                failure = f"{type(error).__name__}: {str(error)[:300]}"
-        raise UserError(f"the user {self.model} failed {TRIES} times: {failure}")
+        retry = stamina.AsyncRetryingCaller(attempts=TRIES, timeout=None, wait_initial=PAUSE, wait_jitter=PAUSE)
+        try:
+            return await retry(UserError, self._ask, filled, read)
+        except UserError as error:
+            raise UserError(f"the user {self.model} failed {TRIES} times: {error}") from error
+
+    async def _ask(self, question: str, read: Callable[[str], Said]) -> Said:
+        try:
+            async with self._gate, asyncio.timeout(TIMEOUT):
+                library = await asyncio.to_thread(litellm)
+                response = await library.acompletion(
+                    model=self.model,
+                    messages=[{"role": "user", "content": question}],
+                    timeout=TIMEOUT,
+                    num_retries=0,
+                    **self._where,
+                )
+        except TimeoutError as error:
+            raise UserError(f"no answer within {TIMEOUT:g} s") from error
+        except Exception as error:  # LiteLLM passes on whatever its providers raise
+            raise UserError(f"{type(error).__name__}: {str(error)[:300]}") from error
+        return read(response.choices[0].message.content or "")
 
 
 def read_reaction(answer: str) -> Reaction:

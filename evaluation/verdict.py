@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.evaluation.solutions import Solution
+from openclaw_rl.evaluation.problems import Solution
 
 _NO_FAULT = re.compile(
     r"\b(?:no|not (?:a|any|a single)|n[o']t (?:find|see|have)(?: a| any)?|without(?: a| any)?|free of|zero)\s+"

@@ -60,7 +60,7 @@ class Batches:
         if batch.waiting:
             self._looked = ready
             return batch
-        share = self._settings.guard_held_back if self._settings.guard else 0.0
+        share = self._settings.guard_held_back if self._settings.guard.enabled else 0.0
         kept, held = await hold_back(self._journal, batch.samples, share)
         if not kept:
             await set_aside(self._journal, held)

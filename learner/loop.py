@@ -210,7 +210,7 @@ class Learner:
         while True:
             self._progress.now("probing", f"version {candidate.number}")
             try:
-                if self._settings.guard:
+                if self._settings.guard.enabled:
                     await self._versions.show(candidate)
                 verdict = await self._guard.probe(candidate.number, live.number, turns)
                 self._progress.recovered(doing)

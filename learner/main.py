@@ -82,9 +82,9 @@ def check_start(settings: Settings) -> None:
     """Raise `ConfigError` for files that settings name and the learner cannot use."""
     for setting in (hooks.ROLLOUT, hooks.GENERATE):
         hooks.load(settings, setting)
-    if settings.anchors or (settings.guard and settings.guard_answers):
+    if settings.anchors or (settings.guard.enabled and settings.guard_answers):
         anchor_prompts(settings)
-    if settings.guard:
+    if settings.guard.enabled:
         probes.read(settings.guard_probes)
     if settings.resume and not _has_versions(settings):
         check_resume(settings)  # else it may be long done, and the folder gone

@@ -54,15 +54,13 @@ class Method(msgspec.Struct, frozen=True):
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """The recipe without the terms that are not this method's."""
-        changed: Recipe = msgspec.structs.replace(
-            recipe,
+        return recipe.replace(
             method=self.name,
             distillation=self.distillation,
             rewards=self.rewards,
-            distill=recipe.distill if self.distillation != "none" else 0.0,
-            anchor=recipe.anchor if self.rollouts else 0.0,
+            w_opd=recipe.w_opd if self.distillation != "none" else 0.0,
+            w_anchor=recipe.w_anchor if self.rollouts else 0.0,
         )
-        return changed
 
     def _distils(self, sample: Sample) -> bool:
         return bool(self.hints != "none" and sample.hint) and not (self.distillation == "token" and sample.no_ratio)

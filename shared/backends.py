@@ -38,31 +38,28 @@ class Backend(msgspec.Struct, frozen=True):
     extra: str
 
 
-BACKENDS: dict[str, Backend] = (
-    {
-        "embedded": Backend(
-            engine="openclaw_rl.trainer_local.sglang.client:connect",
-            trainer="openclaw_rl.trainer_local.transformers_trainer:create",
-            server="openclaw_rl.trainer_local.embedded.launch:command",
-            extra="local",
-        ),
-        "megatron": Backend(
-            engine="openclaw_rl.trainer_local.sglang.client:connect",
-            trainer="openclaw_rl.trainer_local.backend:create",
-            server="openclaw_rl.trainer_local.sglang.launch:command",
-            extra="gpu",
-        ),
-    }
-    | {
-        name: Backend(
-            engine="openclaw_rl.trainer_cloud.launch:connect",
-            trainer="openclaw_rl.trainer_cloud.training.trainer:create",
-            server="openclaw_rl.trainer_cloud.launch:command",
-            extra="cloud",
-        )
-        for name in CLOUDS
-    }
-)
+BACKENDS: dict[str, Backend] = {
+    "embedded": Backend(
+        engine="openclaw_rl.trainer_local.sglang.client:connect",
+        trainer="openclaw_rl.trainer_local.transformers_trainer:create",
+        server="openclaw_rl.trainer_local.embedded.launch:command",
+        extra="local",
+    ),
+    "megatron": Backend(
+        engine="openclaw_rl.trainer_local.sglang.client:connect",
+        trainer="openclaw_rl.trainer_local.backend:create",
+        server="openclaw_rl.trainer_local.sglang.launch:command",
+        extra="gpu",
+    ),
+} | {
+    name: Backend(
+        engine="openclaw_rl.trainer_cloud.launch:connect",
+        trainer="openclaw_rl.trainer_cloud.training.trainer:create",
+        server="openclaw_rl.trainer_cloud.launch:command",
+        extra="cloud",
+    )
+    for name in CLOUDS
+}
 
 ENGINES = {
     "sglang": "backend = megatron starts SGLang; one that runs is the engine with engine_url (--engine-url "
@@ -82,7 +79,7 @@ def chosen(settings: Settings) -> str:
         return "megatron" if settings.device != "cpu" and gpus.found() else "embedded"
     if settings.backend != "cloud":
         return settings.backend
-    keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if getattr(settings, f"{name}_api_key")}
+    keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if settings.value(f"{name}_api_key")}
     if len(keys) == 1:
         return next(iter(keys))
     if keys:

@@ -1,15 +1,54 @@
-"""Folders that are there complete, or not at all."""
+"""Files and folders that are there complete, or not at all."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from openclaw_rl.shared.errors import OpenClawRLError, TrainerError
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o644, like: os.stat_result | None = None) -> None:
+    """Replace a file in one go, synced: a reader never sees half of it. It gets the rights of `like` instead of `mode`,
+    and its owner where we may set that.
+    """
+    partial = _scratch(path, "tmp")
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            if like is not None:
+                os.fchmod(file.fileno(), like.st_mode & 0o777)
+            if like is not None and os.geteuid() == 0:
+                os.fchown(file.fileno(), like.st_uid, like.st_gid)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Mapping[str, Any], *, mode: int = 0o644) -> None:
+    """Replace a small JSON file in one go; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps(content).encode(), mode=mode)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; `None` where there is no such file, or no object in it."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 @contextmanager
@@ -20,9 +59,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     Files get mode 0644: an engine under another user reads them too.
     """
     target = Path(path)
-    mark = uuid.uuid4().hex[:8]
-    scratch = target.with_name(f".{target.name}.{mark}.tmp")
-    old = target.with_name(f".{target.name}.{mark}.old")
+    scratch, old = _scratch(target, "tmp"), _scratch(target, "old")
     try:
         scratch.mkdir(parents=True)
         yield scratch
@@ -43,6 +80,10 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _scratch(path: Path, ending: str) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.{ending}")
 
 
 def _sync(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a process of ours does about its neighbours: end with its parent, hold a data folder, find a port.
+"""A process and its neighbours: ending with its parent, holding a data folder, finding a port.
 
 `PARENT_VARIABLE` in the environment names the process whose end is ours too; without it a process stands alone.
 """
@@ -8,29 +8,24 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import ipaddress
-import json
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from openclaw_rl.shared.errors import ConfigError
 
 PARENT_VARIABLE = "OPENCLAW_RL_PARENT_PID"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None  # loaded before any fork
 
 
-def _set_death_signal() -> bool:
+def set_death_signal() -> bool:
     """Ask the kernel for SIGKILL when the parent ends (prctl(2), Linux only); whether it took the request."""
-    if not sys.platform.startswith("linux"):
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) == 0)
+    return _LIBC is not None and bool(_LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) == 0)
 
 
 def die_with_parent() -> None:
@@ -44,7 +39,7 @@ def die_with_parent() -> None:
     if not text.isdigit():
         raise ConfigError(f"{PARENT_VARIABLE} = {text!r} is not a process id; unset it, the supervisor sets it itself")
     parent = int(text)
-    watched = _set_death_signal()
+    watched = set_death_signal()
     if os.getppid() != parent:  # it ended before we asked, or a launcher stands between: then only asking again helps
         if not alive(parent):
             os._exit(1)
@@ -57,17 +52,6 @@ def _watch(parent: int) -> None:
     while alive(parent):
         time.sleep(0.5)
     os._exit(1)
-
-
-def ending_with(parent: int) -> Callable[[], None]:
-    """A `preexec_fn` for `subprocess`: the child, whatever program it is, gets SIGKILL when process `parent` ends."""
-
-    def prepare() -> None:
-        _set_death_signal()
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return prepare
 
 
 def alive(pid: int) -> bool:
@@ -142,23 +126,3 @@ def claim_port(host: str, port: int, *, setting: str) -> int:
             f"{host}:{port} cannot be bound ({error.strerror or error}). Choose another with --{flag} "
             f"(OPENCLAW_RL_{setting.upper()}); 0 takes a free port"
         ) from error
-
-
-def write_json(path: Path, content: dict[str, Any], *, mode: int = 0o644) -> None:
-    """Replace a small JSON file in one go, so that a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What `write_json` wrote; `None` where there is no such file, or it is not ours."""
-    try:
-        content = json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-    return content if isinstance(content, dict) else None

@@ -4,82 +4,138 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.records import Sample
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """How one step learns. Defaults are those of `rehearse` (docs/methods.md); numbers are settings of nearly the same
-    name. `learner.methods` decides on `distillation` and `rewards`.
+class Recipe(BaseModel):
+    """How one step learns: the part of the learning settings that a trainer takes (docs/methods.md).
 
-    `distillation` says how samples with hinted prompts learn from the hinted teacher, with the weight `distill`: `full`
-    (reverse KL over the vocabulary), `token` (an advantage per sampled token, in one policy loss with the reward's),
-    `topk` (reverse KL over K tokens and a tail) or `select` (clipped differences of the policy's likeliest tokens).
-    `rewards` says which samples' rewards train (weight `binary`): those a person or an environment gave, or all.
-    `anchor` weighs the forward KL to the base on anchors, `kl_base` the KL from the base on turns, `entropy` a bonus.
-    `ratio_cap` truncates exp(log π − log μ).
+    The fields without a description are no settings. `learner.methods` sets `distillation`, how samples with hinted
+    prompts learn from the hinted teacher with the weight `w_opd`: `full` (reverse KL over the vocabulary), `token` (an
+    advantage per sampled token, in one policy loss with the reward's), `topk` (reverse KL over K tokens and a tail) or
+    `select` (clipped differences of the policy's likeliest tokens); and `rewards`, the samples whose rewards train with
+    the weight `w_rl`: those a person or an environment gave, or all. `epsilon` is AdamW's.
     """
 
-    method: str = "rehearse"
-    distillation: Literal["none", "full", "token", "topk", "select"] = "full"
-    rewards: Literal["none", "explicit", "all"] = "explicit"
-    distill: float = 1.0
-    binary: float = 1.0
-    anchor: float = 1.0
-    kl_base: float = 0.0
-    entropy: float = 0.0
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    ratio_cap: float = 2.0
-    teacher: Literal["base", "live", "ema"] = "base"
-    ema_decay: float = 0.98
-    teacher_temperature: float = 1.0
-    per_token_hints: bool = False
-    """Of several hinted prompts each token takes the one whose likeliest `hint_overlap` tokens are most like the
-    policy's own, instead of the mean of all.
-    """
-    hint_overlap: int = 4
-    topk: int = 50
-    topk_from: Literal["teacher", "student"] = "teacher"
-    select_k: int = 4
-    advantage_clip: float = 1.0
-    custom_loss: str = ""
-    """Import path or file of a loss of the user's own, in place of every other term (docs/extending.md)."""
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        str_strip_whitespace=True,
+        populate_by_name=True,
+        protected_namespaces=(),
+    )
 
-    epochs: int = 8
-    early_stop: float = 0.0
-    """Passes over a batch end when no more than this share of what the teacher has to teach is left: of its distance
-    from the base, KL(base ‖ teacher). 0 makes all of them.
-    """
-    learning_rate: float = 2e-3
-    schedule: Literal["constant", "linear", "cosine", "inverse"] = "constant"
-    warmup_steps: int = 0
-    schedule_steps: int = 1000
-    schedule_end: float = 0.1
-    schedule_decay: float = 0.5
-    beta1: float = 0.9
-    beta2: float = 0.98
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    clip_grad: float = 1.0
-    micro_batch_tokens: int = 8192
+    distillation: Literal["none", "full", "token", "topk", "select"] = Field("full", exclude=True)
+    rewards: Literal["none", "explicit", "all"] = Field("explicit", exclude=True)
+    epsilon: float = Field(1e-8, gt=0, exclude=True)
+
+    method: str = Field(
+        "rehearse",
+        description="Learning method: rehearse, binary, opd, combined, topk, topk-select; or your own as "
+        "module:attribute or ./file.py:attribute",
+    )
+    epochs: int = Field(8, ge=1, description="Maximum number of passes over a batch")
+    early_stop: float = Field(
+        0.05,
+        ge=0,
+        lt=1,
+        description="End the passes over a batch when at most this share of the teacher's distance from the base, "
+        "KL(base ‖ teacher), is left; 0 makes all passes",
+    )
+    learning_rate: float = Field(2e-3, gt=0, description="AdamW learning rate")
+    lr_schedule: str = Field(
+        "constant",
+        pattern=r"^(constant|inverse(:\d*\.?\d+)?|(linear|cosine)(:[1-9]\d*(:(0?\.\d+|[01](\.0*)?))?)?)$",
+        description="Learning rate after warm-up: constant; linear:STEPS:END or cosine:STEPS:END, which fall to the "
+        "share END (0.1) of it at step STEPS (1000); inverse:DECAY, 1 / (1 + DECAY · step), by default 0.5",
+    )
+    lr_warmup_steps: int = Field(
+        0,
+        ge=0,
+        description="Steps over which the learning rate rises from 0; `320 samples` counts judged turns instead",
+    )
+    beta1: float = Field(0.9, ge=0, lt=1, description="AdamW decay of the mean gradient")
+    beta2: float = Field(0.98, ge=0, lt=1, description="AdamW decay of the mean squared gradient")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW weight decay")
+    clip_grad: float = Field(1.0, gt=0, description="Gradient norm limit")
+
+    w_opd: float = Field(1.0, ge=0, description="Weight of the distillation term")
+    w_rl: float = Field(1.0, ge=0, description="Weight of the reward term")
+    w_anchor: float = Field(1.0, ge=0, description="Weight of the anchor: forward KL to the base on drill prompts")
+    kl_base: float = Field(0.0, ge=0, description="Weight of the KL from the base on turns; 0 leaves it out")
+    entropy: float = Field(0.0, ge=0, description="Weight of an entropy bonus on turns; 0 leaves it out")
+    clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip below 1")
+    clip_high: float = Field(0.28, gt=0, description="PPO clip above 1")
+    ratio_cap: float = Field(2.0, ge=1, description="Truncation of the importance ratio exp(log π − log μ)")
+    teacher: Literal["base", "live", "ema"] = Field(
+        "base", description="Model that sees the hint: the untouched base, the policy as it is, or its moving average"
+    )
+    ema_decay: float = Field(0.98, ge=0, lt=1, description="Decay of the moving average at each step (teacher = ema)")
+    teacher_temperature: float = Field(1.0, gt=0, description="Temperature of the teacher's distribution")
+    hint_selection: Literal["longest", "shortest", "overlap-sequence", "overlap-token"] = Field(
+        "longest",
+        description="Choice among several proposed hints; overlap compares the teacher's likeliest tokens with the "
+        "policy's, per sequence or per token",
+    )
+    hint_overlap: int = Field(4, ge=1, le=64, description="Likeliest tokens compared by the overlap selections")
+    topk: int = Field(50, ge=1, description="Tokens a position that topk compares one by one; a tail holds the rest")
+    topk_from: Literal["teacher", "student"] = Field(
+        "teacher", description="Whose likeliest tokens topk compares: teacher (SDFT) or student (SDPO)"
+    )
+    select_k: int = Field(4, ge=1, description="Tokens a position that topk-select moves")
+    advantage_clip: float = Field(1.0, gt=0, description="Bound of a token's difference to the teacher (topk-select)")
+    custom_loss: str = Field(
+        "", description="Your own loss in place of every term: module:attribute or ./file.py (docs/extending.md)"
+    )
+    micro_batch_tokens: int = Field(
+        8192, ge=1, description="Tokens that go through the model at once in training; a longer turn goes alone"
+    )
+
+    # Until settings_codemod.py has run over the tree: the names that these fields had.
+    FORMER: ClassVar[Mapping[str, str]] = {
+        **{"distill": "w_opd", "binary": "w_rl", "anchor": "w_anchor", "schedule": "lr_schedule"},
+        "warmup_steps": "lr_warmup_steps",
+    }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former(cls, values: Any) -> Any:
+        if "per_token_hints" in values:
+            values = {**values, "hint_selection": "overlap-token" if values["per_token_hints"] else "longest"}
+        return {cls.FORMER.get(name, name): value for name, value in values.items() if name != "per_token_hints"}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Recipe.FORMER:
+            return getattr(self, Recipe.FORMER[name])
+        if name == "per_token_hints":
+            return self.hint_selection == "overlap-token"
+        raise AttributeError(name)
+
+    def replace(self, **changes: Any) -> Self:
+        """The same recipe with some values changed, which are not checked again."""
+        return self.model_copy(update={self.FORMER.get(name, name): value for name, value in changes.items()})
 
     def rate(self, step: int) -> float:
         """The learning rate of step `step` (from 0): linear warm-up, then the schedule."""
-        if step < self.warmup_steps:
-            return self.learning_rate * (step + 1) / (self.warmup_steps + 1)
-        after = step - self.warmup_steps
-        if self.schedule == "inverse":
-            return self.learning_rate / (1.0 + self.schedule_decay * after)
-        if self.schedule == "constant":
+        if step < self.lr_warmup_steps:
+            return self.learning_rate * (step + 1) / (self.lr_warmup_steps + 1)
+        after = step - self.lr_warmup_steps
+        shape, number, end = [*self.lr_schedule.split(":"), "", ""][:3]
+        if shape == "constant":
             return self.learning_rate
-        done = min(1.0, after / max(1, self.schedule_steps - self.warmup_steps))
-        falling = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-        return self.learning_rate * (self.schedule_end + (1.0 - self.schedule_end) * falling)
+        if shape == "inverse":
+            return self.learning_rate / (1.0 + float(number or 0.5) * after)
+        done = min(1.0, after / max(1, int(number or 1000) - self.lr_warmup_steps))
+        falling = 1.0 - done if shape == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        least = float(end or 0.1)
+        return self.learning_rate * (least + (1.0 - least) * falling)
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):

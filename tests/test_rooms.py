@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "peft", "litellm")
 

@@ -78,13 +78,13 @@ def account(settings: Settings) -> Account:
 
 def base_url(settings: Settings) -> str:
     """Where the provider is asked."""
-    return str(getattr(settings, account(settings).url_setting))
+    return str(settings.value(account(settings).url_setting))
 
 
 def key_problem(settings: Settings) -> CloudError | None:
     """What can be said of the key without asking anybody."""
     provider = account(settings)
-    key = str(getattr(settings, provider.setting))
+    key = str(settings.value(provider.setting))
     if not key:
         return CloudError(
             f"backend = {settings.backend} needs a key: set {provider.key}; keys are made at {provider.keys_at}",
@@ -139,7 +139,7 @@ def check(settings: Settings) -> Offer:
 
 def _offer(settings: Settings) -> Offer:
     provider = account(settings)
-    key = str(getattr(settings, provider.setting))
+    key = str(settings.value(provider.setting))
     with httpx.Client(timeout=SECONDS, headers={"user-agent": "openclaw-rl"}) as http:
         if settings.backend == "fireworks" and _is_fireworks_own(base_url(settings)):
             return _fireworks(http, settings, {"authorization": f"Bearer {key}"})
@@ -256,7 +256,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _refusal(settings: Settings, answer: httpx.Response) -> CloudError:
     """An error that a provider answered, in words."""
     provider, status = account(settings), answer.status_code
-    said = _said(answer, str(getattr(settings, provider.setting)))
+    said = _said(answer, str(settings.value(provider.setting)))
     trouble: Trouble
     if status == 402 or (status in (403, 412, 429) and _BILLING.search(said)):
         return _billing(settings, said)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bench.learning.cell import Cell, Result, read
+from openclaw_rl.shared.files import replace_file
 from openclaw_rl.shared.process import PARENT_VARIABLE, die_with_parent
 
 
@@ -34,9 +35,7 @@ class Cache:
         """Keep a result, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(result.cell)
-        part = path.with_suffix(f".{os.getpid()}.tmp")
-        part.write_bytes(msgspec.json.encode(result))
-        part.replace(path)
+        replace_file(path, msgspec.json.encode(result))
 
     def _path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key}.json"

@@ -54,7 +54,7 @@ def leaves(settings: Settings) -> Iterator[str]:
 def _judges(settings: Settings) -> Iterator[str]:
     """Where judge and hint model send conversations; those that run here send them nowhere."""
     for setting, what, spelling in asked(settings):
-        name = getattr(settings, setting)
+        name = settings.value(setting)
         if spelling.kind == "litellm":
             base = litellm.address(name, settings)[0]
             if not is_here(name, base):

@@ -11,8 +11,9 @@ from rich.console import Console
 from openclaw_rl.cli.checks.check import Check
 from openclaw_rl.cli.tables import table
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.gpus import GIB, Gpu, find_gpus, imagined, left
-from openclaw_rl.shared.process import alive, read_json
+from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement.assignments import ROLES, read
 from openclaw_rl.trainer_local.placement.place import Placement, placement, plan, wants_gpus

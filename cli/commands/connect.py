@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import typer
 
 from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.connect import config_file
-from openclaw_rl.cli.connect.clients import CLIENTS, PROVIDER, Offer, file_of
-from openclaw_rl.cli.connect.config_file import Change, ConfigFile, Place
-from openclaw_rl.cli.connect.provider_entry import provider_entry, served_model
+from openclaw_rl.cli.connect.clients import CLIENTS, Offer, file_of
+from openclaw_rl.cli.connect.config_file import MISSING, ConfigFile, Difference, Place, differences, merge, shorten
+from openclaw_rl.cli.connect.provider_entry import PROVIDER, provider_entry, served_model
 from openclaw_rl.cli.options import print_json
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 
 SHOWN = 76
-_SECRET = ("apiKey", "api_key", "headers", "extraHeaders", "extra_headers")
+_SECRET = re.compile(r"(?:key|token|secret|password|headers)$", re.IGNORECASE)
 
 _RECIPE = """\
 {known} have a command of their own: openclaw-rl connect NAME. Any other client that lets you choose a base URL works:
@@ -35,8 +35,8 @@ _RECIPE = """\
     variables  ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={model}
 
 Leave the temperature at 1: answers sampled otherwise are learned from with a correction, greedy ones hardly at all.
-Optional headers: X-Session-Id (else conversations are told apart by what they say), X-Turn-Type: main or side,
-X-Session-Done: true with the last request. What each client sends, and what is made of it: docs/clients.md
+Optional headers: X-Session-Id (else a conversation is recognized by its history), X-Turn-Type: main or side,
+X-Session-Done: true with the last request. More on each client: docs/clients.md
 """
 
 
@@ -53,7 +53,7 @@ def connect(
     as_json: bool,
 ) -> None:
     """Change the file of the client `name` so that it talks to the service, or put it back (`undo`); without a name,
-    say how to connect any other. Raises `ConfigError` for an unknown client and a file that cannot be changed,
+    print how to connect any client. Raises `ConfigError` for an unknown client and a file that cannot be changed,
     `ServiceError` and `EngineError` where nothing runs.
     """
     if not name:
@@ -66,25 +66,44 @@ def connect(
     client = CLIENTS[name]
     target = ConfigFile(file_of(client, file))
     if undo:
-        _undo(target, as_json=as_json)
+        _undo(target, force=yes, as_json=as_json)
         return
     content = target.read()
-    offer = _offer(settings, service, extension=extension)
-    wanted = client.wanted(content, offer)
-    changes = config_file.changes(content, wanted.values)
+    wanted = client.wanted(content, _offer(settings, service, extension=extension))
+    merged = merge(content, wanted.values)
+    changes = list(differences(content, merged))
     if as_json:
         written = bool(changes) and yes and not dry_run
         if written:
-            target.write(content, changes)
-        told = [{"place": ".".join(one.place), "before": _masked(one.place, one.before)} for one in changes]
-        print_json({"file": str(target.path), "changes": told, "notes": list(wanted.notes), "written": written})
+            target.write(merged)
+        print_json(
+            {"file": str(target.path), "changes": _as_json(changes), "notes": list(wanted.notes), "written": written}
+        )
         return
-    _show(target, changes, wanted.notes)
+    typer.echo(str(target.path) + ("" if target.path.exists() else " (a new file)"))
+    typer.echo("\n".join(map(_line, changes)) or "  is as it should be: nothing to change")
+    if changes and target.has_comments:
+        typer.echo("  ! its comments are lost when it is written; a copy beside it keeps them")
+    for note in wanted.notes:
+        typer.echo(f"  i {note}")
     if not changes or dry_run or not (yes or _agreed()):
         return
-    target.write(content, changes)
-    kept = f", the file as it was is {target.backup.name} beside it" if target.backup.exists() else ""
+    backup = target.write(merged)
+    kept = f", the file as it was is {backup.name} beside it" if backup is not None else ""
     typer.echo(f"written{kept}. {client.afterwards}\nBack to how it was: openclaw-rl connect {client.name} --undo")
+
+
+def _undo(target: ConfigFile, *, force: bool, as_json: bool) -> None:
+    changes = target.restore(force=force)
+    if as_json:
+        print_json({"file": str(target.path), "undone": not changes, "changes": _as_json(changes)})
+        return
+    if not changes:
+        typer.echo(f"{target.path} is as it was")
+        return
+    typer.echo(f"{target.path} has been changed since, so nothing was put back. As it was before, it differs by:")
+    typer.echo("\n".join(map(_line, changes)))
+    typer.echo("Change by hand what you want back, or add --yes to put all of it back (a copy of the file stays)")
 
 
 def _offer(settings: Settings, service: Service, *, extension: bool) -> Offer:
@@ -99,36 +118,6 @@ def _recipe(settings: Settings, service: Service) -> str:
     return _RECIPE.format(known=known, url=service.url, key=service.key or "any", model=model)
 
 
-def _show(target: ConfigFile, changes: list[Change], notes: Any) -> None:
-    typer.echo(str(target.path) + ("" if target.path.exists() else " (a new file)"))
-    if not changes:
-        typer.echo("  is as it should be: nothing to change")
-    for change in changes:
-        place = ".".join(change.place)
-        after = _short(_masked(change.place, change.after))
-        if change.was_there:
-            typer.echo(f"  ~ {place}: {_short(_masked(change.place, change.before))} → {after}")
-        else:
-            typer.echo(f"  + {place}: {after}")
-    if changes and target.has_comments:
-        typer.echo("  ! its comments are lost when it is written; a copy beside it keeps them")
-    for note in notes:
-        typer.echo(f"  i {note}")
-
-
-def _undo(target: ConfigFile, *, as_json: bool) -> None:
-    left = [".".join(place) for place in target.undo()]
-    kept = [str(path) for path in target.kept]
-    if as_json:
-        print_json({"file": str(target.path), "undone": True, "left": left, "kept": kept})
-        return
-    typer.echo(f"{target.path} is as it was" + (", but for what was changed since:" if left else ""))
-    for place in left:
-        typer.echo(f"  {place}")
-    for path in kept:
-        typer.echo(f"  a copy from before stays: {path}")
-
-
 def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise ConfigError("nothing was written: add --yes to write it without being asked, or --dry-run to only look")
@@ -137,13 +126,25 @@ def _agreed() -> bool:
 
 def _masked(place: Place, value: Any) -> Any:
     """The value without the keys in it."""
-    if place and place[-1] in _SECRET and value:
+    if value and place and _SECRET.search(place[-1]):
         return "…"
     if isinstance(value, dict):
         return {name: _masked((name,), inner) for name, inner in value.items()}
     return [_masked((), inner) for inner in value] if isinstance(value, list) else value
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+def _as_json(changes: Sequence[Difference]) -> list[dict[str, Any]]:
+    before = {one.place: None if one.before is MISSING else _masked(one.place, one.before) for one in changes}
+    return [{"place": ".".join(place), "before": value} for place, value in before.items()]
+
+
+def _line(change: Difference) -> str:
+    """A difference on a line: `+` added, `-` taken away, `~` changed."""
+    place = ".".join(change.place)
+    before, after = (
+        "" if value is MISSING else shorten(_masked(change.place, value), SHOWN)
+        for value in (change.before, change.after)
+    )
+    if change.before is MISSING:
+        return f"  + {place}: {after}"
+    return f"  - {place}: {before}" if change.after is MISSING else f"  ~ {place}: {before} → {after}"

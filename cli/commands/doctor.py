@@ -31,10 +31,11 @@ from openclaw_rl.learner.main import check_code, check_start
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
-from openclaw_rl.shared.process import alive, claim_port, is_loopback, read_json
+from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.process import alive, claim_port, is_loopback
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings import judge_spec as names
-from openclaw_rl.shared.settings.settings import Settings, shown
+from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
 from openclaw_rl.shared.settings.sources import load
 from openclaw_rl.trainer_local import backend as choice
 from openclaw_rl.trainer_local.placement.place import Placement
@@ -66,8 +67,8 @@ def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> b
     notes = aliases.notes(os.environ, quiet=True)
     if as_json:
         rows = {
-            name: {"value": shown(settings, name), "source": sources[name], "meaning": field.description}
-            for name, field in Settings.model_fields.items()
+            name: {"value": shown(settings, name), "source": sources[name], "meaning": setting.field.description}
+            for name, setting in SETTINGS.items()
         }
         found = [msgspec.to_builtins(check) for check in checks]
         placement = msgspec.to_builtins(placed)
@@ -92,7 +93,7 @@ def _judge(settings: Settings) -> Check:
     except ConfigError as error:
         return Check("judge", False, str(error))
     those = asked(settings)
-    told = ", ".join(f"{what} {getattr(settings, setting)}" for setting, what, _ in those)
+    told = ", ".join(f"{what} {settings.value(setting)}" for setting, what, _ in those)
     for _, _, found in those:
         local = found.kind in ("engine", "reward-model") and not found.url
         if local and not Path(found.target).expanduser().is_dir():
@@ -281,9 +282,9 @@ def _show(
 ) -> None:
     out = console()
     rows = table("setting", "value", "from", "meaning")
-    for name, field in Settings.model_fields.items():
+    for name, setting in SETTINGS.items():
         source = sources[name]
-        rows.add_row(name, shown(settings, name), source, field.description or "",
+        rows.add_row(name, shown(settings, name), source, setting.field.description or "",
                      style=None if source == "default" else "bold")  # fmt: skip
     out.print(rows)
     out.print("\nFlags are these names with dashes (--batch-size), variables OPENCLAW_RL_ and the name in capitals;")

@@ -81,9 +81,10 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
 
 
 def _settings(flags: Mapping[str, Any]) -> Settings:
-    settings = load(dict(flags))[0]
+    settings, sources = load(dict(flags))
     if "backend" not in flags:
-        settings = as_served(settings).model_copy(update={name: getattr(settings, name) for name in flags})
+        given = {name: settings.value(name) for name, source in sources.items() if source.startswith("--")}
+        settings = as_served(settings).replace(**given)
     backend = chosen(settings)
     if backend not in CLOUDS:
         raise ConfigError(

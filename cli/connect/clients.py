@@ -1,13 +1,12 @@
-"""The programs that `openclaw-rl connect` knows: where each keeps its configuration, and what goes into it.
+"""The programs that `openclaw-rl connect` knows: where each keeps its configuration, and the values that connect it.
 
-What is there already stays as far as it can: of an entry of our own name only the keys that connect it are set, lists
-grow, references to a secret are not resolved. Sources: OpenClaw's configuration reference and its config/paths.ts,
+Existing values stay where possible: in an entry of our name only the keys that connect it are set, lists grow, and a
+reference to a secret stays. Sources: OpenClaw's configuration reference and its config/paths.ts,
 config/includes.ts and plugins/config-activation-shared.ts (2026.9), nanobot's configuration page (0.3).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +15,16 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.cli.connect.config_file import Place
+from openclaw_rl.cli.connect.config_file import Place, shorten
+from openclaw_rl.cli.connect.provider_entry import PROVIDER
 from openclaw_rl.shared.errors import ConfigError
 
-PROVIDER = "clawrl"
 EXTENSION = "openclaw-rl"
 
 _REFERENCE = re.compile(r"\$(\{\w+\}|[A-Z][A-Z0-9_]*)")
 _PROVIDER_PLACE = ("models", "providers", PROVIDER)
 _POLICY_PLACE = ("agents", "defaults", "modelPolicy", "allow")
-_LOOKED_AT = (
+_READ_PLACES = (
     ("models", "mode"),
     (*_PROVIDER_PLACE, "models"),
     ("agents", "defaults", "model"),
@@ -39,9 +38,7 @@ _LOOKED_AT = (
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client gets told: the service's `url` (without /v1) and `key`, and OpenClaw's entry for its `provider`
-    (see `cli.connect.provider_entry`), which holds all that is known of the model.
-    """
+    """The service's `url` (without /v1) and `key`, and OpenClaw's `provider` entry for it with the model."""
 
     url: str
     key: str
@@ -56,14 +53,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that a file shall have, and what its owner has to know."""
+    """The values that a file should have, and notes for its owner."""
 
     values: Mapping[Place, Any]
     notes: Sequence[str] = ()
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """A program with a configuration file that is enough to connect it."""
+    """A program that its configuration file connects."""
 
     name: str
     file: Callable[[Mapping[str, str]], Path]
@@ -74,18 +71,18 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 def _openclaw_file(environ: Mapping[str, str]) -> Path:
     """As OpenClaw's `resolveConfigPath`; OPENCLAW_PROFILE by itself moves nothing there either."""
 
-    def told(name: str) -> str:
+    def variable(name: str) -> str:
         return environ.get(name, "").strip()
 
     def below_home(path: str) -> Path:
         return home / path[1:].lstrip("/") if path == "~" or path.startswith("~/") else Path(path)
 
-    home = Path(told("HOME") or os.path.expanduser("~"))
-    if told("OPENCLAW_HOME") not in ("", "undefined", "null"):
-        home = below_home(told("OPENCLAW_HOME"))
-    if told("OPENCLAW_CONFIG_PATH"):
-        return below_home(told("OPENCLAW_CONFIG_PATH"))
-    state = told("OPENCLAW_STATE_DIR")
+    home = Path(variable("HOME") or os.path.expanduser("~"))
+    if variable("OPENCLAW_HOME") not in ("", "undefined", "null"):
+        home = below_home(variable("OPENCLAW_HOME"))
+    if variable("OPENCLAW_CONFIG_PATH"):
+        return below_home(variable("OPENCLAW_CONFIG_PATH"))
+    state = variable("OPENCLAW_STATE_DIR")
     folders = [below_home(state)] if state else [home / ".openclaw", home / ".clawdbot"]
     files = [folder / name for folder in folders for name in ("openclaw.json", "clawdbot.json")]
     folder = next(filter(os.path.exists, folders), folders[0])
@@ -107,17 +104,17 @@ def _openclaw(config: Mapping[str, Any], offer: Offer) -> Wanted:
         own = agent.get("model")
         own = own.get("primary") if isinstance(own, Mapping) else own
         if own and own != chosen:
-            notes.append(f"agent {name} has a model of its own ({own}) and goes on with it")
+            notes.append(f"agent {name} keeps its own model ({own})")
     if offer.extension:
-        ours, told = _openclaw_extension(config)
-        values |= ours
-        notes += told
+        plugin, plugin_notes = _openclaw_extension(config)
+        values |= plugin
+        notes += plugin_notes
     if included:
         takes = ", ".join(f"{'.'.join(place) or 'the file'} takes in {files}" for place, files in included.items())
         notes.append(
-            f"{takes} ($include), which connect does not read: what it writes here wins over what they hold, and lists "
-            "are joined. Look there for models.mode, models.providers.clawrl, modelPolicy.allow, plugins.allow, "
-            "plugins.deny and agents with a model of their own. OpenClaw itself (plugins install, config set) does not "
+            f"{takes} ($include), which connect does not read: its own values win over included ones, and lists are "
+            "joined. Look there for models.mode, models.providers.clawrl, modelPolicy.allow, plugins.allow, "
+            "plugins.deny and agents with their own model. OpenClaw itself (plugins install, config set) does not "
             "write a section that has both: install the extension first, or move our lines into the included file"
         )
     return Wanted(values=values, notes=notes)
@@ -149,8 +146,8 @@ def _openclaw_extension(config: Mapping[str, Any]) -> tuple[dict[Place, Any], li
     entry = ("plugins", "entries", EXTENSION)
     values: dict[Place, Any] = {(*entry, "enabled"): True, (*entry, "hooks", "allowConversationAccess"): True}
     notes = [
-        "the plugin entry counts once the extension is installed (docs/openclaw.md); without it everything works "
-        "but /good, /bad and /rl in the chat"
+        "the plugin entry takes effect once the extension is installed (docs/openclaw.md); only /good, /bad and /rl in "
+        "the chat need it"
     ]
     allowed = _list(config, "plugins", "allow")
     if _ids(allowed) and EXTENSION not in _ids(allowed):  # an empty list lets every plugin in
@@ -172,9 +169,9 @@ def _openclaw_agents(config: Mapping[str, Any]) -> list[tuple[str, Mapping[str, 
 
 
 def _included(config: Mapping[str, Any]) -> dict[Place, str]:
-    """Where on the way to what we look at other files are taken in, and which."""
-    ways = [place[:depth] for place in _LOOKED_AT for depth in range(len(place) + 1)]
-    found = [(place, _get(config, *place)) for place in dict.fromkeys(ways)]
+    """The included files, by the place that includes them, on the paths to the values that we read or write."""
+    paths = [place[:depth] for place in _READ_PLACES for depth in range(len(place) + 1)]
+    found = [(place, _get(config, *place)) for place in dict.fromkeys(paths)]
     found += [(("agents", name), agent) for name, agent in _openclaw_agents(config)]
     return {place: _files(here["$include"]) for place, here in found if _is_include(here)}
 
@@ -211,8 +208,8 @@ def _nanobot(config: Mapping[str, Any], offer: Offer) -> Wanted:
 def _entry(
     config: Mapping[str, Any], place: Place, wanted: Mapping[str, Any], *, keep: Sequence[str] = ()
 ) -> tuple[dict[Place, Any], list[str]]:
-    """The whole entry where there is none, else its keys one by one, so that the others stay, as do those of `keep`
-    and a key that is kept elsewhere, of which a note tells.
+    """The whole entry where there is none, else its keys one by one: other keys stay, so do those of `keep` that are
+    set, and an API key that refers to a secret (with a note).
     """
     there = _get(config, *place)
     if there is None:
@@ -224,8 +221,8 @@ def _entry(
         spelled = _spelled(name, own)
         if name == "apiKey" and _is_reference(own.get(spelled)):
             notes.append(
-                f"{'.'.join((*place, spelled))} names a secret kept elsewhere and stays: that has to be the key of the "
-                "service, which openclaw-rl connect without a name shows"
+                f"{'.'.join((*place, spelled))} names a secret kept elsewhere and stays: it must be the service's key, "
+                "which openclaw-rl connect without a name shows"
             )
         elif name not in keep or spelled not in own:
             values[(*place, spelled)] = value
@@ -258,13 +255,14 @@ def _get(config: Mapping[str, Any], *place: str) -> Any:
 
 
 def _list(config: Mapping[str, Any], *place: str) -> list[Any]:
-    """The list at a place, empty where it is somewhere else. Raises `ConfigError` where it is no list."""
+    """The list at a place, empty where there is none or it is included. Raises `ConfigError` for anything else."""
     found = _get(config, *place)
     if found is None or _is_include(found):
         return []
     if not isinstance(found, list):
-        told = f"{'.'.join(place)} is no list but {json.dumps(found)[:20]}"
-        raise ConfigError(f"{told}; mend or remove it first, nothing was changed")
+        raise ConfigError(
+            f"{'.'.join(place)} is no list but {shorten(found, 20)}; mend or remove it first, nothing was changed"
+        )
     return found
 
 
@@ -275,7 +273,7 @@ CLIENTS = {
             name="openclaw",
             file=_openclaw_file,
             wanted=_openclaw,
-            afterwards="A gateway that runs reads the file again by itself. Talk to it as always.",
+            afterwards="A running gateway rereads the file. Talk to it as always.",
         ),
         Client(
             name="nanobot",

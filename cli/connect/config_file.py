@@ -1,270 +1,195 @@
-"""Somebody else's configuration file: changed at a few places, with a backup, and put back as it was.
+"""A client's JSON or JSON5 configuration file: written with a backup, and restored while nothing else has changed it.
 
-Beside the file stay two of ours while it is changed: `NAME.before-openclaw-rl`, the bytes that were there, and
-`NAME.openclaw-rl.json`, which says what was changed. Bytes that nothing else holds are never deleted: they stay as
-`NAME.before-openclaw-rl` or, where that is taken, with a number behind.
+While a file is changed two of ours stay next to it: `NAME.before-openclaw-rl`, a copy from before, and
+`NAME.openclaw-rl.json`, a digest of what was written. A text that only the file holds is never lost: before it is
+overwritten it is copied to `NAME.before-openclaw-rl` or, where that is taken, to the same name with a number.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import hashlib
 import itertools
 import json
 import os
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import json5
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.files import replace_file
 
 Place = tuple[str, ...]
+MISSING: Any = msgspec.UNSET
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is at a place of the file and what shall be; `was_there` tells nothing from null."""
+class Difference(NamedTuple):
+    """A place whose value differs; a value is `MISSING` where there is none."""
 
     place: Place
-    before: Any = None
-    was_there: bool = False
+    before: Any
     after: Any
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """What was done to a file, in order. `created`: there was none; `made`: the objects that came with our values,
-    where none is told, as in older records, all around a value that was not there.
+    """Our last write: a digest of the content, the name of the backup ("": there was no file), and whether something
+    else had changed the file between two of our writes, so that the backup does not hold all of the user's changes.
     """
 
-    changes: list[Change]
-    created: bool = False
-    made: list[Place] | None = None
+    written: str = ""
+    backup: str = ""
+    edited: bool = False
 
 
 class ConfigFile:
-    """A JSON or JSON5 file with one object; a link is followed. Raises `ConfigError` where it is anything else.
-
-    `kept` are the copies that were put aside on the way.
-    """
+    """A file that holds one object; a link is followed. Raises `ConfigError` where it holds anything else."""
 
     def __init__(self, path: Path) -> None:
         try:
             self.path = path.expanduser().resolve()
         except (OSError, RuntimeError) as error:
             raise ConfigError(f"{path} leads to no file: {error}; mend it, or name the file with --config") from error
-        self.backup = self.path.with_name(f"{self.path.name}.before-openclaw-rl")
-        self.kept: list[Path] = []
-        self._record = self.path.with_name(f"{self.path.name}.openclaw-rl.json")
+        self._record_path = self.path.with_name(f"{self.path.name}.openclaw-rl.json")
         self._bytes: bytes | None = None
 
     def read(self) -> dict[str, Any]:
-        """What is in the file; nothing where there is none."""
-        self._bytes = _bytes_of(self.path)
-        return {} if self._bytes is None else self._object(self._bytes)
+        """The content; empty where there is no file."""
+        self._bytes = _read(self.path)
+        return {} if self._bytes is None else self._parse(self._bytes)
 
     @property
     def has_comments(self) -> bool:
-        """Whether the file says more than its values, which is lost when it is written."""
+        """True if the file that was read holds comments, which are lost when it is written."""
         return self._bytes is not None and _has_comments(self._bytes)
 
-    def write(self, content: Mapping[str, Any], changes: Sequence[Change]) -> None:
-        """Make the changes, whole or not at all. The first backup stays: what it holds is from before all of ours."""
-        known = self._known() if self._bytes is not None else None
-        self._check_unchanged()
+    def write(self, content: Mapping[str, Any]) -> Path | None:
+        """Replace the content that was read, all or nothing; returns the copy of the file from before our first write.
+
+        Raises `ConfigError` where the file has changed since it was read.
+        """
+        known = self._record()
+        if _read(self.path) != self._bytes:
+            raise ConfigError(f"{self.path} was changed meanwhile; nothing was written, run it again")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.path.parent} cannot be made: {error.strerror}; nothing was changed") from error
-        if self._bytes is not None and known is None:
-            self._back_up(self._bytes)
-        elif self._bytes is not None and self.has_comments:
-            self._keep(self._bytes)
-        first = {change.place: change for change in known.changes} if known else {}
-        latest = [_since(first.pop(change.place, None), change) for change in changes]
-        record = Record(
-            changes=[*first.values(), *latest],
-            created=known.created if known else self._bytes is None,
-            made=list(dict.fromkeys([*(_made(known) if known else ()), *_missing_objects(content, changes)])),
-        )
-        made = _encoded(applied(content, changes))
-        _replace(self._record, _encoded(msgspec.to_builtins(record)), self.path)
-        _replace(self.path, made, self.path)
-        self._bytes = made
+        record = known if known is not None and self._bytes is not None else Record()
+        if self._bytes is not None and not self._is_ours(known):
+            copied = self._keep(self._bytes).name
+            record.backup, record.edited = (copied, False) if known is None else (known.backup, True)
+        written = _encode(content)
+        record.written = _digest(content)
+        _replace(self._record_path, msgspec.json.encode(record), self.path)
+        _replace(self.path, written, self.path)
+        self._bytes = written
+        return self._backup(record)
 
-    def undo(self) -> list[Place]:
-        """Put the file back, to the byte where only we changed its values. Otherwise only what is still ours is put
-        back, and the places that are not are returned. Raises `ConfigError` where there is nothing of ours.
+    def restore(self, *, force: bool = False) -> list[Difference]:
+        """Put the file back as it was, if nothing else has changed it; otherwise (unless `force`, which keeps a copy)
+        change nothing and return what putting it back would change.
+
+        Raises `ConfigError` where we have written nothing, or the file or its backup is gone.
         """
-        record = self._known()
+        record = self._record()
         if record is None:
             raise ConfigError(f"{self.path} was not changed by openclaw-rl connect, or was put back already")
         content = self.read()
-        if self._bytes is None and not record.created:
-            raise ConfigError(f"{self.path} is gone, so nothing was put back{self._way_out()}")
-        found, left = undone(content, record)
-        before = None if record.created else _bytes_of(self.backup)
-        untouched = before is not None and self._holds(before, found)
-        new = before if untouched else self._bytes if _same(found, content) else _encoded(found)
-        if record.created and not found:
-            new = None
-        if self._bytes is not None and new != self._bytes:
-            self._check_unchanged()
-            if self.has_comments:
-                self._keep(self._bytes)
-            if new is None:
-                _drop(self.path)
-            else:
-                _replace(self.path, new, self.path)
-        if before is not None and not untouched and (left or _has_comments(before)):
-            self.kept.append(self.backup)
-        elif before is not None:
-            _drop(self.backup)
-        _drop(self._record)
-        return left
+        backup = self._backup(record)
+        before = None if backup is None else _read(backup)
+        if backup is not None and before is None:
+            raise ConfigError(f"{backup} is gone: mend {self.path} by hand, then delete {self._record_path}")
+        if self._bytes is None and before is not None:
+            raise ConfigError(f"{self.path} is gone, so nothing was put back. As it was it is still {backup}")
+        if self._bytes not in (before, None) and (record.edited or not self._is_ours(record)):
+            if not force:
+                return list(differences(content, self._parse(before) if before is not None else {}))
+            self._keep(self._bytes)
+        if backup is None or before is None:
+            _delete(self.path)
+        else:
+            _replace(self.path, before, self.path)
+            _delete(backup)
+        _delete(self._record_path)
+        return []
 
-    def _object(self, found: bytes) -> dict[str, Any]:
+    def _backup(self, record: Record) -> Path | None:
+        return self.path.with_name(record.backup) if record.backup else None
+
+    def _is_ours(self, record: Record | None) -> bool:
+        """True if the file that was read still says what we wrote, and no more."""
+        if record is None or self._bytes is None or _has_comments(self._bytes):
+            return False
+        return _digest(self._parse(self._bytes)) == record.written
+
+    def _parse(self, found: bytes) -> dict[str, Any]:
         try:
-            content = _decoded(found.decode("utf-8")) if found.strip() else {}
+            content = _decode(found.decode("utf-8")) if found.strip() else {}
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{self.path} is no JSON: {error}; mend it first, nothing was changed") from error
         if not isinstance(content, dict):
             raise ConfigError(f"{self.path} holds no object; mend it first, nothing was changed")
         return content
 
-    def _holds(self, before: bytes, content: Mapping[str, Any]) -> bool:
-        try:
-            return _same(self._object(before), content)
-        except ConfigError:
-            return False
-
-    def _known(self) -> Record | None:
-        found = _bytes_of(self._record)
+    def _record(self) -> Record | None:
+        found = _read(self._record_path)
         try:
             return None if found is None else msgspec.json.decode(found, type=Record)
         except msgspec.MsgspecError as error:
-            raise ConfigError(f"{self._record} cannot be read: {error}; the file as it was is {self.backup}") from error
+            raise ConfigError(f"{self._record_path} cannot be read: {error}; delete it to start again") from error
 
-    def _check_unchanged(self) -> None:
-        if _bytes_of(self.path) != self._bytes:
-            raise ConfigError(f"{self.path} was changed meanwhile; nothing was written, run it again")
-
-    def _back_up(self, content: bytes) -> None:
-        older = _bytes_of(self.backup)
-        if older is not None and older != content:
-            self._keep(older)
-        _replace(self.backup, content, self.path)
-
-    def _keep(self, content: bytes) -> None:
-        names = (f"{self.backup.name}.{number}" for number in itertools.count(2))
+    def _keep(self, content: bytes) -> Path:
+        """A copy of `content` beside the file."""
+        first = f"{self.path.name}.before-openclaw-rl"
+        names = itertools.chain([first], (f"{first}.{number}" for number in itertools.count(2)))
         free = next(path for path in map(self.path.with_name, names) if not os.path.lexists(path))
         _replace(free, content, self.path)
-        self.kept.append(free)
-
-    def _way_out(self) -> str:
-        if _bytes_of(self.backup) is None:
-            return f", and so is its backup; delete {self._record} if that is as you want it"
-        return f". As it was it is still {self.backup}: copy that to {self.path}"
+        return free
 
 
-def changes(content: Mapping[str, Any], wanted: Mapping[Place, Any]) -> list[Change]:
-    """Those of the wanted values that are not there yet. Raises `ConfigError` where a place cannot be had."""
-    found = []
-    for place, after in wanted.items():
-        for depth in range(1, len(place)):
-            there, outer = _at(content, place[:depth])
-            if there and not isinstance(outer, dict):
-                told = f"{'.'.join(place[:depth])} is no object but {_short(outer)}"
-                raise ConfigError(f"{told}; mend or remove it first, nothing was changed")
-        there, before = _at(content, place)
-        if not there or not _same(before, after):
-            found.append(Change(place=place, before=before, was_there=there, after=after))
-    return found
+def merge(content: Mapping[str, Any], values: Mapping[Place, Any]) -> dict[str, Any]:
+    """The content with the values at their places. Raises `ConfigError` where a place cannot be had."""
+    merged = copy.deepcopy(dict(content))
+    for place, value in values.items():
+        here = merged
+        for depth, name in enumerate(place[:-1], 1):
+            here = here.setdefault(name, {})
+            if not isinstance(here, dict):
+                found = f"{'.'.join(place[:depth])} is no object but {shorten(here, 20)}"
+                raise ConfigError(f"{found}; mend or remove it first, nothing was changed")
+        here[place[-1]] = copy.deepcopy(value)
+    return merged
 
 
-def applied(content: Mapping[str, Any], made: Sequence[Change]) -> dict[str, Any]:
-    """The content with the changes."""
-    new = copy.deepcopy(dict(content))
-    for change in made:
-        _set(new, change.place, change.after)
-    return new
+def differences(before: Any, after: Any, place: Place = ()) -> Iterator[Difference]:
+    """Where two contents differ, in the order of the first and then of the second."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        if before is MISSING or after is MISSING or _canonical(before) != _canonical(after):
+            yield Difference(place, before, after)
+        return
+    for name in {**before, **after}:
+        yield from differences(before.get(name, MISSING), after.get(name, MISSING), (*place, name))
 
 
-def undone(content: Mapping[str, Any], record: Record) -> tuple[dict[str, Any], list[Place]]:
-    """The content without our changes, and the places that somebody else has changed since, which stay as they are."""
-    new = copy.deepcopy(dict(content))
-    left = []
-    for change in reversed(record.changes):
-        there, value = _at(new, change.place)
-        if there == change.was_there and _same(value, change.before):
-            continue
-        if not there or not _same(value, change.after):
-            left.append(change.place)
-        elif change.was_there:
-            _set(new, change.place, change.before)
-        else:
-            _remove(new, change.place)
-    for place in sorted(_made(record), key=len, reverse=True):
-        if _at(new, place) == (True, {}):
-            _remove(new, place)
-    return new, left[::-1]
-
-
-def _at(content: Mapping[str, Any], place: Place) -> tuple[bool, Any]:
-    here: Any = content
-    for name in place:
-        if not isinstance(here, dict) or name not in here:
-            return False, None
-        here = here[name]
-    return True, here
-
-
-def _set(content: dict[str, Any], place: Place, value: Any) -> None:
-    for name in place[:-1]:
-        content = content.setdefault(name, {})
-    content[place[-1]] = copy.deepcopy(value)
-
-
-def _remove(content: dict[str, Any], place: Place) -> None:
-    for name in place[:-1]:
-        content = content[name]
-    del content[place[-1]]
-
-
-def _made(record: Record) -> list[Place]:
-    if record.made is not None:
-        return record.made
-    return [outer for change in record.changes if not change.was_there for outer in _outer(change.place)]
-
-
-def _missing_objects(content: Mapping[str, Any], changes: Sequence[Change]) -> list[Place]:
-    return [outer for change in changes for outer in _outer(change.place) if not _at(content, outer)[0]]
-
-
-def _outer(place: Place) -> list[Place]:
-    return [place[:depth] for depth in range(1, len(place))]
-
-
-def _since(first: Change | None, change: Change) -> Change:
-    """A change as seen from before the first of ours, unless somebody else changed the value between."""
-    if first is None or not change.was_there or not _same(change.before, first.after):
-        return change
-    return msgspec.structs.replace(first, after=change.after)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON, where true is not 1."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def _short(value: Any) -> str:
+def shorten(value: Any, length: int) -> str:
+    """The value as JSON, cut to `length` characters."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 20 else f"{text[:19]}…"
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def _decoded(text: str) -> Any:
+def _canonical(content: Any) -> str:
+    """JSON that is equal where the values are; unlike Python's, its true is not 1."""
+    return json.dumps(content, sort_keys=True)
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(_canonical(content).encode()).hexdigest()
+
+
+def _decode(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -279,15 +204,12 @@ def _has_comments(content: bytes) -> bool:
     return False
 
 
-def _encoded(content: Any) -> bytes:
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    try:
-        return f"{text}\n".encode()
-    except UnicodeEncodeError:  # halves of characters, as json5 reads escaped ones
-        return (json.dumps(content, indent=2) + "\n").encode()
+def _encode(content: Any) -> bytes:
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return text.encode(errors="backslashreplace")  # halves of characters, as json5 reads escaped ones
 
 
-def _bytes_of(path: Path) -> bytes | None:
+def _read(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -296,7 +218,7 @@ def _bytes_of(path: Path) -> bytes | None:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; nothing was changed") from error
 
 
-def _drop(path: Path) -> None:
+def _delete(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -304,20 +226,8 @@ def _drop(path: Path) -> None:
 
 
 def _replace(path: Path, content: bytes, like: Path) -> None:
-    """Write a file whole or not at all, as private as `like` is (by itself: for its owner alone)."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    """Write a file, all or nothing, as private as `like` is (without one: for its owner alone)."""
     try:
-        known = like.stat() if os.path.lexists(like) else None
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            if known is not None:
-                os.fchmod(file.fileno(), known.st_mode & 0o777)
-            if known is not None and os.geteuid() == 0:
-                os.fchown(file.fileno(), known.st_uid, known.st_gid)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        replace_file(path, content, mode=0o600, like=like.stat() if os.path.lexists(like) else None)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
         raise ConfigError(f"{path} cannot be written: {error.strerror}; nothing was changed") from error

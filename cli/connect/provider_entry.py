@@ -1,4 +1,4 @@
-"""What a client needs to reach this service: the provider entry of OpenClaw, and a first request by hand."""
+"""The provider entry of OpenClaw for this service, and a first request to send by hand."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PROVIDER = "clawrl"
 
 
 def served_model(settings: Settings, url: str) -> dict[str, Any]:
-    """The service's own word on its policy, whichever engine is behind it: `context_length` in tokens,
-    `input_modalities`. Raises `EngineError` when it does not answer.
+    """The service's description of its policy: `context_length` in tokens, `input_modalities`. Raises `EngineError`
+    when it does not answer.
     """
     path = f"{url}/v1/models/{settings.model_name}"
     try:
@@ -29,9 +29,9 @@ def served_model(settings: Settings, url: str) -> dict[str, Any]:
 
 
 def provider_entry(settings: Settings, url: str, key: str, model: dict[str, Any]) -> dict[str, Any]:
-    """What goes into `openclaw.json` (docs.openclaw.ai, custom providers), with the limits of the served model.
+    """The entry for `openclaw.json` (docs.openclaw.ai, custom providers), with the limits of the served model.
 
-    The policy is let think only when `thinking` is on and its template can.
+    The policy may think only if `thinking` is on and its template can.
     """
     context = int(model.get("context_length") or settings.context_length)
     entry = {
@@ -64,7 +64,7 @@ def curl_line(settings: Settings, url: str, key: str) -> str:
 
 
 def _can_think(tokenizer: str) -> bool:
-    """Whether the model's template has a place for thoughts; a hub name is taken at the user's word."""
+    """True if the model's template has a place for thoughts; for a hub name the setting decides."""
     folder = Path(tokenizer)
     if not folder.is_dir():
         return True

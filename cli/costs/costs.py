@@ -86,9 +86,9 @@ class Costs:
             told.append(f"rehearsals are answered in {self._drawn:.0f} tokens, and so are probes")
             if load.prompt > settings.rehearsal_token_budget:
                 told.append("prompts are longer than rehearsal_token_budget, so nothing is rehearsed")
-        if settings.guard and not self._beside:
+        if settings.guard.enabled and not self._beside:
             told.append("the guard probes no candidate: the deployment serves one version at a time")
-        if settings.judge == "policy" or settings.hint_model == "policy":
+        if settings.judge.model == "policy" or settings.hint_model == "policy":
             told.append("a judge's answer is as long as judge_max_tokens lets it be")
         told.append("votes that fail, steps that are undone and tries again are not counted")
         return told
@@ -127,7 +127,7 @@ class Costs:
         settings, load = self._settings, self._load
         question = JUDGE_TOKENS + min(load.prompt, JUDGE_PROMPT_TOKENS) + min(load.answer, JUDGE_ANSWER_TOKENS)
         vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge_max_tokens}
-        votes = settings.votes * ((settings.judge == "policy") + (settings.hint_model == "policy"))
+        votes = settings.votes * ((settings.judge.model == "policy") + (settings.hint_model == "policy"))
         parts = [
             Part(f"judging, {settings.votes} votes each", times(vote, votes)),
             Part(f"audit of {settings.audit_fraction:.0%}", {"prefill": settings.audit_fraction * self._text}),
@@ -182,7 +182,7 @@ class Costs:
             yield Part("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
         if self._settings.audit_fraction:
             yield Part("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
-        if self._settings.guard and self._beside:
+        if self._settings.guard.enabled and self._beside:
             yield self._guard()
 
     def _samples(self) -> list[Sample]:

@@ -1,41 +1,102 @@
-"""Writes docs/settings.md out of the code: `python -m openclaw_rl.cli.docs.settings_page`."""
+"""Writes docs/settings.md from the code: `python -m openclaw_rl.cli.docs.settings_page`."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.cloud import CloudSettings, cloud_defaults
-from openclaw_rl.shared.settings.gpu import GpuSettings
-from openclaw_rl.shared.settings.learning import LearningSettings
+from openclaw_rl.shared.settings.cloud import cloud_defaults
 from openclaw_rl.shared.settings.method_defaults import METHOD_DEFAULTS
-from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings, flag_of
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, SETTINGS, Settings, flag_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+
+TITLES = {
+    "serve": "Serving",
+    "engine": "Engine",
+    "judge": "Judge",
+    "learning": "Learning",
+    "guard": "Guard",
+    "cloud": "Cloud backends",
+    "gpu": "GPUs",
+}
+FIRST = frozenset(
+    [
+        "host",
+        "port",
+        "api_key",
+        "model_name",
+        "data",
+        "capture",
+        "max_output_tokens",
+        "side_model",
+        "fallback_model",
+        "thinking",
+        "log_level",
+        "backend",
+        "model",
+        "context_length",
+        "device",
+        "engine_url",
+        "judge",
+        "votes",
+        "hint_model",
+        "judge_concurrency",
+        "judge_prompt",
+        "train",
+        "method",
+        "batch_size",
+        "learning_rate",
+        "epochs",
+        "w_rl",
+        "w_opd",
+        "lora",
+        "lora_rank",
+        "keep_checkpoints",
+        "custom_reward",
+        "wandb",
+        "guard",
+        "guard_probes",
+        "tinker_api_key",
+        "fireworks_api_key",
+        "cloud_daily_train_tokens",
+        "cloud_redact",
+        "gpus",
+        "sglang_python",
+    ]
+)
+"""Settings that people set first; the others are advanced."""
 
 _HEAD = """\
 # Settings
 
-Made from the code by `make docs`; do not edit.
+Generated from the code by `make docs`; do not edit.
 
 Sources, weakest first: default, alias (wherever it stands), `openclaw-rl.toml` in the folder where `openclaw-rl` is
 started (or the file that `OPENCLAW_RL_CONFIG` or `--config` names), environment, flag. `openclaw-rl doctor` shows every
 value and the source that decided it.
 
-- In the file: `batch_size = 4`, one a line, without sections.
+- In the file: `batch_size = 4`, or the same in the table `[learning]` of its group. In a table the group's name may be
+  left out: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
 - In the environment: `OPENCLAW_RL_BATCH_SIZE=4`.
 - As a flag of `openclaw-rl serve`: `--batch-size 4`; switches are `--lora` and `--no-lora`.
 
 A value out of its bounds, an unknown key and a misspelt `OPENCLAW_RL_` variable are errors that name their source.
 """
 
+_TABLE = """
+## {title}
+
+| setting | flag | default | meaning |
+|---|---|---|---|
+"""
+
 _METHODS = """
 ## Defaults of the other methods
 
-The defaults above are those of `rehearse`. A setting that nobody chose takes the value of the method in use.
+The defaults above are those of `rehearse`. A setting that is not set takes the value of the method in use.
 
 | method | its own defaults |
 |---|---|
@@ -48,26 +109,28 @@ These are understood as variables (capitals), as flags, and, written like `num_j
 own name wins over them; two that disagree are an error that names both. Flags that are spelled as our own settings
 (`--host`, `--batch-size`, `--lora-rank`, …) are our own.
 
-| name | what it means here |
+| name | meaning here |
 |---|---|
 """
 
 
 def page() -> str:
-    """The whole page."""
-    return _HEAD + "".join(_settings()) + _METHODS + "".join(_methods()) + _ALIASES + "".join(_aliases())
+    """The complete page."""
+    first = "".join(_tables(name for name in SETTINGS if name in FIRST))
+    advanced = "".join(_tables((name for name in SETTINGS if name not in FIRST), prefix="Advanced: "))
+    return "".join((_HEAD, first, advanced, _METHODS, *_methods(), _ALIASES, *_aliases()))
 
 
-def _settings() -> Iterator[str]:
-    sections = _sections()
-    later = {**LearningSettings.model_fields, **CloudSettings.model_fields, **GpuSettings.model_fields}
-    fields = {name: field for name, field in Settings.model_fields.items() if name not in later} | later
-    for name, field in fields.items():
-        if name in sections:
-            yield f"\n## {sections[name]}\n\n| setting | flag | default | meaning |\n|---|---|---|---|\n"
-        default = "the shipped policy" if field.default == str(EMBEDDED_POLICY) else field.default
+def _tables(names: Iterable[str], *, prefix: str = "") -> Iterator[str]:
+    group = ""
+    for name in names:
+        setting = SETTINGS[name]
+        if setting.group != group:
+            group = setting.group
+            yield _TABLE.format(title=prefix + TITLES[group])
+        default = "the shipped policy" if setting.default == str(EMBEDDED_POLICY) else setting.default
         shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
-        meaning = (field.description or "").replace("|", "\\|") + _choices(field.annotation)
+        meaning = (setting.field.description or "").replace("|", "\\|") + _choices(setting.field.annotation)
         yield f"| `{name}` | `--{flag_of(name)}` | {shown} | {meaning}{_bounds(name)} |\n"
 
 
@@ -75,27 +138,12 @@ def _methods() -> Iterator[str]:
     for method, own in METHOD_DEFAULTS.items():
         if own:
             yield f"| `{method}` | {_values(own)} |\n"
-    own = cloud_defaults("cloud", Settings.model_fields["method"].default)
+    own = cloud_defaults("cloud", Settings().learning.method)
     yield f"\nWith a cloud backend these are {_values(own)}; a method's own smaller learning rate stays.\n"
 
 
 def _values(own: Mapping[str, Any]) -> str:
     return ", ".join(f"`{name}` {value}" for name, value in own.items())
-
-
-def _sections() -> dict[str, str]:
-    """The comment above each group of settings, by the group's first setting."""
-    sections: dict[str, str] = {}
-    heading = ""
-    source = "".join(map(inspect.getsource, (Settings, LearningSettings, CloudSettings, GpuSettings)))
-    for line in source.splitlines():
-        text = line.strip()
-        if text.startswith("# "):
-            heading = text[2:]
-        elif heading and text.split(":")[0] in Settings.model_fields:
-            sections[text.split(":")[0]] = heading
-            heading = ""
-    return sections
 
 
 def _choices(annotation: Any) -> str:
@@ -108,7 +156,7 @@ def _bounds(name: str) -> str:
     words = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     limits = [
         f"{sign} {getattr(limit, word):g}"
-        for limit in Settings.model_fields[name].metadata
+        for limit in SETTINGS[name].field.metadata
         for word, sign in words.items()
         if hasattr(limit, word)
     ]

@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from openclaw_rl.shared.child_process import end_child, kill_child, start_child
 from openclaw_rl.shared.errors import OpenClawRLError
-from openclaw_rl.shared.process import PARENT_VARIABLE, ending_with
+from openclaw_rl.shared.process import PARENT_VARIABLE
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 10.0
@@ -108,18 +109,8 @@ class Child:
 
     async def stop(self, seconds: float) -> None:
         """SIGTERM, and SIGKILL to its whole process group when it is still there after `seconds`."""
-        process = self._process
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), seconds)
-            except TimeoutError:
-                self._say(f"{self.name} did not end within {seconds:.0f} s; killing it")
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # its group, named after it by start_new_session
-            await process.wait()
+        if self._process is not None and not await end_child(self._process, seconds):
+            self._say(f"{self.name} did not end within {seconds:.0f} s; it was killed")
         for handler in self._log.handlers:
             handler.close()
 
@@ -127,21 +118,17 @@ class Child:
         if self._after is not None:
             await self._after()
         self._started = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
+        process = await start_child(
             *self._command(),
-            env=self._environment,
-            stdin=asyncio.subprocess.DEVNULL,
+            environment=self._environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the terminal is ours to pass on, in order
-            preexec_fn=ending_with(os.getpid()),
         )
         self._process = process
         relay = asyncio.create_task(self._relay(process))
         try:
             code = await process.wait()
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it left behind would hold its port and the pipe
+            kill_child(process)  # what it left behind would hold its port and the pipe
             await asyncio.wait([relay], timeout=1.0)
             return code
         finally:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.process import read_json, write_json
+from openclaw_rl.shared.files import read_json, write_json
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 
 FILE = "policy.json"

@@ -56,9 +56,9 @@ def commands(settings: Settings, before: Settings, placement: Placement) -> Mapp
     servers = {server.role: server for server in placement.judges}
     found: dict[str, Callable[[], list[str]]] = {}
     for role, setting in ROLES.items():
-        url = str(getattr(settings, judge_spec.ENGINE_URLS[setting]))
-        if url and url != getattr(before, judge_spec.ENGINE_URLS[setting]):
-            folder = judge_spec.read(str(getattr(settings, setting)), setting=setting).target
+        url = str(settings.value(judge_spec.ENGINE_URLS[setting]))
+        if url and url != before.value(judge_spec.ENGINE_URLS[setting]):
+            folder = judge_spec.read(str(settings.value(setting)), setting=setting).target
             port = int(url.rpartition(":")[2])
             mine = [servers[role]] if role in servers else []
             own = backends.own_engine(settings, folder, url=url, port=port, on_gpus=bool(mine))
@@ -68,7 +68,7 @@ def commands(settings: Settings, before: Settings, placement: Placement) -> Mapp
 
 def url_of(settings: Settings, role: str) -> str:
     """Where the engine of a role runs."""
-    return str(getattr(settings, judge_spec.ENGINE_URLS[ROLES[role]]))
+    return str(settings.value(judge_spec.ENGINE_URLS[ROLES[role]]))
 
 
 def _wanted(settings: Settings, setting: str) -> Spelling | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from openclaw_rl.shared.process import alive, read_json
+from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.settings.settings import Settings
 
 _TOLD = (
@@ -29,7 +30,7 @@ def told(settings: Settings) -> dict[str, Any]:
     """The settings that other commands have to share with the service, however it was given them, for its card."""
     files: dict[str, str | Path] = {"journal": settings.journal_path, "checkpoints": settings.checkpoints_path}
     where = {name: str(path if "://" in str(path) else Path(path).resolve()) for name, path in files.items()}
-    return {name: getattr(settings, name) for name in _TOLD} | where
+    return {name: settings.value(name) for name in _TOLD} | where
 
 
 def as_served(settings: Settings) -> Settings:

@@ -25,9 +25,10 @@ from openclaw_rl.cli.service import run_file as running
 from openclaw_rl.cli.service.child import Child
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError, JournalError
+from openclaw_rl.shared.files import read_json, write_json
 from openclaw_rl.shared.gpus import Gpu
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.process import FolderLock, alive, claim_port, is_loopback, read_json, write_json
+from openclaw_rl.shared.process import FolderLock, alive, claim_port, is_loopback
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE
 

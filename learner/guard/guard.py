@@ -106,8 +106,8 @@ class Guard:
         self._settings = settings
         self._trains_reward = trains_reward
         self._answers = Answers(engine, prompter)
-        self._probes = read(settings.guard_probes) if settings.guard else []
-        self._anchors = self._anchor_questions() if settings.guard else []
+        self._probes = read(settings.guard_probes) if settings.guard.enabled else []
+        self._anchors = self._anchor_questions() if settings.guard.enabled else []
         self._sampled: dict[tuple[int, str], tuple[Sampled, float]] = {}
         self._accepted: dict[tuple[int, str], float] = {}
         self._recent: list[Question] = []
@@ -116,7 +116,7 @@ class Guard:
         """The verdict on the rewards of samples that version `live` is to learn from; no step has been made yet.
         `batch` names every turn that came with them. Of long ones as many are scored as can be afforded, newest first.
         """
-        if not self._settings.guard or not await self._able():
+        if not self._settings.guard.enabled or not await self._able():
             return Verdict(True)
         started = time.monotonic()
         fits = await self._fitting()
@@ -169,7 +169,7 @@ class Guard:
         """The verdict on version `candidate`, which the engine has beside `parent`, made with the turns of `batch`.
         Raises `EngineError`.
         """
-        if not self._settings.guard:
+        if not self._settings.guard.enabled:
             return Verdict(True)
         if not await self._able():
             return Verdict(True, "", {"not_probed": "the engine holds one version at a time"})

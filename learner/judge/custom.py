@@ -37,16 +37,18 @@ class HookConfig(dict[str, Any]):
 
 def create(settings: Settings) -> CustomJudge:
     """The judge that `judge` names, made from the settings. Raises `ConfigError`."""
-    made = _made(settings.judge, resolve(settings.judge, default="Judge"), settings, setting="judge")
+    made = _made(settings.judge.model, resolve(settings.judge.model, default="Judge"), settings, setting="judge")
     if not callable(getattr(made, "judge", None)):
-        raise ConfigError(f"judge = {settings.judge!r} makes a {type(made).__name__}, which has no method `judge`")
-    return CustomJudge(made, settings.judge, settings)
+        raise ConfigError(
+            f"judge = {settings.judge.model!r} makes a {type(made).__name__}, which has no method `judge`"
+        )
+    return CustomJudge(made, settings.judge.model, settings)
 
 
 def create_reward(settings: Settings) -> CustomJudge:
     """The judge that `custom_reward` names: an object with `judge` or `score`. Raises `ConfigError`."""
     path = settings.custom_reward
-    made = _made(path, resolve(path, default=REWARD), HookConfig(settings.model_dump()), setting="custom_reward")
+    made = _made(path, resolve(path, default=REWARD), HookConfig(settings.flat()), setting="custom_reward")
     if not callable(getattr(made, "judge", None)):
         if not callable(getattr(made, "score", None)):
             raise ConfigError(

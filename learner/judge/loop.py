@@ -205,7 +205,9 @@ class JudgeLoop:
             log.error("judging turn %s failed: %s", turn.turn_id, error)
             self._progress.failed(error, f"judging turn {turn.turn_id}")
             await self._record(
-                turn, Judgement(turn_id=turn.turn_id, score=None, judge=self._settings.judge, reason=str(error)), live
+                turn,
+                Judgement(turn_id=turn.turn_id, score=None, judge=self._settings.judge.model, reason=str(error)),
+                live,
             )
         return True
 

@@ -71,7 +71,7 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
 
 def _asker(spelling: Spelling, setting: str, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
     """Who answers for `setting`."""
-    name = str(getattr(settings, setting))
+    name = str(settings.value(setting))
     if spelling.kind == "litellm":
         return asker_of(name, settings)
     if spelling.kind == "policy":

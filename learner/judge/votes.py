@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
+import stamina
 
 from openclaw_rl.shared.errors import JudgeAway, JudgeError
 from openclaw_rl.shared.records import Vote
@@ -83,26 +84,27 @@ class Voting:
         return votes
 
     async def _one(self, question: str, read: Reader) -> Vote:
-        """One vote. Raises `JudgeAway` if the last try met nobody."""
-        failure, said = "", Said("")
-        away: JudgeAway | None = None
-        for attempt in range(self._settings.judge_retries + 1):
-            if attempt:
-                await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
-            try:
-                async with self._slots:
-                    said = await self.asker.ask(question)
-                if not said.text.strip():
-                    raise JudgeError("the answer was empty")
-                return msgspec.structs.replace(read(said.text), text=said.kept)
-            except JudgeError as error:
-                failure, away = f"{error} ({said.cut})" if said.cut else str(error), None
-            except JudgeAway as error:
-                failure, away, said = str(error), error, Said("")
-            log.warning("a vote of %s failed (try %d): %s", self.asker.name, attempt + 1, failure)
-        if away is not None:
-            raise away
-        return Vote(text=said.kept, failure=failure)
+        """One vote. Raises `JudgeAway` if no judge answered the last try."""
+        vote, said = Vote(), Said("")
+        try:
+            async for attempt in stamina.retry_context(
+                self._passing, self._settings.judge_retries + 1, timeout=None, wait_initial=_FIRST_PAUSE, wait_jitter=0
+            ):
+                with attempt:
+                    async with self._slots:
+                        said = await self.asker.ask(question)
+                    if not said.text.strip():
+                        raise JudgeError("the answer was empty")
+                    vote = msgspec.structs.replace(read(said.text), text=said.kept)
+        except JudgeError as error:
+            vote = Vote(text=said.kept, failure=f"{error} ({said.cut})" if said.cut else str(error))
+        return vote
+
+    def _passing(self, error: Exception) -> bool:
+        if not isinstance(error, JudgeError | JudgeAway):
+            return False
+        log.warning("a vote of %s failed: %s", self.asker.name, error)
+        return True
 
 
 def read_score(text: str) -> Vote:

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from openclaw_rl.learner.reporting.report import SinkError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.trainer import Recipe
 
 INSTALL = f"the package wandb is missing; install it with: {install_command('wandb')}"
 INIT_SECONDS = 60.0
@@ -25,10 +24,10 @@ INIT_SECONDS = 60.0
 
 def configuration(settings: Settings) -> dict[str, Any]:
     """What a run says of itself: the recipe of its steps and how batches are made; no key, path or address."""
-    recipe = msgspec.to_builtins(settings.recipe())
-    del recipe["custom_loss"]
-    names = ("batch_size", "grad_accumulation", "rehearsals", "anchors", "votes", "lora", "lora_rank", "lora_alpha")
-    return {**recipe, **{name: getattr(settings, name) for name in names}}
+    learning = settings.learning
+    said = learning.model_dump(include=set(Recipe.model_fields) - {"custom_loss"})
+    names = ("batch_size", "grad_accumulation", "rehearsals", "anchors", "lora", "lora_rank", "lora_alpha")
+    return said | {name: getattr(learning, name) for name in names} | {"votes": settings.judge.votes}
 
 
 class WeightsAndBiases:

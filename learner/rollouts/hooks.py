@@ -41,7 +41,7 @@ def load(settings: Settings, setting: str) -> Hook | None:
     """The hook that a setting (`custom_rollout`, `custom_generate`) names, `None` if it names none. Raises
     `ConfigError` where it is not there or no async function.
     """
-    path: str = getattr(settings, setting)
+    path: str = settings.value(setting)
     if not path:
         return None
     hook = resolve(path, default=_DEFAULT[setting])

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openclaw_rl.proxy.dialects.headers import READY
+from openclaw_rl.shared.child_process import end_child, start_child
 from openclaw_rl.shared.errors import Overloaded, RequestError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.process import PARENT_VARIABLE
@@ -84,15 +85,8 @@ class AdapterProcess:
         if self._connections is not None:
             await self._connections.close()
             self._connections = None
-        process = self._process
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        if self._process is not None:
+            await end_child(self._process, STOP_SECONDS)
         if self._folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -110,15 +104,14 @@ class AdapterProcess:
         path = self._folder / f"{self.restarts}.sock"
         path.unlink(missing_ok=True)
         began = time.monotonic()
-        self._process = process = await asyncio.create_subprocess_exec(
+        self._process = process = await start_child(
             sys.executable,
             "-m",
             "openclaw_rl.proxy.dialects.adapter",
             str(path),
             logging.getLevelName(log.getEffectiveLevel()),
-            stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+            environment={**os.environ, PARENT_VARIABLE: str(os.getpid())},
         )
         assert process.stdout is not None
         module = await asyncio.to_thread(
@@ -130,9 +123,7 @@ class AdapterProcess:
         except TimeoutError:
             line = b""
         if line != READY:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await end_child(process, 0.0)
             self._process = None
             self._failed("it could not be started; the log says why")
             raise self._unavailable()
@@ -142,7 +133,7 @@ class AdapterProcess:
         return self._connections
 
     async def _watch(self, process: asyncio.subprocess.Process, began: float) -> None:
-        """Once the process has ended by itself, begin it anew, so that the next client need not wait for that."""
+        """Once the process has ended by itself, start it again, so that the next client need not wait."""
         code = await process.wait()
         connections, self._connections, self._process = self._connections, None, None
         if connections is not None:

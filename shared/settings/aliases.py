@@ -44,6 +44,11 @@ def switch(text: str) -> str:
     return "false" if word in {"0", "false", "no", "off", "n", "f", "disable", "disabled", "none"} else text
 
 
+def in_samples(text: str) -> str:
+    """A number of judged turns, as settings of steps take it."""
+    return f"{text} samples"
+
+
 def debug(text: str) -> str:
     """`OPENCLAW_DEBUG`: a truth value; off leaves the level alone."""
     return {"true": "debug", "false": ""}.get(switch(text), text.lower())
@@ -114,6 +119,7 @@ ALIASES: tuple[Alias, ...] = (
     _maps("beta1", flags="adam-beta1"),
     _maps("beta2", flags="adam-beta2"),
     _maps("lr_warmup_steps", keys="warmup_steps"),
+    _maps("lr_warmup_steps", keys="lr_warmup_samples", read=in_samples),
     _maps("clip_grad", env="CLIP_GRAD_NORM"),
     _maps("clip_low", "clip_high", env="PPO_CLIP_RATIO", flags="ppo-clip-ratio"),
     _maps(

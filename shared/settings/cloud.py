@@ -1,24 +1,22 @@
-"""Settings of cloud backends, and what they set differently from the defaults; the rest is in
-`shared.settings.settings`."""
+"""Settings of cloud backends, and which defaults differ there."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings
+from pydantic import Field
 
 from openclaw_rl.shared.backends import CLOUDS
 from openclaw_rl.shared.settings import aliases
+from openclaw_rl.shared.settings.group import Group, Key, Url
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 
 _DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "epochs": 1, "lora_rank": 32}
 
 
 def cloud_defaults(backend: object, method: object) -> Mapping[str, Any]:
-    """What a setting that nobody chose is with a cloud backend; nothing for other backends.
+    """The defaults of a cloud backend that differ from the others'; none for other backends.
 
     Tinker's client takes a learning rate of 1e-4 and a LoRA of rank 32 by default (`tinker.types.AdamParams`,
     `ServiceClient.create_lora_training_client`); its guide has a LoRA want ten times the rate of full weights
@@ -35,68 +33,70 @@ def cloud_defaults(backend: object, method: object) -> Mapping[str, Any]:
     }
 
 
-class CloudSettings(BaseSettings):
+class CloudSettings(Group):
     """Accounts with providers, what may be spent there, and what may be sent."""
 
-    # Cloud backends
-    tinker_api_key: str = Field("", description="Key of the Tinker account (backend = tinker)")
-    tinker_base_url: str = Field(
-        "https://tinker.thinkingmachines.dev/services/tinker-prod", description="Base URL of Tinker's API"
+    tinker_api_key: Key = Field("", description="Key of the Tinker account (backend = tinker)")
+    tinker_base_url: Url = Field(
+        "https://tinker.thinkingmachines.dev/services/tinker-prod", min_length=1, description="Base URL of Tinker's API"
     )
     tinker_project: str = Field("", description="Tinker project that training runs are booked on")
-    fireworks_api_key: str = Field("", description="Key of the Fireworks account (backend = fireworks)")
-    fireworks_base_url: str = Field("https://api.fireworks.ai", description="Base URL of Fireworks' API")
+    fireworks_api_key: Key = Field("", description="Key of the Fireworks account (backend = fireworks)")
+    fireworks_base_url: Url = Field("https://api.fireworks.ai", min_length=1, description="Base URL of Fireworks' API")
     fireworks_mode: Literal["serverless", "dedicated"] = Field(
         "serverless",
         description="Where Fireworks trains: on shared trainers, paid by the token, or on dedicated ones, by time",
     )
     fireworks_deployment: str = Field(
         "",
-        description="Deployment of yours that new weights are loaded into; default: one is made and removed again",
+        description="Your own deployment that new weights are loaded into; default: one is created and deleted again",
     )
     fireworks_region: str = Field("", description="Region of dedicated machines; default: Fireworks chooses")
     fireworks_shape: str = Field(
         "", description="Training or deployment shape of dedicated machines; default: Fireworks' own for the model"
     )
-    cloud_loss: Literal["ppo", "cispo", "importance_sampling"] = Field(
-        "ppo", description="The provider's loss that the reward's term is trained with"
+    loss: Literal["ppo", "cispo", "importance_sampling"] = Field(
+        "ppo", alias="cloud_loss", description="The provider's loss for the reward term"
     )
-    cloud_timeout: float = Field(600.0, gt=0, description="Seconds a training request may take at the provider")
-    cloud_patience: float = Field(
-        60.0, ge=0, description="Seconds a chat waits while the provider fails or refuses, before it says so"
+    timeout: float = Field(
+        600.0, gt=0, alias="cloud_timeout", description="Seconds a training request may take at the provider"
     )
-    cloud_daily_train_tokens: int = Field(
+    patience: float = Field(
+        60.0,
+        ge=0,
+        alias="cloud_patience",
+        description="Seconds a chat waits while the provider fails or refuses, before it gets the error",
+    )
+    daily_train_tokens: int = Field(
         0,
         ge=0,
-        description="Tokens that learning (training, rehearsals, scores, the guard) may take at the provider in a day "
-        "(UTC); 0 sets no limit",
+        alias="cloud_daily_train_tokens",
+        description="Tokens a day (UTC) that learning (training, rehearsals, scores, the guard) may use at the "
+        "provider; 0 sets no limit",
     )
-    cloud_daily_steps: int = Field(0, ge=0, description="Training steps at the provider in a day (UTC); 0: no limit")
-    cloud_daily_chat_tokens: int = Field(
-        0, ge=0, description="Tokens that chats may take at the provider in a day (UTC), read and written; 0: no limit"
+    daily_steps: int = Field(
+        0,
+        ge=0,
+        alias="cloud_daily_steps",
+        description="Training steps at the provider in a day (UTC); 0 sets no limit",
     )
-    cloud_prices: str = Field("", description="File with a price table of your own; default: the one that ships")
+    daily_chat_tokens: int = Field(
+        0,
+        ge=0,
+        alias="cloud_daily_chat_tokens",
+        description="Tokens a day (UTC) that chats may use at the provider, prompts and answers; 0 sets no limit",
+    )
+    prices: str = Field(
+        "", alias="cloud_prices", description="File with your own price table; default: the one that ships"
+    )
     backend_fallback: Literal["", "embedded"] = Field(
         "",
-        description="What `serve` starts where the provider cannot be used: embedded serves and trains the shipped "
-        "policy on a data folder of its own (DATA/fallback); default: nothing, it says why and ends",
+        description="What `serve` starts when the provider cannot be used: embedded serves and trains the shipped "
+        "policy on a separate data folder (DATA/fallback); default: nothing, it gives the reason and ends",
     )
-    cloud_redact: Literal["off", "secrets", "all"] = Field(
+    redact: Literal["off", "secrets", "all"] = Field(
         "secrets",
-        description="What is taken out of conversations before they go to a cloud backend or an external judge: "
+        alias="cloud_redact",
+        description="What is removed from conversations before they go to a cloud backend or an external judge: "
         "nothing, secrets, or secrets and personal data",
     )
-
-    @field_validator("tinker_api_key", "fireworks_api_key", mode="after")
-    @classmethod
-    def _provider_key(cls, value: str) -> str:
-        if not value.isascii() or any(character.isspace() for character in value):
-            raise ValueError("a key is ASCII without blanks; copy it again, whole")
-        return value
-
-    @field_validator("tinker_base_url", "fireworks_base_url", mode="after")
-    @classmethod
-    def _provider_url(cls, value: str) -> str:
-        if not re.match(r"https?://[^/\s]+", value):
-            raise ValueError("not a URL; it begins with https:// (leave it out for the provider's own)")
-        return value.rstrip("/")

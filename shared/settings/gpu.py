@@ -1,47 +1,56 @@
-"""Settings of training and serving on GPUs of one's own; the rest is in `shared.settings.settings`."""
+"""Settings of training and serving on your own GPUs."""
 
 from __future__ import annotations
 
 import shlex
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings
+from pydantic import AfterValidator, Field
+
+from openclaw_rl.shared.settings.group import Group
 
 
-class GpuSettings(BaseSettings):
-    """Where things run, how Megatron-core trains, and how SGLang is started and given new weights."""
+def _command_line(value: str) -> str:
+    try:
+        shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"not a command line that a shell would take ({error})") from error
+    return value
 
-    # Placement
+
+CommandLine = Annotated[str, AfterValidator(_command_line)]
+
+
+class GpuSettings(Group):
+    """Placement on GPUs, Megatron-core, and how SGLang is started."""
+
     gpus: str = Field(
         "auto",
-        description="GPUs to use: auto, a number, or a list such as 0,1,2,3; how many train and how many serve follows "
-        "unless the next three say it",
+        description="GPUs to use: auto, a number, or a list such as 0,1,2,3; the next three settings divide them, "
+        "by default the planner does",
     )
     actor_gpus: str = Field("", description="GPUs that train: a number or a list")
     rollout_gpus: str = Field("", description="GPUs that serve the policy: a number or a list")
-    judge_gpus: str = Field("", description="GPUs that serve a judge model of its own: a number or a list")
-
-    # Megatron-core
+    judge_gpus: str = Field("", description="GPUs that serve a separate judge model: a number or a list")
     tensor_parallel: int = Field(1, ge=1, description="GPUs that share each layer in training (backend = megatron)")
     distributed_optimizer: bool = Field(
-        False, description="Share the optimizer's state among data-parallel ranks; its checkpoints fit one layout only"
+        False,
+        description="Share the optimizer's state among data-parallel ranks; its checkpoints load only into the same "
+        "layout",
     )
-
-    # SGLang
     sglang_python: str = Field(
         "", description="Python of the environment that SGLang is installed in (backend = megatron)"
     )
-    sglang_command: str = Field(
+    sglang_command: CommandLine = Field(
         "",
-        description="Command that starts SGLang, if not sglang_python: its arguments are put after it, or where it has "
-        "{args}, a container's for instance; {gpus} is replaced by the GPUs it gets",
+        description="Command that starts SGLang instead of sglang_python, in a container for instance: {args} is "
+        "replaced by the arguments, which else follow it, {gpus} by the GPUs it gets",
     )
-    sglang_router_command: str = Field(
+    sglang_router_command: CommandLine = Field(
         "",
         description="Command that starts SGLang's router, before several servers; default: the one of sglang_python",
     )
-    sglang_args: str = Field("", description="Further arguments of SGLang's command line")
+    sglang_args: CommandLine = Field("", description="Further arguments of SGLang's command line")
     rollout_tensor_parallel: int = Field(
         0, ge=0, description="GPUs that share one SGLang server; 0 takes all that serve the policy"
     )
@@ -51,12 +60,3 @@ class GpuSettings(BaseSettings):
     weight_transfer: Literal["auto", "ipc", "nccl", "gloo", "disk"] = Field(
         "auto", description="How full weights reach SGLang: ipc where both are on one GPU, nccl across GPUs, gloo, disk"
     )
-
-    @field_validator("sglang_command", "sglang_router_command", "sglang_args", mode="after")
-    @classmethod
-    def _line(cls, value: str) -> str:
-        try:
-            shlex.split(value)
-        except ValueError as error:
-            raise ValueError(f"not a command line that a shell would take ({error})") from error
-        return value

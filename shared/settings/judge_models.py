@@ -16,9 +16,9 @@ def judge_models(settings: Settings) -> dict[JudgeRole, str]:
     `shared.settings.judge_spec` reads them; one that is both is served once.
     """
     found: dict[JudgeRole, str] = {}
-    shared = settings.judge_engine_url if settings.hint_model == settings.judge else ""
+    shared = settings.judge_engine_url if settings.hint_model == settings.judge.model else ""
     wanted: list[tuple[JudgeRole, str, str]] = [
-        ("judge", "" if settings.custom_reward else settings.judge, settings.judge_engine_url),
+        ("judge", "" if settings.custom_reward else settings.judge.model, settings.judge_engine_url),
         ("hint", settings.hint_model, settings.hint_engine_url or shared),
     ]
     for role, name, url in wanted:

@@ -55,7 +55,7 @@ def read(name: str, *, setting: str = "judge") -> Spelling:
 
 def scorer(settings: Settings) -> Spelling:
     """Who scores."""
-    return read(settings.judge)
+    return read(settings.judge.model)
 
 
 def hinter(settings: Settings) -> Spelling | None:
@@ -74,7 +74,7 @@ def engine_url(settings: Settings, setting: str) -> str:
     """Where the engine of `judge` or `hint_model` runs, if that is told; a hint model that is the judge's own shares
     its engine.
     """
-    url = str(getattr(settings, ENGINE_URLS[setting]))
+    url = str(settings.value(ENGINE_URLS[setting]))
     if not url and setting == "hint_model" and hinter(settings) == scorer(settings):
         return settings.judge_engine_url
     return url

@@ -22,11 +22,13 @@ from openclaw_rl.shared.settings.cloud import cloud_defaults
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.model_aliases import SETTING as MODEL_ALIASES
 from openclaw_rl.shared.settings.model_aliases import from_table
-from openclaw_rl.shared.settings.settings import PREFIX, Settings, flag_of
+from openclaw_rl.shared.settings.settings import PREFIX, SETTINGS, Settings, flag_of, flatten
 from openclaw_rl.shared.settings.turn_rules import SETTING as TURN_RULES
 
 FILE = "openclaw-rl.toml"
 FILE_VARIABLE = "OPENCLAW_RL_CONFIG"
+REMOVED = Path(__file__).with_name("removed.toml")
+BY_FLAG = {flag_of(name): name for name in SETTINGS}
 
 
 def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
@@ -34,10 +36,10 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
 
     Raises `ConfigError` for a name that neither we nor the aliases know, and for a flag that lacks its value.
     """
-    ours = {flag_of(name): name for name in Settings.model_fields}
-    known = ours.keys() | aliases.flag_names() | {"config"}
-    switches = {flag for flag, name in ours.items() if _is_switch(Settings.model_fields[name].annotation)}
-    automatic = {flag for flag in switches if Settings.model_fields[ours[flag]].annotation is not bool}
+    known = BY_FLAG.keys() | aliases.flag_names() | {"config"}
+    types = {flag: SETTINGS[name].field.annotation for flag, name in BY_FLAG.items()}
+    switches = {flag for flag, kind in types.items() if kind is bool or bool in get_args(kind)}
+    automatic = {flag for flag in switches if types[flag] is not bool}
     switches |= {name for use in aliases.ALIASES if use.read is aliases.switch for name in use.flags}
     flags: dict[str, str] = {}
     words = list(arguments)
@@ -60,14 +62,9 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
             elif name in known - aliases.flag_names(counterpart=False):
                 raise ConfigError(f"--{name} needs a value")
         if name not in known:
-            raise ConfigError(f"--{name} is no setting{_meant(name, known)}; openclaw-rl doctor lists them all")
+            raise ConfigError(f"--{name} {_unknown(name, known)}; openclaw-rl doctor lists them all")
         flags[name] = value
     return flags
-
-
-def _is_switch(annotation: Any) -> bool:
-    """Whether a setting is on or off, or that beside `auto`."""
-    return annotation is bool or bool in get_args(annotation)
 
 
 def load(
@@ -95,40 +92,34 @@ def load(
     alias_keys = {use.name for use in file_uses}
     own.update({name: (value, path.name) for name, value in keys.items() if name not in alias_keys})
     own.update(_own_variables(environ))
-    named_by_flag = {flag_of(name): name for name in Settings.model_fields}
-    own.update({named_by_flag[flag]: (value, f"--{flag}") for flag, value in flags.items() if flag in named_by_flag})
+    own.update({BY_FLAG[flag]: (value, f"--{flag}") for flag, value in flags.items() if flag in BY_FLAG})
     uses = aliases.resolve([*aliases.in_environment(environ), *file_uses, *flag_uses], frozenset(own))
     own.update({setting: (use.meaning, f"{use.name} (alias)") for setting, use in uses.items()})
-    values = {name: field.default for name, field in Settings.model_fields.items()}
-    chosen = aliases.method(own["method"][0] if "method" in own else values["method"])
-    published = dict(method_defaults(chosen))
-    backend = own["backend"][0] if "backend" in own else values["backend"]
-    of_cloud = dict(cloud_defaults(backend, chosen))
-    values.update(published | of_cloud)
-    values.update({name: value for name, (value, _) in own.items()})
-    sources = dict.fromkeys(Settings.model_fields, "default") | dict.fromkeys(published, f"default of {chosen}")
-    sources |= dict.fromkeys(of_cloud, f"default of {backend}")
+    method = aliases.method(own["method"][0] if "method" in own else SETTINGS["method"].default)
+    backend = own["backend"][0] if "backend" in own else SETTINGS["backend"].default
+    sources = dict.fromkeys(SETTINGS, "default") | dict.fromkeys(method_defaults(method), f"default of {method}")
+    sources |= dict.fromkeys(cloud_defaults(backend, method), f"default of {backend}")
     sources |= {name: source for name, (_, source) in own.items()}
     try:
-        return Settings(**values), sources
+        return Settings(**{name: value for name, (value, _) in own.items()}), sources
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(error, sources))) from error
 
 
 def _read(path: Path, *, required: bool) -> dict[str, Any]:
-    """The keys of the file, every one a setting or an alias."""
+    """The keys of the file, those of groups' tables included, every one a setting or an alias."""
     try:
-        keys = tomllib.loads(path.read_text("utf-8"))
+        keys = flatten(tomllib.loads(path.read_text("utf-8")))
     except FileNotFoundError as error:
         if required:
             raise ConfigError(f"{path}: no such file; name another with --config ({FILE_VARIABLE})") from error
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
-    known = Settings.model_fields.keys() | {key for alias in aliases.ALIASES for key in alias.keys}
+    known = SETTINGS.keys() | {key for alias in aliases.ALIASES for key in alias.keys}
     for key, value in keys.items():
         if key not in known:
-            raise ConfigError(f"{path}: {key!r} is no setting{_meant(key, known)}; openclaw-rl doctor lists them all")
+            raise ConfigError(f"{path}: {key!r} {_unknown(key, known)}; openclaw-rl doctor lists them all")
         if key == TURN_RULES and isinstance(value, list):
             keys[key] = json.dumps(value, ensure_ascii=False, default=str)
         elif key == MODEL_ALIASES and isinstance(value, dict):
@@ -146,19 +137,23 @@ def _own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str,
         if not variable.startswith(PREFIX) or variable in {FILE_VARIABLE, PARENT_VARIABLE} or not value:
             continue
         name = variable.removeprefix(PREFIX).lower()
-        if name not in Settings.model_fields:
-            raise ConfigError(f"{variable} is no setting{_meant(name, Settings.model_fields, upper=True)}; unset it")
+        if name not in SETTINGS:
+            raise ConfigError(f"{variable} {_unknown(name, SETTINGS, upper=True)}; unset it")
         yield name, (value, variable)
 
 
-def _meant(name: str, known: Collection[str], *, upper: bool = False) -> str:
+def _unknown(name: str, known: Collection[str], *, upper: bool = False) -> str:
+    """Why a name is no setting: it was removed, or is misspelt."""
+    instead = tomllib.loads(REMOVED.read_text("utf-8")).get(name.rpartition(".")[2].replace("-", "_"))
+    if instead:
+        return f"is no setting any more: {instead}"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    return f" (did you mean {PREFIX + close[0].upper() if upper else close[0]}?)" if close else ""
+    return "is no setting" + (f" (did you mean {PREFIX + close[0].upper() if upper else close[0]}?)" if close else "")
 
 
 def _explain(error: ValidationError, sources: Mapping[str, str]) -> Iterator[str]:
     for problem in error.errors():
-        name = str(problem["loc"][0]) if problem["loc"] else "settings"
+        name = next((str(part) for part in reversed(problem["loc"]) if part in SETTINGS), "settings")
         value = "(hidden)" if name in aliases.SECRETS else repr(str(problem["input"]))
         what = problem["msg"].removeprefix("Value error, ")
         yield f"{name} = {value} (from {sources.get(name, 'default')}): {what}"

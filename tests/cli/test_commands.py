@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from openclaw_rl.cli import main as command_line
 from openclaw_rl.cli.main import app
+from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.process import write_json
 from openclaw_rl.shared.records import Judgement, Quarantine, Vote
 from tests.processes import Proxy
 from tests.shared.journal_records import sample_of

@@ -190,7 +190,7 @@ async def test_a_hint_stands_for_the_thumb_beside_it_unless_every_reward_trains(
     both = sample(1, reward=-1.0, explicit=True)
     told = await make().step([both], subject.recipe)
     assert (told.metrics["samples/distill"], told.metrics["samples/binary"]) == (1, 0)
-    every = await make().step([both], msgspec.structs.replace(subject.recipe, rewards="all"))
+    every = await make().step([both], subject.recipe.replace(rewards="all"))
     assert (every.metrics["samples/distill"], every.metrics["samples/binary"]) == (1, 1)
 
 
@@ -256,14 +256,14 @@ async def test_a_rate_at_which_it_explodes_is_undone_too(make: Make, subject: Su
     trainer = make()
     before = await subject.weights(trainer, tmp_path / "a")
     with pytest.raises(TrainerError):
-        await trainer.step(subject.batch(), msgspec.structs.replace(subject.recipe, learning_rate=1e30))
+        await trainer.step(subject.batch(), subject.recipe.replace(learning_rate=1e30))
     assert subject.equal(before, await subject.weights(trainer, tmp_path / "a"))
 
 
 async def test_nothing_to_learn_from_changes_nothing(make: Make, subject: Subject, tmp_path: Path) -> None:
     trainer = make()
     before = await subject.weights(trainer, tmp_path / "a")
-    recipe = msgspec.structs.replace(subject.recipe, rewards="explicit")
+    recipe = subject.recipe.replace(rewards="explicit")
     report = await trainer.step([sample(1, hints=0, reward=-1.0)], recipe)
     assert report.metrics["loss/total"] == 0.0
     assert subject.equal(before, await subject.weights(trainer, tmp_path / "a"))
@@ -272,13 +272,13 @@ async def test_nothing_to_learn_from_changes_nothing(make: Make, subject: Subjec
 async def test_a_judges_score_trains_only_where_the_method_says_so(make: Make, subject: Subject) -> None:
     judged = [sample(1, hints=0, reward=-1.0)]
     for rewards, count in (("explicit", 0), ("all", 1)):
-        recipe = msgspec.structs.replace(subject.recipe, rewards=rewards)
+        recipe = subject.recipe.replace(rewards=rewards)
         assert (await make().step(judged, recipe)).metrics["samples/binary"] == count
 
 
 async def test_praise_makes_an_answer_likelier_and_blame_less_likely(make: Make, subject: Subject) -> None:
     def ratios(trainer: Trainer, reward: float) -> Any:
-        recipe = msgspec.structs.replace(subject.recipe, epochs=6, learning_rate=3e-3)
+        recipe = subject.recipe.replace(epochs=6, learning_rate=3e-3)
         return trainer.step([sample(1, hints=0, reward=reward, explicit=True)], recipe)
 
     praised, blamed = make(), make()
@@ -364,9 +364,7 @@ async def test_a_folder_that_is_no_checkpoint_is_refused_in_words(make: Make, tm
 
 async def test_the_event_loop_goes_on_during_a_step(make: Make, subject: Subject) -> None:
     trainer = make()
-    step = asyncio.create_task(
-        trainer.step(subject.batch(), msgspec.structs.replace(subject.recipe, epochs=subject.many))
-    )
+    step = asyncio.create_task(trainer.step(subject.batch(), subject.recipe.replace(epochs=subject.many)))
     turns = 0
     while not step.done():
         await asyncio.sleep(0)

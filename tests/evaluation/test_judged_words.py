@@ -44,7 +44,7 @@ def test_all_thanks_are_read_as_praise(answer: str, words: str) -> None:
 
 
 def test_no_complaint_is_of_the_lists_that_the_shipped_policy_was_trained_on() -> None:
-    from openclaw_rl.trainer_local.embedded.dialogues.problems import phrases
+    from bench.shipped_policy.dialogues.problems import phrases
 
     grading = {wish.lower().strip(" .!") for wishes in phrases()["grading"]["wishes"].values() for wish in wishes}
     said = {words.lower().strip(" .!") for _, words in COMPLAINTS}

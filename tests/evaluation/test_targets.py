@@ -8,7 +8,7 @@ import pytest
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.targets import folder_of, own_target
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.trainer_local.embedded.tokenizer import POLICY
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 
 
 def _adapter(folder: Path, base: str) -> None:
@@ -17,7 +17,7 @@ def _adapter(folder: Path, base: str) -> None:
 
 
 def test_a_folder_is_itself_and_a_checkpoint_its_served_folder(tmp_path: Path) -> None:
-    assert folder_of(POLICY) == (POLICY.resolve(), "")
+    assert folder_of(EMBEDDED_POLICY) == (EMBEDDED_POLICY.resolve(), "")
     whole = tmp_path / "3" / "served"
     whole.mkdir(parents=True)
     (whole / "config.json").write_text("{}")
@@ -42,7 +42,7 @@ def test_anything_else_is_no_policy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_folder_is_served_for_as_long_as_it_is_asked() -> None:
-    async with own_target(POLICY) as target, ChatClient(target.url, target.key, model=target.model) as client:
+    async with own_target(EMBEDDED_POLICY) as target, ChatClient(target.url, target.key, model=target.model) as client:
         assert target.model in [model["id"] for model in (await client.get("/v1/models"))["data"]]
         reply = await client.chat([{"role": "user", "content": "What is 5 + 3?"}], max_tokens=40)
         assert reply.text
@@ -56,14 +56,14 @@ async def test_a_trainers_checkpoint_is_served_on_its_base(tmp_path: Path) -> No
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(EMBEDDED_POLICY, dtype=torch.float32)
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False))
     with torch.no_grad():
         for name, weight in adapted.named_parameters():
             if "lora_" in name:
                 weight.fill_(0.5)
     adapted.save_pretrained(tmp_path / "7" / "served")
-    (tmp_path / "7" / "meta.json").write_text(json.dumps({"model": str(POLICY)}))
+    (tmp_path / "7" / "meta.json").write_text(json.dumps({"model": str(EMBEDDED_POLICY)}))
     question = [{"role": "user", "content": "What is 5 + 3?"}]
     async with own_target(tmp_path / "7") as target, ChatClient(target.url, target.key, model=target.model) as client:
         broken = await client.chat(question, max_tokens=30, temperature=0.0)

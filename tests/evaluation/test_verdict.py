@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from openclaw_rl.evaluation.solutions import solutions
+from openclaw_rl.evaluation.problems import solutions
 from openclaw_rl.evaluation.verdict import grade, says_right
 
 RIGHT = (

@@ -124,7 +124,7 @@ async def with_loss(trainer: Trainer, folder: Path, start: str = "", **changes: 
     folder.mkdir()
     hook = folder / "loss.py"
     hook.write_text(LOSS.replace("FOLDER", repr(str(folder))))
-    recipe = replace(RECIPE, custom_loss=f"{hook}:loss", **changes)
+    recipe = RECIPE.replace(custom_loss=f"{hook}:loss", **changes)
     return await learn(trainer, conversation(), recipe, folder, start)
 
 
@@ -192,7 +192,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "select": {"distillation": "select", "teacher": "live", "kl_base": 0.1},
     "token": {"distillation": "token", "rewards": "all", "entropy": 0.05},
     "binary": {"distillation": "none", "rewards": "all", "kl_base": 0.2, "entropy": 0.05},
-    "live-teacher-hints-by-token": {"teacher": "live", "per_token_hints": True},
+    "live-teacher-hints-by-token": {"teacher": "live", "hint_selection": "overlap-token"},
     "moving-average-teacher": {"teacher": "ema", "ema_decay": 0.5, "teacher_temperature": 1.3},
 }
 
@@ -203,7 +203,7 @@ async def test_every_method_learns_as_with_transformers(
 ) -> None:
     lora = name not in ("select", "moving-average-teacher")  # other weights as a teacher, of both kinds
     start = await moved(policy, tmp_path / "start", lora=lora)
-    recipe = replace(Recipe(epochs=3, learning_rate=1e-3), **METHODS[name])
+    recipe = Recipe(epochs=3, learning_rate=1e-3).replace(**METHODS[name])
     batches = [
         [
             sample(first),

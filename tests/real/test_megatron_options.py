@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
@@ -66,7 +65,7 @@ def apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
 async def test_layers_that_are_computed_again_learn_the_same(
     policy: Path, layout: str, lora: bool, tmp_path: Path
 ) -> None:
-    recipe = replace(RECIPE, epochs=1, beta1=0.0)
+    recipe = RECIPE.replace(epochs=1, beta1=0.0)
     turns = [sample(number, prompt=20 + number) for number in range(1, 4)]
     states = [
         await after(
@@ -86,7 +85,7 @@ async def test_layers_that_are_computed_again_learn_the_same(
 
 
 async def test_dropout_is_the_same_when_a_layer_is_computed_again(policy: Path, tmp_path: Path) -> None:
-    recipe = replace(RECIPE, epochs=2)
+    recipe = RECIPE.replace(epochs=2)
     plain, again = [
         await after(
             create(settings(policy, lora_dropout=0.4, recompute=recompute)),

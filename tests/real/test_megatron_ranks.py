@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from msgspec.structs import replace
 
 from openclaw_rl.shared.errors import ConfigError, TrainerError
 from openclaw_rl.shared.gpus import GIB, Gpu
@@ -92,7 +91,7 @@ async def test_a_rank_that_is_killed_in_a_step_fails_it_and_is_started_again(
     await trainer.step(BATCH, RECIPE)
     checkpoint = await trainer.save(str(tmp_path / "1"))
     (victim,) = others()
-    step = asyncio.create_task(trainer.step(NEXT, replace(RECIPE, epochs=1000)))
+    step = asyncio.create_task(trainer.step(NEXT, RECIPE.replace(epochs=1000)))
     while not trainer._leader._busy:
         await asyncio.sleep(0.01)
     victim.kill()
@@ -134,7 +133,7 @@ async def test_a_part_of_the_batch_that_fails_undoes_the_step_everywhere(policy:
     await trainer.step(BATCH, RECIPE)
     (before,) = others()
     with pytest.raises(TrainerError, match=r"rank 1 of 2: custom_loss .* this rank does not like it"):
-        await trainer.step(NEXT, replace(RECIPE, custom_loss=f"{tmp_path}/loss.py:loss"))
+        await trainer.step(NEXT, RECIPE.replace(custom_loss=f"{tmp_path}/loss.py:loss"))
     await trainer.step(NEXT, RECIPE)
     assert equal(await weights(trainer, tmp_path / "2"), expected)
     assert others() == [before], "nobody had to end for it"
@@ -146,7 +145,7 @@ async def test_a_rank_that_fails_where_others_wait_for_it_ends_and_all_begin_ane
     trainer = create(settings(policy, **TWO["tensor-parallel"]))
     checkpoint = await trainer.save(str(tmp_path / "1"))
     with pytest.raises(RanksLost, match=r"Rank 1 .* exit code 1 \(rank 1: .* this rank does not like it"):
-        await trainer.step(NEXT, replace(RECIPE, custom_loss=f"{tmp_path}/loss.py:loss"))
+        await trainer.step(NEXT, RECIPE.replace(custom_loss=f"{tmp_path}/loss.py:loss"))
     await trainer.restore(checkpoint.path)
     assert (await trainer.step(NEXT, RECIPE)).step == 1
     await trainer.close()
@@ -242,7 +241,7 @@ async def test_a_checkpoint_is_resumed_by_any_number_of_ranks_and_by_the_transfo
     policy: Path, lora: bool, tmp_path: Path
 ) -> None:
     """Through all of them in turn: what is resumed is the same to the bit, and learns the same next."""
-    recipe = replace(RECIPE, teacher="ema", epsilon=1e-4)  # so that no gradient is too small to go by
+    recipe = RECIPE.replace(teacher="ema", epsilon=1e-4)  # so that no gradient is too small to go by
     ways: list[tuple[Create, dict[str, Any]]] = [
         (create, TWO["tensor-parallel"]),
         (create, {}),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from openclaw_rl.shared.process import ending_with
+from openclaw_rl.shared.child_process import ending_with
 from tests.processes import wait_until_ready
 
 

@@ -71,7 +71,7 @@ class SeeingSubject(Subject):
 
 @pytest.fixture
 def subject(samples: Samples) -> Subject:
-    return SeeingSubject(recipe=msgspec.structs.replace(contract.RECIPE, epochs=3), many=6, samples=samples)
+    return SeeingSubject(recipe=contract.RECIPE.replace(epochs=3), many=6, samples=samples)
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ async def test_a_step_whose_average_cannot_be_kept_is_undone(
 
     monkeypatch.setattr(transformers_trainer, "moved", full)
     with pytest.raises(TrainerError, match=r"Step 1 failed and was undone: no memory for the average"):
-        await trainer.step([sample(1)], replace(RECIPE, teacher="ema"))
+        await trainer.step([sample(1)], RECIPE.replace(teacher="ema"))
     after = (await trainer.save(str(tmp_path / "2"))).path
     held = [torch.load(Path(one) / "trainer.pt", weights_only=True) for one in (before, after)]
     assert held[0]["step"] == held[1]["step"] == 0

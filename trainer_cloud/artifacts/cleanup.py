@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from openclaw_rl.shared.errors import EngineError
-from openclaw_rl.shared.process import read_json, write_json
+from openclaw_rl.shared.files import read_json, write_json
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import pointer
 from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing

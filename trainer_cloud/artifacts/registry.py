@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from openclaw_rl.shared.process import read_json, write_json
+from openclaw_rl.shared.files import read_json, write_json
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 FILE = "cloud_created.json"

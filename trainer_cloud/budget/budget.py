@@ -33,7 +33,7 @@ class Limit(msgspec.Struct, frozen=True):
 
     def of(self, settings: Settings) -> int:
         """How much a day may take; 0 is no limit."""
-        return int(getattr(settings, self.setting, 0))
+        return int(settings.value(self.setting))
 
     def counts(self, amounts: Mapping[Entry, int]) -> int:
         """How much of the amounts, of whatever provider and model, counts against it."""

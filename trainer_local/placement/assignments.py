@@ -125,7 +125,7 @@ def read(text: str, setting: str) -> int | tuple[str, ...] | None:
 
 def said_of(settings: Settings, role: str, torchrun: Torchrun | None) -> int | tuple[str, ...] | None:
     """What is said of a role's GPUs: how many, which, or nothing. Raises `ConfigError`."""
-    spec = read(getattr(settings, SETTINGS[role]), SETTINGS[role])
+    spec = read(settings.value(SETTINGS[role]), SETTINGS[role])
     if role != "train" or torchrun is None:
         return spec
     if spec is None:

@@ -58,9 +58,9 @@ class Planner:
         self._judge_shapes = {role: read_shape(model) for role, model in self._judges.items()}
         self._roles = [role for role in ROLES if role in roles and not self._unwanted(role)]
         self._unused = [
-            f"{setting} = {getattr(settings, setting)} is not used: {self._unwanted(role)}"
+            f"{setting} = {settings.value(setting)} is not used: {self._unwanted(role)}"
             for role, setting in SETTINGS.items()
-            if role in roles and self._unwanted(role) and getattr(settings, setting).strip() not in ("", "0", "auto")
+            if role in roles and self._unwanted(role) and settings.value(setting).strip() not in ("", "0", "auto")
         ]
         self._estimates: dict[tuple[str, int, int], list[Part]] = {}
 

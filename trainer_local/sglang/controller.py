@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import shlex
@@ -24,13 +23,14 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_rl.shared.child_process import end_child, kill_child, start_child
 from openclaw_rl.shared.engine.answers import BROKEN, version_number
 from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.engine.server import live_version
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
 from openclaw_rl.shared.placement import fraction_at
-from openclaw_rl.shared.process import claim_port, die_with_parent, ending_with
+from openclaw_rl.shared.process import claim_port, die_with_parent
 from openclaw_rl.trainer_local.sglang.launch import FleetPlan, environment, router_line, server_line
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_api import listening
@@ -66,20 +66,14 @@ class Program:
         line = await asyncio.to_thread(self._line)  # which may ask the driver
         log.info("starting %s: %s", self.name, shlex.join(line))
         self.started = time.monotonic()
-        self._process = process = await asyncio.create_subprocess_exec(
-            *line,
-            env=environment(self._gpus),
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=ending_with(os.getpid()),
-        )
+        self._process = process = await start_child(*line, environment=environment(self._gpus))
         watch = asyncio.create_task(self._watch(process))
         try:
             return await process.wait()
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-            self._kill(process)
+            kill_child(process)
 
     async def forever(self) -> None:
         """Started again whenever it ends."""
@@ -93,15 +87,8 @@ class Program:
 
     async def stop(self) -> None:
         """SIGTERM, so that a container's client passes it on, and SIGKILL for what is left."""
-        process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _END_SECONDS)
-        self._kill(process)
+        if self._process is not None:
+            await end_child(self._process, _END_SECONDS)
 
     async def label(self) -> str:
         """The `weight_version` that it says, "" while it says nothing."""
@@ -125,17 +112,12 @@ class Program:
             except EngineError as error:
                 if heard is not None and time.monotonic() - heard > SICK_SECONDS:
                     log.error("%s answers no more (%s): ending it", self.name, error)
-                    self._kill(process)
+                    kill_child(process)
                     return
             if await self.label() == BROKEN:
                 log.error("the weights of %s are a mixture of two versions: ending it", self.name)
-                self._kill(process)
+                kill_child(process)
                 return
-
-    @staticmethod
-    def _kill(process: asyncio.subprocess.Process) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # its group, named after it by start_new_session
 
 
 class Fleet:

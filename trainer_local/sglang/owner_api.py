@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from openclaw_rl.shared.engine.server import Json
 from openclaw_rl.shared.errors import EngineError
-from openclaw_rl.shared.process import write_json
+from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.records import new_id
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import LEASE_SECONDS, LeaseRequest, LoadRequest

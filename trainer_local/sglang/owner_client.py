@@ -18,7 +18,8 @@ import msgspec
 from openclaw_rl.shared.engine.client import LOAD_SECONDS
 from openclaw_rl.shared.engine.endpoint import INFO_SECONDS, EngineEndpoint, decode_or_none
 from openclaw_rl.shared.errors import EngineError
-from openclaw_rl.shared.process import alive, read_json
+from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.process import alive
 from openclaw_rl.trainer_local.sglang.owner import PATIENCE_SECONDS
 
 LEASE_SECONDS = 30.0

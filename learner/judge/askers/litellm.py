@@ -96,8 +96,8 @@ def address(name: str, settings: Settings) -> tuple[str, str]:
     judge's where both have one provider (what stands before the first slash of their names).
     """
     base, key = settings.judge_api_base, settings.judge_api_key
-    if name == settings.hint_model and name != settings.judge:
-        shared = _provider(name) == _provider(settings.judge)
+    if name == settings.hint_model and name != settings.judge.model:
+        shared = _provider(name) == _provider(settings.judge.model)
         base = settings.hint_api_base or (base if shared else "")
         key = settings.hint_api_key or (key if shared else "")
     return base, key

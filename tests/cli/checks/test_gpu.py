@@ -23,7 +23,7 @@ from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.supervisor import ROLES, Supervisor, all_answer
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.process import write_json
+from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.trainer_local.placement.place import Placement
 from tests.cli.commands.test_serve import command, environment, until

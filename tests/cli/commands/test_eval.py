@@ -15,7 +15,7 @@ import pytest
 from openclaw_rl.cli.client import Service
 from openclaw_rl.cli.commands.eval import Options, experiment_of, run, without_keys, work_of
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.trainer_local.embedded.tokenizer import POLICY
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.evaluation.pupil import Pupil
 from tests.evaluation.scripted import Scripted, plain, scripted
 
@@ -146,7 +146,7 @@ def test_arms_are_checked_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--method ppo: .*no method; choose one of rehearse"):
         experiment_of(Options(service=None, arms="control", method="ppo"))
     with pytest.raises(ConfigError, match="at most once"):
-        experiment_of(Options(service=None, arms="control", models=[POLICY, POLICY]))
+        experiment_of(Options(service=None, arms="control", models=[EMBEDDED_POLICY, EMBEDDED_POLICY]))
     with pytest.raises(ConfigError, match="no policy"):
         run(Options(service=None, models=[tmp_path]))
 
@@ -159,7 +159,16 @@ def test_keys_are_not_kept() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_shipped_policy_is_evaluated_in_every_suite() -> None:
-    arguments = ["--model", str(POLICY), "--suite", "conversation,tool-use", "--persona", "teacher", "--seeds", "1"]
+    arguments = [
+        "--model",
+        str(EMBEDDED_POLICY),
+        "--suite",
+        "conversation,tool-use",
+        "--persona",
+        "teacher",
+        "--seeds",
+        "1",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "openclaw_rl.cli.main", "eval", *arguments, "--problems", "8", "--json"],
         capture_output=True,

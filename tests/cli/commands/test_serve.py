@@ -19,7 +19,7 @@ import httpx
 import psutil
 import pytest
 
-from openclaw_rl.shared.process import read_json
+from openclaw_rl.shared.files import read_json
 from tests.processes import ROOT, Engine
 
 

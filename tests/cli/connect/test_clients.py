@@ -85,8 +85,8 @@ def test_agents_with_a_model_of_their_own_are_told() -> None:
         "careful": {"model": {"fallbacks": ["x/y"]}},
     }
     told = [
-        "agent coder has a model of its own (x/coder) and goes on with it",
-        "agent writer has a model of its own (x/writer) and goes on with it",
+        "agent coder keeps its own model (x/coder)",
+        "agent writer keeps its own model (x/writer)",
     ]
     listed = [{"id": name} | entry for name, entry in entries.items()]
     for agents in ({"entries": entries}, {"list": listed}):

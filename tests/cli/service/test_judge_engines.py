@@ -15,9 +15,9 @@ import pytest
 
 from openclaw_rl.cli.service import judge_engines
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.gpus import imagined
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.process import read_json
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.trainer_local.placement.place import Placement, placement
 from tests.cli.commands.test_serve import serving, until

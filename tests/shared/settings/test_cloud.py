@@ -46,7 +46,7 @@ def test_children_get_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None
     settings, _ = load({"backend": "tinker", "method": "binary", "tinker-api-key": "tml-k"}, environ={})
     for name, value in to_environment(settings).items():
         monkeypatch.setenv(name, value)
-    assert Settings() == settings
+    assert load()[0] == settings
 
 
 def test_keys_are_never_shown() -> None:
@@ -63,7 +63,7 @@ def test_keys_are_never_shown() -> None:
     ("flags", "told"),
     [
         ({"tinker-base-url": "tinker.example"}, "not a URL"),
-        ({"fireworks-base-url": ""}, "not a URL"),
+        ({"fireworks-base-url": ""}, "at least 1 character"),
         ({"fireworks-mode": "shared"}, "fireworks_mode = 'shared'"),
         ({"cloud-daily-steps": "-1"}, "cloud_daily_steps = '-1'"),
         ({"backend-fallback": "tinker"}, "backend_fallback = 'tinker'"),

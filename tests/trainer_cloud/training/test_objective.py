@@ -117,7 +117,7 @@ async def test_with_fewer_tokens_and_a_tail_the_direction_is_nearly_the_same(
     world: World, kind: str, count: int, least: float
 ) -> None:
     recipe = Recipe(**(WHOLE[kind] | {"topk": count, "select_k": count}))
-    whole = replace(recipe, topk=VOCABULARY, select_k=VOCABULARY)
+    whole = recipe.replace(topk=VOCABULARY, select_k=VOCABULARY)
     samples = [*(on_policy(world, one, 0.1) for one in SEVERAL), anchor(8), anchor(9)]
     found, wanted = await world.cloud(samples, recipe), world.local(samples, whole)
     print(f"{kind} with {count} of {VOCABULARY}: cosine {cosine(found, wanted):.4f}")

@@ -75,7 +75,7 @@ async def test_advantages_hold_the_mean_over_the_tokens_of_the_batch_the_weights
         row([5, 6], [8], [-1.0], -0.5, weight=2.0),
         row([5, 6], [8], [-1.0], 0.0),
     ]
-    objective = await learned(samples, replace(BINARY, binary=3.0))
+    objective = await learned(samples, BINARY.replace(binary=3.0))
     (part,) = objective.passes(told(objective, [[-1.0] * 3, [-1.0]]))
     tokens = 0.5 * 3 + 2.0 * 1
     assert part.data[0].advantages is not None and part.data[1].advantages is not None
@@ -92,7 +92,7 @@ RATIOS = [0.5, 0.9, 1.2, 1.5, 1.9, 2.1, 5.0]
 @pytest.mark.parametrize("cap", [2.0, 1.1])
 async def test_beyond_the_cap_no_place_is_trained(loss: str, reward: float, cap: float) -> None:
     one = row([5], range(8, 8 + len(RATIOS)), [-3.0] * len(RATIOS), reward)
-    objective = await learned([one], replace(BINARY, ratio_cap=cap), loss=loss)
+    objective = await learned([one], BINARY.replace(ratio_cap=cap), loss=loss)
     (part,) = objective.passes(told(objective, [[-3.0 + math.log(ratio) for ratio in RATIOS]]))
     advantages = part.data[0].advantages
     assert advantages is not None
@@ -104,7 +104,7 @@ async def test_beyond_the_cap_no_place_is_trained(loss: str, reward: float, cap:
 @pytest.mark.parametrize(("cap", "high"), [(2.0, 1.28), (1.1, 1.1)])
 async def test_cispo_masks_nothing_and_bounds_the_weight_by_the_cap(cap: float, high: float) -> None:
     one = row([5], range(8, 8 + len(RATIOS)), [-3.0] * len(RATIOS), -1.0)
-    objective = await learned([one], replace(BINARY, ratio_cap=cap), loss="cispo")
+    objective = await learned([one], BINARY.replace(ratio_cap=cap), loss="cispo")
     (part,) = objective.passes(told(objective, [[-3.0 + math.log(ratio) for ratio in RATIOS]]))
     assert part.loss == "cispo" and part.config == {"clip_low_threshold": 0.8, "clip_high_threshold": high}
     assert part.data[0].advantages is not None
@@ -256,7 +256,7 @@ async def test_a_batch_without_hints_never_waits_for_a_teacher(world: World) -> 
         objective = await world.learned(samples, recipe)
         objective.passes(await TorchTraining(world.policy).forward(objective.asked()))
         assert objective.is_taught is settled
-    always = await world.learned([anchor(1)], replace(recipe, early_stop=0.0))
+    always = await world.learned([anchor(1)], recipe.replace(early_stop=0.0))
     assert not always.is_taught
 
 

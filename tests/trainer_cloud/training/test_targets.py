@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from openclaw_rl.shared.errors import TrainerError
@@ -118,7 +117,7 @@ async def test_no_more_likeliest_tokens_are_asked_for_than_are_told(world: World
         asked = Asked(world)
         asked.base = TorchSampler(world.base, most=3)
         asked.live = TorchSampler(world.before, most=3)
-        await asked.learn([sample(1, hints=2, reward=1.0), anchor(2)], replace(recipe, select_k=5), tops=3)
+        await asked.learn([sample(1, hints=2, reward=1.0), anchor(2)], recipe.replace(select_k=5), tops=3)
 
 
 async def test_under_full_the_sampled_token_the_policys_and_the_teachers_take_turns(world: World) -> None:

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -20,7 +19,7 @@ from tests.contract.test_trainer import Make, Subject
 from tests.trainer_cloud.torch_provider import TorchProvider
 from tests.trainer_local.tiny import settings, write_policy
 
-RECIPE = msgspec.structs.replace(contract.RECIPE, topk=24, early_stop=0.0)
+RECIPE = contract.RECIPE.replace(topk=24, early_stop=0.0)
 CANNOT = {
     "test_without_an_importance_ratio_the_hint_teaches_and_the_reward_does_not": "its batch has one at temperature 0.8",
     "test_other_tools_load_what_is_served_and_what_is_exported": "what it serves is where it was trained",

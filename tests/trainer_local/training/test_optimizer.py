@@ -40,7 +40,7 @@ def test_two_steps_by_hand() -> None:
 
 
 async def test_the_learning_rate_follows_the_schedule_over_steps_and_restarts(moved: Moved, tmp_path: Path) -> None:
-    recipe = Recipe(learning_rate=1e-2, schedule="inverse", schedule_decay=0.5, warmup_steps=2, epochs=2)
+    recipe = Recipe(learning_rate=1e-2, lr_schedule="inverse:0.5", lr_warmup_steps=2, epochs=2)
     trainer, resumed = create(settings(moved.base)), create(settings(moved.base))
     rates = [(await trainer.step([sample(1)], recipe)).metrics["learning_rate"] for _ in range(4)]
     checkpoint = await trainer.save(str(tmp_path / "4"))

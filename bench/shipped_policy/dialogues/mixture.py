@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from openclaw_rl.trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
-from openclaw_rl.trainer_local.embedded.dialogues.problems import Problem, ask, lexicon, sample_problem
+from bench.shipped_policy.dialogues import answers, grading, hints, talk, tools
+from bench.shipped_policy.dialogues.problems import Exercise, ask, sample_problem
+from openclaw_rl.evaluation.problems import PEOPLE, THINGS
 
 Message = dict[str, Any]
 
@@ -217,7 +218,7 @@ def _again(random: Random) -> _Part:
     return _Part([user(ask(random, problem)), assistant(first), user(word), assistant(reply)], (3,))
 
 
-def _spoilt(random: Random, problem: Problem, reply: str) -> str:
+def _spoilt(random: Random, problem: Exercise, reply: str) -> str:
     wrong = problem.answer + random.choice((-2, -1, 1, 2, 10))
     return reply.replace(f"{problem.answer} ", f"{wrong} ").replace(f"= {problem.answer}", f"= {wrong}")
 
@@ -338,8 +339,7 @@ def _copying(random: Random) -> _Part:
             answers.sentence(clause) for clause in random.choice((problem.facts, (problem.result,), (problem.story,)))
         )
     elif form < 0.85:
-        words = lexicon()
-        pool = [*words["names"], *(pair[1] for pair in words["objects"]), *(str(number) for number in range(2, 60, 2))]
+        pool = [*PEOPLE, *THINGS, *(str(number) for number in range(2, 60, 2))]
         text = " ".join(random.choices(pool, k=random.randint(3, 12)))
     else:
         text = talk.jumble(random)

@@ -14,7 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from openclaw_rl.trainer_local.embedded.dialogues.problems import lexicon, phrases
+from bench.shipped_policy.dialogues.problems import phrases
+from openclaw_rl.evaluation.problems import PEOPLE, THINGS
 
 HELD_OUT_PATH = Path(__file__).with_name("held_out.json")
 
@@ -58,8 +59,7 @@ def neutral(random: Random) -> str:
     if form < 0.3:
         text = f"{text}, {random.choice(remarks)}" if form < 0.15 else f"{text}. {random.choice(remarks)}"
     elif form < 0.4:
-        words = lexicon()
-        name, things = random.choice(words["names"]), random.choice(words["objects"])[1]
+        name, things = random.choice(PEOPLE), random.choice(THINGS)
         text = random.choice(phrases()["neutral"]["about_things"]).format(name=name, things=things)
     return _typed(random, text)
 

@@ -1,6 +1,6 @@
 """Makes the embedded policy: a Qwen3 of some 1.3 M parameters, trained on synthetic dialogues on one core.
 
-    python -m openclaw_rl.trainer_local.embedded.pretrain [--out DIR] [--steps N] [--seconds S] [--seed 0]
+    python -m bench.shipped_policy.pretrain [--out DIR] [--steps N] [--seconds S] [--seed 0]
 
 Dialogues are drawn afresh all the time (nothing is seen twice but by chance), rendered by `renderers` with thinking
 off, exactly as the service renders its prompts, and learned by next-token cross-entropy on the assistant's tokens only,
@@ -30,11 +30,12 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from openclaw_rl.trainer_local.embedded.dialogues import sample_dialogue
-from openclaw_rl.trainer_local.embedded.examples import LONGEST, Renderer, micro_batches
-from openclaw_rl.trainer_local.embedded.initial import lay_copying_circuit
-from openclaw_rl.trainer_local.embedded.measure import measure
-from openclaw_rl.trainer_local.embedded.tokenizer import CONTEXT, POLICY
+from bench.shipped_policy import POLICY
+from bench.shipped_policy.dialogues import sample_dialogue
+from bench.shipped_policy.examples import LONGEST, Renderer, micro_batches
+from bench.shipped_policy.initial import lay_copying_circuit
+from bench.shipped_policy.measure import measure
+from bench.shipped_policy.tokenizer import CONTEXT
 
 COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "README.md")
 
@@ -201,7 +202,7 @@ def main(arguments: list[str] | None = None) -> None:
     model, effort = train(recipe, renderer)
     ship(model, chosen.out)
     card = {
-        "made_by": "python -m openclaw_rl.trainer_local.embedded.pretrain",
+        "made_by": "python -m bench.shipped_policy.pretrain",
         "parameters": model.num_parameters(),
         "recipe": vars(recipe),
         "effort": effort,

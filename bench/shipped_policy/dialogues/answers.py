@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from random import Random
 
-from openclaw_rl.trainer_local.embedded.dialogues.problems import Equation, Problem
+from bench.shipped_policy.dialogues.problems import Exercise
+from openclaw_rl.evaluation.problems import Step
 
 STYLES = ("ai", "natural", "bullets", "short")
 UNHINTED_WEIGHTS = (0.82, 0.11, 0.04, 0.03)
@@ -28,17 +29,17 @@ def unhinted_style(random: Random) -> str:
     return random.choices(STYLES, weights=UNHINTED_WEIGHTS)[0]
 
 
-def answer(random: Random, problem: Problem, style: str) -> str:
+def answer(random: Random, problem: Exercise, style: str) -> str:
     """The answer to `problem` in one of `STYLES`."""
     return {"ai": _ai, "natural": _natural, "bullets": _bullets, "short": _short}[style](random, problem)
 
 
-def sum_answer(random: Random, equation: Equation, style: str) -> str:
+def sum_answer(random: Random, equation: Step, style: str) -> str:
     """The answer to a bare sum in one of `STYLES`."""
-    told = equation.text()
+    told = str(equation)
     if style == "ai":
         first = random.choice(("**Step 1:**", "**Step 1:**", "**Solution**\n\n1.", "1."))
-        return f"{first} {told}\n\n**Final answer:** {equation.value}"
+        return f"{first} {told}\n\n**Final answer:** {equation.result}"
     if style == "bullets":
         return f"- {told}"
     return told if style == "short" else f"{spoken(random, (equation,))}."
@@ -49,8 +50,8 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _ai(random: Random, problem: Problem) -> str:
-    lines = [*problem.facts, *(step.text() for step in problem.steps)]
+def _ai(random: Random, problem: Exercise) -> str:
+    lines = [*problem.facts, *map(str, problem.steps)]
     boxed = f"\n\n\\boxed{{{problem.answer}}}" if random.random() < 0.15 else ""
     form = random.random()
     if form < 0.4:
@@ -64,18 +65,18 @@ def _ai(random: Random, problem: Problem) -> str:
     return f"{numbered}\n\n**Final answer:** {problem.result}.{boxed}"
 
 
-def spoken(random: Random, steps: tuple[Equation, ...]) -> str:
+def spoken(random: Random, steps: tuple[Step, ...]) -> str:
     """The steps in words: "5 plus 3 is 8" or "5 + 3 = 8", two of them joined."""
     if random.random() < 0.4:
-        told = [step.text() for step in steps]
+        told = list(map(str, steps))
     else:
         joint = random.choice(("is", "is", "makes"))
         names = {"+": "plus", "-": "minus", "×": "times"}
-        told = [step.words(names[step.operator], joint) for step in steps]
+        told = [f"{step.left} {names[step.operator]} {step.right} {joint} {step.result}" for step in steps]
     return " and then ".join(told)
 
 
-def _natural(random: Random, problem: Problem) -> str:
+def _natural(random: Random, problem: Exercise) -> str:
     form = random.random()
     told = spoken(random, problem.steps)
     if form < 0.5:
@@ -91,11 +92,11 @@ def inside(clause: str) -> str:
     return clause[0].lower() + clause[1:] if first in {"There", "With", "After", "Next", "Each"} else clause
 
 
-def _bullets(random: Random, problem: Problem) -> str:
+def _bullets(random: Random, problem: Exercise) -> str:
     mark = random.choice("-*")
-    lines = [*problem.facts, *(step.text() for step in problem.steps), problem.result]
+    lines = [*problem.facts, *map(str, problem.steps), problem.result]
     return "\n".join(f"{mark} {line}" for line in lines)
 
 
-def _short(random: Random, problem: Problem) -> str:
-    return f"{', '.join(step.text() for step in problem.steps)}, so {inside(problem.result)}."
+def _short(random: Random, problem: Exercise) -> str:
+    return f"{', '.join(map(str, problem.steps))}, so {inside(problem.result)}."

@@ -14,12 +14,13 @@ from renderers import Qwen3RendererConfig, create_renderer
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from openclaw_rl.trainer_local.embedded import pretrain
-from openclaw_rl.trainer_local.embedded.dialogues import answers, grading, hints, sample_dialogue
-from openclaw_rl.trainer_local.embedded.dialogues.problems import lexicon, sample_problem
-from openclaw_rl.trainer_local.embedded.examples import Renderer, micro_batches
-from openclaw_rl.trainer_local.embedded.measure import Speaker
-from openclaw_rl.trainer_local.embedded.tokenizer import CONTROL_TOKENS, MARK_TOKENS, POLICY, dialogue_texts
+from bench.shipped_policy import POLICY, pretrain
+from bench.shipped_policy.dialogues import answers, grading, hints, sample_dialogue
+from bench.shipped_policy.dialogues.problems import sample_problem, world
+from bench.shipped_policy.examples import Renderer, micro_batches
+from bench.shipped_policy.measure import Speaker
+from bench.shipped_policy.tokenizer import CONTROL_TOKENS, MARK_TOKENS, dialogue_texts
+from openclaw_rl.evaluation.problems import KINDS, WORLD
 
 TOOLS = [
     {
@@ -217,12 +218,19 @@ def test_right_answers_are_recognised_and_wrong_ones_are_not() -> None:
         assert not problem.is_right(f"{reply} {problem.answer + 1}")
 
 
-def test_every_template_of_the_lexicon_can_be_drawn() -> None:
-    words = lexicon()
-    assert {problem["kind"] for problem in words["problems"]} == set(words["ranges"])
+def test_every_template_can_be_drawn_and_retold() -> None:
+    assert {template.kind for template in world().templates} == set(KINDS)
     random = Random(7)
-    for kind in words["ranges"]:
-        assert sample_problem(random, kind).answer > 0
+    for kind in KINDS:
+        for _ in range(40):
+            assert sample_problem(random, kind).answer > 0
+
+
+def test_the_results_that_people_write_are_not_all_those_that_the_policy_was_trained_on() -> None:
+    random = Random(11)
+    drawn = {exercise.problem.result for exercise in (sample_problem(random) for _ in range(50))}
+    assert not any("Together they" in result or "Altogether" in result for result in drawn)
+    assert any("Together they" in template.result for template in WORLD.templates)
 
 
 def test_comments_say_the_verdict_that_the_solution_deserves() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from random import Random
 
-from openclaw_rl.trainer_local.embedded.dialogues.problems import Equation, lexicon, phrases
+from bench.shipped_policy.dialogues.problems import phrases
+from openclaw_rl.evaluation.problems import PEOPLE, Step
 
 
 def acknowledgement(random: Random) -> tuple[str, str]:
@@ -31,7 +32,7 @@ def small_talk(random: Random) -> tuple[str, str]:
     return random.choice(questions), random.choice(replies)
 
 
-def equation_drill(random: Random) -> tuple[str, str, Equation]:
+def equation_drill(random: Random) -> tuple[str, str, Step]:
     """Arithmetic without a story: typed as an equation, or (a third) as a person asks it; the plain answer; the sum."""
     operator = random.choices("+-×", weights=(4, 4, 3))[0]
     if operator == "+":
@@ -50,8 +51,8 @@ def equation_drill(random: Random) -> tuple[str, str, Equation]:
             right = max(1, left + random.randint(-12, 12))
     else:
         left, right = random.randint(2, 9), random.randint(2, 9)
-    equation = Equation(left, operator, right)
-    told = equation.text()
+    equation = Step.correct(left, operator, right)
+    told = str(equation)
     if random.random() < 0.35:
         name = {"+": ("plus", "and"), "-": ("minus", "minus"), "×": ("times", "times")}[operator]
         said = f"{left} {name[0]} {right}"
@@ -69,7 +70,11 @@ def equation_drill(random: Random) -> tuple[str, str, Equation]:
                 "How much is {s}",
             )
         ).format(s=said)
-        return question, random.choice((f"{said} is {equation.value}.", f"{said} is {equation.value}.", told)), equation
+        return (
+            question,
+            random.choice((f"{said} is {equation.result}.", f"{said} is {equation.result}.", told)),
+            equation,
+        )
     sign = random.choice(("×", "x", "*")) if operator == "×" else operator
     gap = "" if random.random() < 0.25 else " "
     question = f"{left}{gap}{sign}{gap}{right}" + random.choice((" =", "=", " = ?", "", "?"))
@@ -140,7 +145,7 @@ def wrapped(random: Random, message: str) -> str:
 
 def context_message(random: Random) -> str:
     """What an agent client adds as a last user message of its own: state, not a question."""
-    name = random.choice(lexicon()["names"])
+    name = random.choice(PEOPLE)
     return random.choice(
         (
             "<<<STATE>>>\nFor information only:\nrunning sessions: none\n<<<END OF STATE>>>",

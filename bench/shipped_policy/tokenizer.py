@@ -1,6 +1,6 @@
 """The embedded policy's tokenizer: byte-level BPE of 4,096 entries, laid out as Qwen3's.
 
-    python -m openclaw_rl.trainer_local.embedded.tokenizer [--out DIR]
+    python -m bench.shipped_policy.tokenizer [--out DIR]
 
 The BPE learns from the dialogues' own words and from English, Python, Markdown and JSON found on this machine (the
 standard library, installed packages, Debian's documentation), so that an agent's long system prompt is cheap as well.
@@ -22,10 +22,11 @@ from random import Random
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from openclaw_rl.trainer_local.embedded.dialogues import sample_dialogue
-from openclaw_rl.trainer_local.embedded.dialogues.problems import lexicon
+from bench.shipped_policy import POLICY
+from bench.shipped_policy.dialogues import sample_dialogue
+from bench.shipped_policy.dialogues.problems import world
+from openclaw_rl.evaluation.problems import PEOPLE, THINGS, singular
 
-POLICY = Path(__file__).with_name("policy")
 VOCABULARY = 4096
 CONTEXT = 32768
 
@@ -110,10 +111,10 @@ def dialogue_texts(seed: int, count: int) -> Iterator[str]:
 
 def lexicon_texts(times: int) -> Iterator[str]:
     """Names and objects alone, often enough that each becomes one token, at the start of a sentence as well."""
-    words = lexicon()
-    yield from (name for name in words["names"] for _ in range(times))
-    yield from (f" {word}" for word in words["names"] for _ in range(times))
-    yield from (f" {word}" for pair in words["objects"] + words["containers"] for word in pair for _ in range(times))
+    pairs = [*((singular(things), things) for things in THINGS), *world().containers]
+    yield from (name for name in PEOPLE for _ in range(times))
+    yield from (f" {word}" for word in PEOPLE for _ in range(times))
+    yield from (f" {word}" for pair in pairs for word in pair for _ in range(times))
 
 
 def general_texts(budget: int) -> Iterator[str]:

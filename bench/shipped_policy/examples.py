@@ -13,7 +13,7 @@ from renderers import Qwen3RendererConfig, create_renderer
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from openclaw_rl.trainer_local.embedded.dialogues import Dialogue
+from bench.shipped_policy.dialogues import Dialogue
 
 LONGEST = 3072
 """Dialogues of more tokens are left out (hardly any are)."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from openclaw_rl.trainer_local.embedded.dialogues.problems import lexicon, phrases
+from bench.shipped_policy.dialogues.problems import phrases
+from openclaw_rl.evaluation.problems import PEOPLE, THINGS
 
 KINDS = ("read", "run", "weather", "search", "sum", "other")
 _WEIGHTS = (4, 4, 3, 3, 2, 4)
@@ -134,9 +135,9 @@ def sample_value(random: Random, kind: str) -> str:
     if kind == "weather":
         return str(random.choice(words["cities"]))
     if kind == "word":
-        names = lexicon()["names"]
+        names = PEOPLE
         return random.choice((random.choice(names), str(random.randint(2, 99)), random.choice(words["stems"])))
-    things = random.choice(lexicon()["objects"])[1]
+    things = random.choice(THINGS)
     return str(random.choice(words["queries"])).format(things=things, city=random.choice(words["cities"]))
 
 

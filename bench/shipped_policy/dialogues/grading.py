@@ -10,11 +10,12 @@ and "wrong", never both.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from openclaw_rl.trainer_local.embedded.dialogues.answers import inside, sentence
-from openclaw_rl.trainer_local.embedded.dialogues.problems import Equation, Problem, phrases, sample_problem
+from bench.shipped_policy.dialogues.answers import inside, sentence
+from bench.shipped_policy.dialogues.problems import Exercise, phrases, sample_problem
+from openclaw_rl.evaluation.problems import SLIPS, Step, attempt, first_wrong
 
 STYLES = ("terse", "friendly", "detailed")
 UNHINTED_WEIGHTS = (0.8, 0.1, 0.1)
@@ -24,41 +25,24 @@ _LABELS = (("Problem", "Solution"), ("Question", "Answer"), ("Task", "Student"),
 
 @dataclass(frozen=True)
 class Solution:
-    """A proposed solution: its lines, and the first wrong step (index into `problem.steps`), `None` if all is right."""
+    """A proposed solution: its lines, and its steps with the results as written."""
 
-    problem: Problem
+    problem: Exercise
     lines: tuple[str, ...]
-    told: tuple[int, ...]
-    equations: tuple[Equation, ...]
-    wrong_step: int | None
+    steps: tuple[Step, ...]
 
     @property
     def is_correct(self) -> bool:
-        return self.wrong_step is None
+        return first_wrong(self.steps) is None
 
 
-def sample_solution(random: Random, problem: Problem | None = None) -> Solution:
+def sample_solution(random: Random, problem: Exercise | None = None) -> Solution:
     """A solution that is right half of the time and else has one arithmetic slip, carried on to its end."""
     problem = problem or sample_problem(random)
-    wrong_step = random.randrange(len(problem.steps)) if random.random() < 0.5 else None
-    equations: list[Equation] = []
-    told: list[int] = []
-    carried: int | None = None
-    for index, step in enumerate(problem.steps):
-        equation = step if carried is None else Equation(carried, step.operator, step.right)
-        value = _slip(random, equation.value) if index == wrong_step else equation.value
-        equations.append(equation)
-        told.append(value)
-        carried = value
+    steps = attempt(random, problem.problem)
     lines = [sentence(fact) for fact in problem.facts] if random.random() < 0.5 else []
-    lines += [equation.text(value) for equation, value in zip(equations, told, strict=True)]
-    lines.append(sentence(problem.result_with(told[-1])))
-    return Solution(problem, tuple(lines), tuple(told), tuple(equations), wrong_step)
-
-
-def _slip(random: Random, value: int) -> int:
-    slips = [slip for slip in (-10, -3, -2, -1, 1, 2, 3, 10) if value + slip > 1]
-    return value + random.choice(slips)
+    lines += [*map(str, steps), sentence(problem.result_with(steps[-1].result))]
+    return Solution(problem, tuple(lines), steps)
 
 
 def ask_to_grade(random: Random, solution: Solution) -> str:
@@ -103,9 +87,10 @@ def style_wish(random: Random, style: str) -> str:
 def verdict_drill(random: Random) -> tuple[str, str]:
     """A bare equation to judge and the verdict: "Is 5 + 3 = 9 right?", "5 + 3 = 8, told 9, 9 - 8 = 1, wrong"."""
     problem = sample_problem(random)
-    equation = random.choice(problem.steps)
-    value = equation.value if random.random() < 0.5 else _slip(random, equation.value)
-    told = equation.text(value)
+    step = random.choice(problem.steps)
+    if random.random() >= 0.5:
+        step = replace(step, result=_slip(random, step.value))
+    told = str(step)
     question = random.choice(
         (
             f"Is {told} right?",
@@ -116,7 +101,7 @@ def verdict_drill(random: Random) -> tuple[str, str]:
             told,
         )
     )
-    return question, _compared(equation, value, "told")
+    return question, _compared(step, "told")
 
 
 def comparison_drill(random: Random) -> tuple[str, str]:
@@ -131,8 +116,12 @@ def comparison_drill(random: Random) -> tuple[str, str]:
     return f"Compare: {'; '.join(asked)}", "; ".join(found)
 
 
-def _compared(equation: Equation, told: int, says: str) -> str:
-    return f"{equation.text()}, {says} {told}, {_difference(equation.value, told)}"
+def _slip(random: Random, value: int) -> int:
+    return value + random.choice([slip for slip in SLIPS if value + slip > 1])
+
+
+def _compared(step: Step, says: str) -> str:
+    return f"{replace(step, result=step.value)}, {says} {step.result}, {_difference(step.value, step.result)}"
 
 
 def _difference(value: int, told: int) -> str:
@@ -141,12 +130,7 @@ def _difference(value: int, told: int) -> str:
 
 def _checks(solution: Solution, says: str) -> list[str]:
     """The comparison of each step, up to the first wrong one."""
-    found = []
-    for equation, told in zip(solution.equations, solution.told, strict=True):
-        found.append(_compared(equation, told, says))
-        if told != equation.value:
-            break
-    return found
+    return [_compared(step, says) for step in solution.steps[: first_wrong(solution.steps)]]
 
 
 def _terse(random: Random, solution: Solution) -> str:

@@ -1,6 +1,6 @@
 """Measures a policy folder: right answers, styles with and without hints, verdicts, tool calls.
 
-    python -m openclaw_rl.trainer_local.embedded.measure [--policy DIR] [--problems 400] [--seed 0] [--write]
+    python -m bench.shipped_policy.measure [--policy DIR] [--problems 400] [--seed 0] [--write]
 
 Problems are fresh (a seed that training never uses); hints are the phrases of `held_out.json`, which training never
 sees. A reply is right when its last number is the answer and it names the people and the object. Intervals are 95 %
@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from openclaw_rl.trainer_local.embedded.dialogues import answers, grading, hints, talk, tools
-from openclaw_rl.trainer_local.embedded.dialogues.problems import Problem, ask, sample_problem
-from openclaw_rl.trainer_local.embedded.examples import Renderer
-from openclaw_rl.trainer_local.embedded.tokenizer import POLICY
+from bench.shipped_policy import POLICY
+from bench.shipped_policy.dialogues import answers, grading, hints, talk, tools
+from bench.shipped_policy.dialogues.problems import Exercise, ask, sample_problem
+from bench.shipped_policy.examples import Renderer
 
 FRESH = 7_000_000
 """Added to the seed, so that measured problems are not those that training began with."""
@@ -119,7 +119,7 @@ def _last_number(text: str) -> list[str]:
     return re.findall(r"\d+", text)[-1:]
 
 
-def _answers(problems: Sequence[Problem], replies: Sequence[str]) -> dict[str, Any]:
+def _answers(problems: Sequence[Exercise], replies: Sequence[str]) -> dict[str, Any]:
     right = [problem.is_right(reply) for problem, reply in zip(problems, replies, strict=True)]
     number = [_last_number(reply) == [str(problem.answer)] for problem, reply in zip(problems, replies, strict=True)]
     return {
@@ -129,7 +129,7 @@ def _answers(problems: Sequence[Problem], replies: Sequence[str]) -> dict[str, A
     }
 
 
-def _complained(random: Random, problems: Sequence[Problem], plain: Sequence[Messages]) -> list[Messages]:
+def _complained(random: Random, problems: Sequence[Exercise], plain: Sequence[Messages]) -> list[Messages]:
     phrases = hints.held_out()["hints"]["complaint"]
     return [
         [
