@@ -128,11 +128,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return {VARIABLE: msgspec.json.encode(self).decode()}
 
     @property
-    def weight_transfer(self) -> Literal["ipc", "nccl", "disk"]:
+    def weight_transfer(self) -> Literal["nccl", "disk"]:
         """What `weight_transfer = auto` means here: how full weights reach SGLang."""
-        if not self.train or not self.servers:
-            return "disk"
-        return "nccl" if self.sharing == "apart" else "ipc"
+        return "nccl" if self.train and self.servers and self.sharing == "apart" else "disk"
 
 
 def fraction_at(free: int, planned: float, static_bytes: int) -> float:

@@ -212,8 +212,8 @@ class Planner:
         if sharing == "alternating":
             found.append(
                 "training and serving alternate: a step, for which SGLang gives memory back, is begun only when nobody "
-                "has asked for anything for a while. Somebody who asks during a step waits for some seconds, and the "
-                "step is made again later (docs/gpu.md, Alternating)"
+                "has asked for anything for a while. Requests that come during a step wait for its end (docs/gpu.md, "
+                "Alternating)"
             )
         models = [(self.settings.model, self.shape)]
         models += [(model, self._judge_shapes[role]) for role, model in self._judges.items()]

@@ -56,15 +56,10 @@ def check_way(
             )
     if settings.lora or not (way.get("train") and way.get("serve")):
         return  # adapters need no transfer from GPU to GPU
-    if settings.weight_transfer == "ipc" and apart(way):
-        raise ConfigError(
-            "weight_transfer = ipc hands weights over within one GPU, and training and serving are on different ones: "
-            "set weight_transfer = auto, which takes nccl"
-        )
     if settings.weight_transfer == "nccl" and not apart(way):
         raise ConfigError(
             "weight_transfer = nccl goes from one GPU to another, and training and serving share theirs: set "
-            "weight_transfer = auto, which takes ipc"
+            "weight_transfer = auto, which goes by disk"
         )
 
 
