@@ -36,7 +36,7 @@ from openclaw_rl.shared.records import Sample, VersionSpan
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.megatron.forward import run_packed
-from openclaw_rl.trainer_local.megatron.learning import RankLearning
+from openclaw_rl.trainer_local.megatron.rank import RankLearning
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
 from openclaw_rl.trainer_local.training.batching import row
 
@@ -157,7 +157,7 @@ def logprobs(trainer: MegatronTrainer, turns: list[Sample]) -> torch.Tensor:
             ids = torch.tensor(list(turns[index].response_ids), device=part.device)
             found[index] = part.gather(-1, ids[:, None])[:, 0].cpu()
 
-    model = trainer._replica.weights.model
+    model = trainer._leader.rank.weights.model
     run_packed(model, rows, use, micro_batch_tokens=RECIPE.micro_batch_tokens, merge=True, backward=False)
     return torch.cat([found[index] for index in sorted(found)])
 
@@ -201,8 +201,8 @@ async def timed(
     """What a trainer needs for a pass and for a step; `trained`: whether all weights are."""
     cuda = device.type == "cuda"
     turns = samples(options.size, options.tokens, 1)
-    replica = trainer._replica
-    weights, optimizer = replica.weights, replica._optimizer
+    rank = trainer._leader.rank
+    weights, optimizer = rank.weights, rank.optimizer
     learning = RankLearning(weights, optimizer, RECIPE, 0, parent={}, average=None, merge=True)
     rows = [row(turn.prompt_ids, turn.response_ids) for turn in turns]
     ids = torch.tensor([token for turn in turns for token in turn.response_ids], device=device)

@@ -1,25 +1,22 @@
-"""The audit: some turns are scored again by the version that sampled them, and their recorded logprobs compared.
+"""The audit: score some turns again under the version that sampled them, and compare the recorded logprobs.
 
-Which turns: `audit_fraction` of them, decided by the turn's id alone, and those of every version until a few were found
-aligned. What can be compared: answers sampled at a temperature and nothing else, at temperature 1 greedy ones and those
-of engines that report no other (`Sampling.unscaled`). Filters and penalties cannot be scored; such turns reach no term
-that uses their logprobs (see `shared.objective.importance_ratio`). A turn whose logprobs are off by more than
-`audit_tolerance` goes into quarantine.
+Audited are `audit_fraction` of the turns, chosen by their ids alone, and each version's first turns. Only answers
+sampled with a temperature and nothing else can be compared (greedy ones, and those of engines that report unscaled
+logprobs, at temperature 1); no engine scores filters and penalties, and no term uses the logprobs of such turns
+(`shared.objective.importance_ratio`). A turn that is off by more than `audit_tolerance` goes into quarantine.
 
-Scoring comes after everything else that wants the engine. What the engine keeps of earlier prompts is one of the things
-that can be wrong, so the fraction, and a version's turns until one was found aligned, are scored without it; the others
-with it, which spares most of the work. An engine that is away, or no longer has the version, costs an audit and nothing
-else.
+Scoring has the lowest priority. The engine's prefix cache may be what is wrong, so the fraction, and a version's turns
+until one was aligned, are scored without it. If the engine is away or has dropped the version, only the audit is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import math
 from collections.abc import Sequence
 
+from openclaw_rl.learner.guard.held_out import chosen
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import EngineError, JournalError
@@ -33,18 +30,18 @@ log = logging.getLogger(__name__)
 
 POLL = 1.0
 FIRST_TURNS = 3
-"""Every turn of a version is audited until this many were found aligned: where everything is off, nothing trains."""
+"""Aligned turns of a version before only the fraction is audited: if all logprobs are off, nothing trains."""
 
 _AT_ONCE = 64
 _PAUSE_AFTER_FAILURE = 2.0
 _LARGEST = 100.0
-"""Differences beyond it, infinite ones too, count as this much."""
+"""The largest difference that counts, infinite ones included."""
 
 _DOING = "auditing"
 
 
 class _Skipped(Exception):
-    """Nothing can be compared; why, as a verdict and in words."""
+    """Nothing can be compared, for this reason."""
 
     def __init__(self, verdict: AuditVerdict, reason: str) -> None:
         super().__init__(reason)
@@ -62,7 +59,7 @@ class Auditor:
         self._progress = progress
 
     async def run(self) -> None:
-        """Audit for ever; with `audit_fraction` = 0 nothing."""
+        """Audit until cancelled; with `audit_fraction` = 0 nothing."""
         while True:
             try:
                 worked = await self.once()
@@ -76,7 +73,7 @@ class Auditor:
                 await asyncio.sleep(POLL)
 
     async def once(self) -> int:
-        """Decide on the turns that wait, and audit those that are due; how many waited."""
+        """Audit those of the waiting turns that are due, and pass the others; returns how many waited."""
         fraction = self._settings.audit_fraction
         waiting = await self._journal.unaudited(_AT_ONCE)
         passed = []
@@ -158,27 +155,20 @@ class Auditor:
         ]
 
 
-def chosen(turn_id: str, fraction: float) -> bool:
-    """Whether a turn is among the `fraction` that is audited: the same turns whoever asks, and those of a smaller
-    fraction among those of a larger one.
-    """
-    return int.from_bytes(hashlib.sha256(turn_id.encode()).digest()[:8]) < fraction * 2**64
-
-
 def judged(differences: Sequence[float], tolerance: float) -> tuple[AuditVerdict, str]:
-    """The verdict on |recorded − found| logprobs, at least one, and what they are in words.
+    """The verdict on |recorded − found| logprobs (at least one), with the reason.
 
     Judged by their root mean square, so that a few tokens that are far off count for more than noise on all of them.
     """
     count = len(differences)
     spread = math.sqrt(math.fsum(value * value for value in differences) / count)
-    told = (
+    reason = (
         f"its logprobs are off by {_figure(math.fsum(differences) / count)} on average, {_figure(max(differences))} at "
         f"most (root mean square {_figure(spread)}, over {count} tokens)"
     )
     if spread <= tolerance:
-        return "aligned", told
-    return "misaligned", f"{told}, more than audit_tolerance = {tolerance:g}"
+        return "aligned", reason
+    return "misaligned", f"{reason}, more than audit_tolerance = {tolerance:g}"
 
 
 def _difference(recorded: float, found: float, slack: float) -> float:

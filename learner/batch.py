@@ -1,12 +1,11 @@
-"""What the next step takes.
+"""Choose the samples of the next step.
 
 `batch_size` counts turns that a person answered, and turns that teach by themselves (a hint, an explicit reward).
-Others, tool results mostly, have nothing to teach under `rehearse` and go along uncounted. The oldest come first;
-nothing is left out.
+Others, mostly tool results, teach nothing under `rehearse` and come along uncounted. The oldest come first, none is
+skipped.
 
-Under `rehearse` there is no update before the first signal that can teach: until then samples wait in the journal,
-and the first update takes all that wait, since their prompts count as earlier prompts. Later a user who is content is
-practised for too: remembered hints teach on rehearsals whatever the batch holds.
+Under `rehearse` the first update waits for the first signal that can teach, and takes all samples that wait: their
+prompts count as earlier prompts. Later updates need no new signal, since remembered hints teach on rehearsals.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample
 from openclaw_rl.shared.settings.settings import Settings
 
 WAITING_AT_MOST = 1024
-"""Samples looked at together; more wait in the journal, unless none of these makes a batch."""
+"""Samples read from the journal at a time; more only if these make no batch."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Samples of a step and the hints it teaches under; or none of them, and what is waited for. `held_back` are the
-    turns that came with them and are kept for the guard.
+    """The samples of a step and the hints that its teacher gets; or, without samples, the reason for `waiting`.
+    `held_back` are turns of the batch that are kept for the guard.
     """
 
     samples: Sequence[Sample] = ()
@@ -50,12 +49,12 @@ class Batches:
         self._looked = -1
 
     async def next(self, live: PolicyVersion, *, news: bool) -> Batch | None:
-        """The next batch; `None` when nothing changed since the last look (`news` says that something did)."""
+        """The next batch; `None` if nothing has changed since the last call (`news`: something has)."""
         size = self._settings.turns_a_step
         ready = await self._journal.ready_count()
         if ready == self._looked and not news:
             return None
-        self._looked = -1  # whatever fails on the way is tried again
+        self._looked = -1  # try again after a failure
         batch = await self._look(live, ready, size)
         if batch.waiting:
             self._looked = ready
@@ -68,11 +67,11 @@ class Batches:
         return Batch(kept, batch.hints, held_back=held)
 
     async def _look(self, live: PolicyVersion, ready: int, size: int) -> Batch:
-        """The next batch, with those of it that are to be held back; or what is waited for."""
+        """The next batch, samples to hold back included; or the reason for waiting."""
         if ready < size:
             return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
         if self._method.rollouts and ready <= WAITING_AT_MOST:
-            # Tool results with long prompts are not read again and again only to be left waiting.
+            # Do not read tool results with long prompts again and again only to leave them waiting.
             words = await self._journal.ready_words(guesses=self._method.rewards == "all")
             if words < size:
                 return _too_few(words, size, ready)
@@ -81,16 +80,16 @@ class Batches:
         while True:
             found = await self._journal.ready_samples(most)
             fresh = await self._of_long_sessions(await self._without_stale(found, live))
-            batch = await self._of(fresh, remembered, size, full=len(found) == most)
+            batch = await self._batch_of(fresh, remembered, size, full=len(found) == most)
             if not batch.waiting or len(found) < most:
                 return batch
             if len(fresh) == len(found) and not await self._journal.ready_signal():
                 return batch
-            most *= 2  # what teaches stands behind these
+            most *= 2  # samples that teach come after these
 
-    async def _of(self, fresh: Sequence[Sample], remembered: Sequence[str], size: int, *, full: bool) -> Batch:
-        """A batch of these samples, the oldest that wait. With `full` more wait behind them, and fewer than `size` that
-        count are enough, if there is anything to teach.
+    async def _batch_of(self, fresh: Sequence[Sample], remembered: Sequence[str], size: int, *, full: bool) -> Batch:
+        """A batch of these samples, the oldest that wait. With `full` more wait after them: then fewer than `size`
+        counted ones are enough, if there is anything to teach.
         """
         counted = [await self._counts(sample) for sample in fresh]
         taught = self._method.rollouts and bool(remembered) and await self._journal.next_version_number() > 1
@@ -122,7 +121,7 @@ class Batches:
         return fresh
 
     async def _of_long_sessions(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples of sessions with `min_turns` main turns; those of shorter ones wait as long as these go on."""
+        """The samples of sessions with `min_turns` main turns; those of shorter sessions wait until these end."""
         least = self._settings.min_turns
         if least == 1:
             return list(samples)

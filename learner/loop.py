@@ -1,7 +1,4 @@
-"""The learner loop: ready samples become a step, a step becomes a version, at once.
-
-What a step takes is in `learner.batch`, what makes a version of it in `learner.versions`.
-"""
+"""The learner loop: ready samples become a step (`learner.batch`), a step becomes a version (`learner.versions`)."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from openclaw_rl.learner.baseline import less_baseline, usual_reward
+from openclaw_rl.learner.baseline import mean_reward, subtract_baseline
 from openclaw_rl.learner.batch import Batch, Batches
 from openclaw_rl.learner.guard.guard import Guard, Verdict, examine, failed_step
 from openclaw_rl.learner.guard.held_out import set_aside
@@ -36,15 +33,15 @@ log = logging.getLogger(__name__)
 
 POLL = 0.5
 OBSTRUCTED = "waiting for what trains"
-"""The state while the trainer cannot make a step; the detail says why."""
+"""The state while the trainer cannot make a step; the detail has the reason."""
 _RETRY = 1.0
 _LONGEST_RETRY = 30.0
 _TRIES = 2
 
 
 class Learner:
-    """Turns ready samples into versions. `in_flight` are the turns of the step that is running; `wake` says that
-    there may be work.
+    """Turns ready samples into versions. `in_flight` are the turns of the running step; `wake` is set when there may
+    be work.
     """
 
     def __init__(
@@ -75,12 +72,12 @@ class Learner:
         self._rollout_hook = load(settings, ROLLOUT)
         memory = HintMemory(journal, rollouts.engine, prompter, settings)
         self._batches = Batches(journal, settings, self._method, memory)
-        # What a batch was given before a step that did not happen, by live version and samples: it may have cost money.
+        # Verdict and rollouts of a batch whose step did not happen, by live version and samples: they may cost money.
         self._prepared: tuple[tuple[int | str, ...], Verdict, list[Sample]] | None = None
         self._failures: dict[str, int] = {}  # steps that failed, by the oldest sample of their batch
 
     async def run(self) -> None:
-        """Learn for ever. What fails is told, and tried again after a growing pause; nothing is lost meanwhile."""
+        """Learn until cancelled. Failures are reported and tried again after a growing pause; nothing is lost."""
         pause = _RETRY
         while True:
             try:
@@ -98,8 +95,8 @@ class Learner:
                 await self._idle()
 
     async def _idle(self) -> None:
-        """Until there may be work. While nothing may be done the news stays set for the first look after it, so it must
-        not wake.
+        """Wait until there may be work. While paused or obstructed, `wake` stays set for the first look afterwards, so
+        it must not wake this.
         """
         if self._progress.state in ("paused", OBSTRUCTED):
             await asyncio.sleep(POLL)
@@ -109,7 +106,7 @@ class Learner:
                 await self._wake.wait()
 
     async def once(self) -> bool:
-        """One update, if there is enough to learn from; whether there was."""
+        """Make one update, if there is enough to learn from; returns whether there was."""
         if await self._journal.get_control("train", "running") == "paused":
             self._progress.now("paused")
             return False
@@ -139,8 +136,8 @@ class Learner:
         sample_ids = [sample.sample_id for sample in batch.samples]
         turns = [*(sample.turn_id for sample in batch.samples if sample.turn_id), *batch.held_back]
         baseline = self._settings.baseline
-        usual = usual_reward(await self._journal.versions()) if baseline == "running" else None
-        judged = less_baseline(batch.samples, baseline, usual, self._method.trains_reward)
+        usual = mean_reward(await self._journal.versions()) if baseline == "running" else None
+        judged = subtract_baseline(batch.samples, baseline, usual, self._method.trains_reward)
         samples = [await self._hinted(one, batch.hints) for one in judged if self._method.informative(one)]
         prepared: tuple[int | str, ...] = (live.number, *sample_ids)
         found = self._prepared
@@ -182,7 +179,7 @@ class Learner:
                 version = await self._versions.accept(sample_ids, report, verdict, live, candidate)
                 self._prepared = None
                 await set_aside(self._journal, batch.held_back)
-                self._told(version, report)
+                self._show(version, report)
             else:
                 await self._reject(batch, report, verdict, live, candidate)
         except (JournalError, TrainerError, EngineError):
@@ -191,19 +188,18 @@ class Learner:
             raise
 
     def _advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples with the method's advantages. Raises `TrainerError` where a method of the user's own fails."""
+        """The samples with the method's advantages. Raises `TrainerError` if a custom method fails."""
         try:
             found = list(self._method.advantages(samples))
-        except Exception as error:  # somebody else's code: its batch is given up, not the learner
+        except Exception as error:  # user code: give up its batch, not the learner
             raise TrainerError(f"method {self._method.name} raised {type(error).__name__}: {error}") from error
         if not all(isinstance(sample, Sample) for sample in found):
             raise TrainerError(f"method {self._method.name} gave something that is no shared.records.Sample")
         return found
 
     async def _probed(self, candidate: Candidate, live: PolicyVersion, turns: Sequence[str]) -> Verdict:
-        """What the guard says about a candidate, which the engine gets to know for it. An engine that cannot be asked
-        is waited for, unless another version is made live meanwhile: the step is made and saved, and may have cost
-        money.
+        """The guard's verdict on a candidate, after loading it into the engine. Waits while the engine is away, unless
+        another version is made live: the step is saved, and may have cost money.
         """
         pause = _RETRY
         doing = f"probing version {candidate.number}"
@@ -233,13 +229,13 @@ class Learner:
         live: PolicyVersion,
         candidate: Candidate | None = None,
     ) -> None:
-        """Reject what was made of a batch; those of its answers that were held back prove nothing either."""
+        """Reject the result of a batch; its held-out answers prove nothing either."""
         sample_ids = [sample.sample_id for sample in batch.samples]
         await self._versions.reject(sample_ids, report, verdict, live, candidate)
         await set_aside(self._journal, batch.held_back, f"its batch was rejected: {verdict.reason}")
 
     async def _rollouts_for(self, batch: Batch, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
-        # The second try of a batch goes without the user's own rollouts: the step may have failed of them.
+        # The second try of a batch goes without custom rollouts: they may have made the step fail.
         hook = None if _oldest(batch) in self._failures else self._rollout_hook
         if hook is None and not self._method.rollouts:
             return []
@@ -256,7 +252,7 @@ class Learner:
         return await rollouts_beside(context, hook, self._progress)
 
     async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
-        """A sample that drew a hint, with the prompts of the teacher: under every remembered hint, or its own."""
+        """A sample with a hint gets the prompts of its teacher: with every remembered hint, or with its own."""
         if not (sample.hint and sample.turn_id) or self._method.hints == "none":
             return sample
         if self._method.hints == "own":
@@ -268,7 +264,7 @@ class Learner:
         return msgspec.structs.replace(sample, hinted_prompts=prompts)
 
     async def _proposed(self, sample: Sample) -> Sequence[str]:
-        """The hint that was selected; every one that was proposed where each token takes its own."""
+        """The selected hint; or all proposed ones, if each token takes its own."""
         assert sample.hint is not None and sample.turn_id is not None
         if self._settings.hint_selection != "overlap-token":
             return [sample.hint]
@@ -278,7 +274,7 @@ class Learner:
         return list(proposed)[:MOST_CANDIDATES]
 
     async def _failed(self, batch: Batch, error: TrainerError, live: PolicyVersion) -> None:
-        """A batch that no step can be made from is tried twice, then rejected, so that learning goes on without it."""
+        """Try a batch whose step fails twice, then reject it, so that learning continues without it."""
         oldest = _oldest(batch)  # the batch grows while it is tried again
         self._failures = {oldest: self._failures.get(oldest, 0) + 1}
         if self._failures[oldest] < _TRIES:
@@ -286,7 +282,7 @@ class Learner:
             raise error
         await self._reject(batch, None, failed_step(error), live)
 
-    def _told(self, version: PolicyVersion, report: StepReport) -> None:
+    def _show(self, version: PolicyVersion, report: StepReport) -> None:
         wanted = ("loss/total", "loss/distill", "loss/anchor", "kl/parent", "gradient/norm", "tokens")
         figures: dict[str, float | int | str] = {
             name: round(report.metrics[name], 4) for name in wanted if name in report.metrics
@@ -301,7 +297,7 @@ def _oldest(batch: Batch) -> str:
 
 
 async def keep_engine_in_step(versions: Versions, progress: Progress) -> None:
-    """Every second: the engine serves the version that the journal calls live."""
+    """Every second, make the engine serve the journal's live version."""
     asking = "asking the engine which version it serves"
     while True:
         try:

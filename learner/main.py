@@ -28,7 +28,7 @@ from openclaw_rl.learner.reporting.sinks import sinks_of
 from openclaw_rl.learner.rollouts import hooks
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, anchor_prompts
 from openclaw_rl.learner.versions import Versions, check_resume
-from openclaw_rl.shared.backends import create_engine, create_trainer
+from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
@@ -79,7 +79,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def check_start(settings: Settings) -> None:
-    """Raise `ConfigError` for files that settings name and the learner cannot use."""
+    """Raise `ConfigError` for files in the settings that the learner cannot use."""
     for setting in (hooks.ROLLOUT, hooks.GENERATE):
         hooks.load(settings, setting)
     if settings.anchors or (settings.guard.enabled and settings.guard_answers):
@@ -87,11 +87,11 @@ def check_start(settings: Settings) -> None:
     if settings.guard.enabled:
         probes.read(settings.guard_probes)
     if settings.resume and not _has_versions(settings):
-        check_resume(settings)  # else it may be long done, and the folder gone
+        check_resume(settings)  # later its folder may be gone
 
 
 def _has_versions(settings: Settings) -> bool:
-    """Whether the journal has versions beside the base."""
+    """True if the journal has versions besides the base."""
     if "://" not in settings.journal_path and not Path(settings.journal_path).exists():
         return False
     with contextlib.closing(Journal.open(settings.journal_path)) as journal:
@@ -99,8 +99,8 @@ def _has_versions(settings: Settings) -> bool:
 
 
 def check_code(settings: Settings) -> None:
-    """Raise `ConfigError` for a method or a loss of the user's own that cannot be loaded. It may import what trainers
-    do, so the supervisor leaves this to the learner.
+    """Raise `ConfigError` for a custom method or loss that cannot be loaded. It may import torch, so the supervisor
+    leaves this to the learner.
     """
     method(settings.method, settings)
     if settings.custom_loss and settings.train:
@@ -155,9 +155,7 @@ async def _learn(
 
 
 async def _started(versions: Versions, progress: Progress) -> None:
-    """Begin where the journal says; an engine that is not there yet is waited for, a broken checkpoint is told until
-    it is mended.
-    """
+    """Start from the journal's live version; wait for the engine, and report a broken checkpoint until it is mended."""
     while True:
         try:
             await versions.start()
@@ -173,7 +171,6 @@ async def _started(versions: Versions, progress: Progress) -> None:
 def main() -> int:
     """Entry of the process; the exit code."""
     die_with_parent()
-    os.nice(NICENESS)
     try:
         settings, _ = load({})
     except OpenClawRLError as error:
@@ -185,6 +182,10 @@ def main() -> int:
     for noisy in ("httpx", "LiteLLM", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
+        code = launch_trainer(settings) if settings.train else None
+        if code is not None:
+            return code
+        os.nice(NICENESS)
         asyncio.run(_until_stopped(settings))
     except OpenClawRLError as error:
         log.error("%s", error)

@@ -1,8 +1,7 @@
-"""Learning methods: what each learns from and which rollouts it needs. The terms themselves are in
-`shared.objective.losses`.
+"""Learning methods: their signals and rollouts. The terms of their loss are in `shared.objective.losses`.
 
-A new method is one entry here, its terms in `shared.objective.losses`, and the trainers' objectives; a user's own is
-a `Method` named by import path or file (docs/extending.md).
+A new method is one entry here and its terms in `shared.objective`; a custom one is a `Method` named by import path or
+file (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from openclaw_rl.shared.trainer import Recipe
 
 
 class Method(msgspec.Struct, frozen=True):
-    """`hints`: which hints the teacher sees on a turn, its own or all that are remembered; `distillation` and `rewards`
-    as in `shared.trainer.Recipe`; `rollouts`: rehearsals and anchors are made.
+    """`hints`: the teacher's hints on a turn, its own or all remembered ones; `distillation` and `rewards` as in
+    `shared.trainer.Recipe`; `rollouts`: whether rehearsals and anchors are made.
     """
 
     name: str
@@ -31,14 +30,14 @@ class Method(msgspec.Struct, frozen=True):
     rollouts: bool = False
 
     def informative(self, sample: Sample) -> bool:
-        """Whether this sample by itself has something to teach."""
+        """True if this sample teaches something by itself."""
         return self._distils(sample) or self._rewarded(sample)
 
     def cannot_use(self, sample: Sample) -> str:
-        """Why the sample's reward, or all of it, is lost to this method, in words; "" where nothing is.
+        """The reason why the sample's reward, or all of it, is lost to this method; "" if nothing is.
 
-        A reward and an advantage per token need an importance ratio. Where there is none, distributions still teach;
-        with neither hint nor explicit reward a sample of a method with hints has nothing to lose.
+        A reward and an advantage per token need an importance ratio; distributions teach without one. Under a method
+        with hints, a sample with neither hint nor explicit reward has nothing to lose.
         """
         if not sample.no_ratio or self._distils(sample):
             return ""
@@ -47,8 +46,8 @@ class Method(msgspec.Struct, frozen=True):
         return f"it was {sample.no_ratio}, and method {self.name} learns from it by no other way" if loses else ""
 
     def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples of a step with their `advantage` where it is not the reward; a method of one's own may override
-        this. Rollouts are not among them.
+        """The samples of a step (without rollouts), with an `advantage` where it is not the reward; a custom method may
+        override this.
         """
         return samples
 
@@ -66,7 +65,7 @@ class Method(msgspec.Struct, frozen=True):
         return bool(self.hints != "none" and sample.hint) and not (self.distillation == "token" and sample.no_ratio)
 
     def trains_reward(self, sample: Sample) -> bool:
-        """Whether the sample's reward may train: it has a ratio, and this method takes such rewards."""
+        """True if the sample's reward may train: it has a ratio, and this method takes such rewards."""
         return not sample.no_ratio and self._may_train(sample)
 
     def _may_train(self, sample: Sample) -> bool:
@@ -97,8 +96,8 @@ METHODS = {
 
 
 def method(name: str, settings: Settings | None = None) -> Method:
-    """The method called `name`, or one of the user's own by import path or file: a `Method`, or a callable that makes
-    one from the settings. `ConfigError` with the known names otherwise.
+    """The method called `name`, or a custom one by import path or file: a `Method`, or a callable that makes one from
+    the settings. Raises `ConfigError`.
     """
     if name in METHODS:
         return METHODS[name]
@@ -110,7 +109,7 @@ def method(name: str, settings: Settings | None = None) -> Method:
             found = found(settings)
         except ConfigError:
             raise
-        except Exception as error:  # somebody else's code
+        except Exception as error:  # user code
             raise ConfigError(f"method = {name!r} raised {type(error).__name__}: {error}") from error
     if not isinstance(found, Method):
         raise ConfigError(f"method = {name!r} is a {type(found).__name__}, not a learner.methods.Method")

@@ -1,4 +1,4 @@
-"""What the learner is doing, for people: the loops write it down, one task puts it into the journal."""
+"""The learner's status: the loops set it, one task writes it into the journal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ INTERVAL = 2.0
 
 
 class Progress:
-    """State in words, since when, the last step's figures, the last error, and notes: what is wrong with something that
-    learning goes on without, by its name.
+    """State in words and its start, the last step's figures, the last error, and notes: failures that learning
+    continues without, by their subject.
     """
 
     def __init__(self, process: str = "learner") -> None:
@@ -29,7 +29,7 @@ class Progress:
         self._changed = asyncio.Event()
 
     def now(self, state: str, detail: str = "") -> None:
-        """Say what is being done."""
+        """Set the state."""
         if (state, detail) != (self.state, self.detail):
             if state != self.state:
                 self._since = time.time()
@@ -37,27 +37,27 @@ class Progress:
             self._changed.set()
 
     def failed(self, error: Exception, doing: str) -> None:
-        """Say what went wrong, in words; it stays until something succeeds."""
+        """Set the last error; it stays until something succeeds."""
         self.last_error = f"{doing}: {error}"
         self._changed.set()
 
     def succeeded(self) -> None:
-        """Forget the last error."""
+        """Clear the last error."""
         self.last_error = ""
 
     def recovered(self, doing: str) -> None:
-        """Forget the last error if it came from doing this."""
+        """Clear the last error if it came from doing this."""
         if self.last_error.startswith(f"{doing}:"):
             self.last_error = ""
 
     def note(self, about: str, text: str) -> None:
-        """Say what is wrong with something that learning goes on without; "" takes it back."""
+        """Set the note on a subject; "" removes it."""
         if self.notes.get(about, "") != text:
-            self.notes = {name: told for name, told in {**self.notes, about: text}.items() if told}
+            self.notes = {name: note for name, note in {**self.notes, about: text}.items() if note}
             self._changed.set()
 
     def status(self) -> dict[str, Any]:
-        """What the journal keeps."""
+        """The status as the journal keeps it."""
         return {
             "state": self.state,
             "detail": self.detail,
@@ -68,7 +68,7 @@ class Progress:
         }
 
     async def beat(self, journal: AsyncJournal) -> None:
-        """Write the status every two seconds and soon after it changes, for ever."""
+        """Write the status every two seconds and soon after it changes."""
         while True:
             self._changed.clear()
             try:

@@ -3,8 +3,8 @@
 The order that makes a crash harmless: checkpoint on disk, the guard's verdict on it, then the version and its samples
 in the journal (one transaction), then the engine. Before the transaction the step did not happen and its samples are
 ready again; after it the version is a candidate that passed the guard, and is published again. The journal says which
-version is live; the engine and the trainer follow it. Somebody may make another version live at any time (rollback):
-a step whose parent is live no more does not happen, and where it was committed already it is kept as retired.
+version is live; the engine and the trainer follow it. Another version may be made live at any time (rollback): a step
+whose parent is no longer live does not happen, and if it was committed already it is kept as retired.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Versions:
         await self.follow()
 
     async def save(self) -> Candidate:
-        """Write the trainer's weights as the next version, which nobody knows yet. Raises `TrainerError`."""
+        """Write the trainer's weights as the next version, not yet in the journal. Raises `TrainerError`."""
         assert self._trainer is not None, "only a learner with a trainer makes versions"
         number = await self._journal.next_version_number()
         self._progress.now("saving", f"version {number}")
@@ -153,7 +153,7 @@ class Versions:
                 await self._trainer.publish(candidate.checkpoint, candidate.number, self._engine, live=False)
 
     async def chosen_another(self, parent: PolicyVersion) -> bool:
-        """Whether somebody made another version live since."""
+        """True if another version was made live since."""
         return (await self._live()).number != parent.number
 
     async def reject(
@@ -240,9 +240,7 @@ class Versions:
             pause = min(2 * pause, _LONGEST_RETRY)
 
     async def reconcile(self) -> bool:
-        """Make the engine's live version the journal's, if it is another (the engine came back, or was told something
-        else).
-        """
+        """Load the journal's live version into the engine, if it serves another (it came back, or was changed)."""
         async with self._weights:
             live = await self._journal.live_version()
             if live is None or (await self._engine.info()).live == live.number:

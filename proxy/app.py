@@ -1,10 +1,9 @@
-"""The application: which path goes where, who is let in, and how errors look."""
+"""The application: its routes, the key that each needs, and its errors."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -15,30 +14,28 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openclaw_rl.proxy.dialects.errors import dialect_response
-from openclaw_rl.proxy.dialects.gate import count_tokens
-from openclaw_rl.proxy.engine.versions import available
 from openclaw_rl.proxy.http.auth import OPEN_PATHS, authorize
 from openclaw_rl.proxy.http.body import Disconnected, read_headers
-from openclaw_rl.proxy.http.errors import error_response, json_response, to_request_error
+from openclaw_rl.proxy.http.errors import error_response, internal_error, to_request_error
+from openclaw_rl.proxy.http.json import json_response
+from openclaw_rl.proxy.routes import control
 from openclaw_rl.proxy.routes.chat import ChatRoute
-from openclaw_rl.proxy.routes.control import Control
-from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute
+from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute, count_tokens
+from openclaw_rl.proxy.routes.models import list_models, show_model
 from openclaw_rl.proxy.routes.status import readiness
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-
 CHAT_PATH = "/v1/chat/completions"
 
 
-class Guard:
-    """Lets in who has the key; everybody else gets a 401 before anything of the request is read.
+class KeyCheck:
+    """Admits requests with a valid key; others get a 401 before their body is read.
 
-    It stands before everything, and chat requests go straight to their route: each layer between would be called again
-    for every event of a stream.
-    The scope tells them whose they are: `client_key` is the place of the key in the settings.
+    Chat requests go straight to their route, since each layer between would be called again for every event of a
+    stream. `client_key` in the scope is the index of the key in the settings.
     """
 
     def __init__(self, app: ASGIApp, keys: Sequence[str], chat: ASGIApp) -> None:
@@ -59,7 +56,7 @@ class Guard:
         await self._app(scope, receive, send)
 
 
-def create_app(service: Service) -> ASGIApp:
+def create_app(service: ProxyService) -> ASGIApp:
     """The ASGI application of a service; its lifespan starts and stops the service."""
 
     @asynccontextmanager
@@ -75,44 +72,30 @@ def create_app(service: Service) -> ASGIApp:
         routes=_routes(service, chat),
         lifespan=lifespan,
         exception_handlers={
-            OpenClawRLError: _failed,
-            HTTPException: _refused,
-            Disconnected: _gone,
-            Exception: _broken,
+            OpenClawRLError: _on_error,
+            HTTPException: _on_http_exception,
+            Disconnected: _on_disconnect,
+            Exception: _on_bug,
         },
     )
     app.state.service = service
-    return Guard(app, service.settings.api_keys, chat)
+    return KeyCheck(app, service.settings.api_keys, chat)
 
 
-def _routes(service: Service, chat: ChatRoute) -> list[BaseRoute]:
-    control = Control()
+def _routes(service: ProxyService, chat: ChatRoute) -> list[BaseRoute]:
     routes: list[BaseRoute] = [
         Route("/healthz", _health),
         Route("/readyz", _ready),
         Route("/metrics", _metrics),
-        Route("/v1/models", _models),
-        Route("/v1/models/{model:path}", _model),
+        Route("/v1/models", list_models),
+        Route("/v1/models/{model:path}", show_model),
         Route(CHAT_PATH, chat, methods=["POST"]),
         Route("/v1/chat/completions/input_tokens", count_tokens, methods=["POST"]),
     ]
     for path in ROUTES:
         routes.append(Route(path, DialectRoute(service, path), methods=["POST"]))
     for prefix in ("/rl", "/v1/rl"):
-        for path, method, endpoint in (
-            ("/feedback", "POST", control.feedback),
-            ("/outcome", "POST", control.outcome),
-            ("/session-done", "POST", control.session_done),
-            ("/pause", "POST", control.pause),
-            ("/resume", "POST", control.resume),
-            ("/status", "GET", control.status),
-            ("/sessions", "GET", control.sessions),
-            ("/sessions/{session_id:path}", "GET", control.session),
-            ("/sessions/{session_id:path}", "DELETE", control.forget),
-            ("/turns/{turn_id}", "GET", control.turn),
-            ("/versions", "GET", control.versions),
-            ("/versions/{number}/promote", "POST", control.promote),
-        ):
+        for path, method, endpoint in control.ROUTES:
             routes.append(Route(prefix + path, endpoint, methods=[method]))
     return routes
 
@@ -127,69 +110,30 @@ async def _ready(request: Request) -> Response:
 
 
 async def _metrics(request: Request) -> Response:
-    service: Service = request.app.state.service
-    with suppress(JournalError):  # told by /readyz; the other figures need no journal
+    service: ProxyService = request.app.state.service
+    with suppress(JournalError):  # shown by /readyz; the other figures need no journal
         await service.metrics.steps.follow(service.journal)
         service.metrics.show_audits(await service.journal.audit_figures())
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _models(request: Request) -> Response:
-    service: Service = request.app.state.service
-    aliases = [name for name in service.names.listed if await _is_there(service, service.names.read(name)[1])]
-    names = [*await service.versions.names(), *aliases]
-    return json_response({"object": "list", "data": [_card(service, name) for name in names]})
-
-
-async def _model(request: Request) -> Response:
-    service: Service = request.app.state.service
-    name = request.path_params["model"]
-    _, version = service.names.read(name)
-    if not await _is_there(service, version):
-        raise service.names.unknown(service.names.served(version))
-    return json_response(_card(service, name))
-
-
-async def _is_there(service: Service, version: int | None) -> bool:
-    if version is None or service.names.served(version) in await service.versions.names():
-        return True
-    known = await service.journal.version(version)
-    return known is not None and available(known)
-
-
-def _card(service: Service, name: str) -> dict[str, Any]:
-    context = service.watch.context_length or service.prompter.context_length
-    _, version = service.names.read(name)
-    return {
-        "id": name,
-        "root": service.names.served(version),
-        "object": "model",
-        "created": int(service.started),
-        "owned_by": "openclaw-rl",
-        "context_length": context,
-        "max_model_len": context,
-        "input_modalities": ["text"] if service.reader.blind else ["text", "image"],
-    }
-
-
-async def _failed(request: Request, error: Exception) -> Response:
+async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OpenClawRLError)
     return error_response(to_request_error(error))
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = f"{request.method} {request.url.path}"
     if error.status_code == 404:
         return dialect_response(request.url.path, NotFound(f"There is no route {path}.", code="unknown_url"))
-    told = RequestError(f"{path}: {error.detail}", status=error.status_code)
-    return dialect_response(request.url.path, told, dict(error.headers or {}))
+    refusal = RequestError(f"{path}: {error.detail}", status=error.status_code)
+    return dialect_response(request.url.path, refusal, dict(error.headers or {}))
 
 
-async def _gone(request: Request, error: Exception) -> Response:
+async def _on_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def _broken(request: Request, error: Exception) -> Response:
-    told = RequestError("Something went wrong in the proxy; its log says what.", status=500)
-    return error_response(told)
+async def _on_bug(request: Request, error: Exception) -> Response:
+    return error_response(internal_error())

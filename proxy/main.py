@@ -13,7 +13,7 @@ import uvicorn
 from openclaw_rl.proxy.app import create_app
 from openclaw_rl.proxy.chat.fallback_models import check_installed
 from openclaw_rl.proxy.http.auth import check_binding
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.backends import create_engine
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal
@@ -43,7 +43,7 @@ def serve(settings: Settings) -> None:
     engine = create_engine(settings)
     prompter = Prompter.of(settings)
     journal = AsyncJournal.open(settings.journal_path)
-    app = create_app(Service(settings, journal, engine, prompter))
+    app = create_app(ProxyService(settings, journal, engine, prompter))
     gc.freeze()  # what start-up made stays; looking through it again would only stall streams
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -65,7 +65,7 @@ def serve(settings: Settings) -> None:
 
 
 def main() -> int:
-    """Entry point; exit code 2 says that the settings are wrong."""
+    """RequestEntry point; exit code 2 says that the settings are wrong."""
     die_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while starting, and when uvicorn passes it on at the end
     try:

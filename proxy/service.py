@@ -1,30 +1,30 @@
-"""Everything one proxy process holds, made once and shared by its routes."""
+"""The parts of one proxy process, made once and shared by its routes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
-from openclaw_rl.proxy.chat.fallback_models import OtherModel, OtherModels
-from openclaw_rl.proxy.chat.fallback_turn import RoutedTurn
-from openclaw_rl.proxy.chat.request import Incoming, Reader
+from openclaw_rl.proxy.chat.fallback_answer import FallbackAnswer
+from openclaw_rl.proxy.chat.fallback_models import AnswerPlan, OtherModels
+from openclaw_rl.proxy.chat.policy_answer import PolicyAnswer
+from openclaw_rl.proxy.chat.prompt import PromptRenderer
+from openclaw_rl.proxy.chat.request import RenderedRequest, RequestParser
 from openclaw_rl.proxy.chat.tool_choice import ToolChooser
 from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.proxy.conversation.recorder import Recorder
 from openclaw_rl.proxy.conversation.session_limit import SessionLimit
 from openclaw_rl.proxy.conversation.sessions import SessionKeeper
+from openclaw_rl.proxy.dialects.gate import DialectGate
 from openclaw_rl.proxy.engine.model_names import ModelNames
-from openclaw_rl.proxy.engine.versions import Versions
+from openclaw_rl.proxy.engine.versions import ServedVersions
 from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
 from openclaw_rl.proxy.metrics.metrics import Metrics
-from openclaw_rl.proxy.routes.dialects import Dialects
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import JournalError, RequestError
 from openclaw_rl.shared.journal import AsyncJournal
@@ -37,11 +37,9 @@ log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
 
 
-class Service:
-    """The parts and their background tasks.
-
-    `answering` holds the chat requests in progress; `journal_error` is why the last heartbeat could not be written (""
-    if it could).
+class ProxyService:
+    """The parts and their background tasks. `answering` holds the chat requests in progress, `journal_error` why the
+    last heartbeat could not be written ("" if it could).
     """
 
     def __init__(self, settings: Settings, journal: AsyncJournal, engine: Engine, prompter: Prompter) -> None:
@@ -50,40 +48,44 @@ class Service:
         self.engine = engine
         self.prompter = prompter
         self.metrics = Metrics()
+        self.names = ModelNames(settings.model_name, settings.model_aliases)
+        self.watch = EngineWatch(
+            engine,
+            settings.context_length,
+            model_context_length=prompter.context_length,
+            model_blind=prompter.blind,
+        )
+        self.versions = ServedVersions(engine, self.watch, journal, self.names)
+
         self.conversations = Conversations(journal, retry_window=settings.request_timeout)
         self.recorder = Recorder(journal, self.conversations, self.metrics, settings.model_name)
         idle = settings.session_idle_seconds
         self.session_limit = SessionLimit(journal, settings.max_sessions, idle, settings.request_timeout)
         self.sessions = SessionKeeper(journal, self.conversations, self.recorder, self.session_limit, idle)
-        self.watch = EngineWatch(engine, settings.context_length)
-        self.dialects = Dialects(settings.dialect_concurrency, settings.queue_seconds, settings.queue_length)
-        self.others = OtherModels(settings, self.dialects.process, self.watch, self.metrics)
-        self.names = ModelNames.of(settings)
-        self.reader = Reader(settings, self.names, prompter, self.conversations, self.watch, self.others)
-        self.tools = ToolChooser(engine, prompter, self.reader)
+
+        self.dialects = DialectGate(settings.dialect_concurrency, settings.queue_seconds, settings.queue_length)
+        self.others = OtherModels(settings, self.dialects.process, self.watch)
+        self.parser = RequestParser(settings, self.names, self.watch, self.conversations.chains)
+        self.renderer = PromptRenderer(prompter, self.watch, self.conversations)
+        self.tools = ToolChooser(engine, prompter, self.renderer)
+
         self.pulse = Pulse(self.watch, settings.slow_client_seconds)
         self.limits = KeyLimits(settings.key_concurrency, settings.queue_seconds, settings.queue_length)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
-        self.versions = Versions(engine, self.watch, journal, self.names)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
         self.started = now()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def turn(self, incoming: Incoming, order: Sequence[OtherModel | None] = (None,)) -> ChatTurn:
-        """The answer to a request, not begun. `order` says who is asked for it, as `OtherModels.order` does."""
-        parts: dict[str, Any] = {
-            "engine": self.engine,
-            "prompter": self.prompter,
-            "recorder": self.recorder,
-            "metrics": self.metrics,
-        }
-        if tuple(order) == (None,):
-            return ChatTurn(incoming, **parts)
-        return RoutedTurn(incoming, order=order, others=self.others, watch=self.watch, **parts)
+    def turn(self, request: RenderedRequest, plan: AnswerPlan) -> ChatTurn:
+        """The answer to a request, not begun."""
+        policy = PolicyAnswer(request, engine=self.engine, prompter=self.prompter, metrics=self.metrics)
+        routed = plan != AnswerPlan()
+        source = FallbackAnswer(request, policy, plan, self.watch, self.metrics) if routed else None
+        return ChatTurn(request, policy, source, recorder=self.recorder, metrics=self.metrics)
 
     async def start(self) -> None:
-        """Begin the background work. Returns after the engine was asked once, whatever it said."""
+        """Begin the background work."""
         for name, work in (
             ("engine watch", self.watch.run()),
             ("pulse", self.pulse.run()),
@@ -91,8 +93,8 @@ class Service:
             ("heartbeat", self._heartbeats()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
-        if self.others.any:
-            self._tasks.append(asyncio.create_task(self._warm(), name="adapter"))
+        if self.others:
+            self._tasks.append(asyncio.create_task(self._start_adapter(), name="adapter"))
 
     async def stop(self) -> None:
         """Let answers in progress be recorded, end the background work, close journal and engine client."""
@@ -107,8 +109,8 @@ class Service:
         await self.engine.close()
         await self.journal.close()
 
-    async def _warm(self) -> None:
-        """Begin the adapter process before anybody needs it: a fallback that takes seconds to load is none."""
+    async def _start_adapter(self) -> None:
+        """Begin the adapter process at once: it takes seconds to load, which a fallback cannot wait for."""
         try:
             await self.dialects.process.connections()
         except RequestError as error:

@@ -29,13 +29,15 @@ class Backend(msgspec.Struct, frozen=True):
     """Import paths (`module:attribute`) of a backend's parts, each called with the settings.
 
     `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process or
-    `None` when the engine is somebody else's. `extra` is the pip extra that brings what they import.
+    `None` when the engine is somebody else's. `launch` starts the processes of a trainer that needs several. `extra` is
+    the pip extra that brings what they import.
     """
 
     engine: str
     trainer: str
     server: str | None
     extra: str
+    launch: str = ""
 
 
 BACKENDS: dict[str, Backend] = {
@@ -50,6 +52,7 @@ BACKENDS: dict[str, Backend] = {
         trainer="openclaw_rl.trainer_local.backend:create",
         server="openclaw_rl.trainer_local.sglang.launch:command",
         extra="gpu",
+        launch="openclaw_rl.trainer_local.backend:launch",
     ),
 } | {
     name: Backend(
@@ -134,6 +137,14 @@ def create_engine(settings: Settings, *, owns: bool = False) -> Engine:
     """
     entry, settings = _entry(settings)
     return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings, owns=owns))
+
+
+def launch_trainer(settings: Settings) -> int | None:
+    """Run this program again once for each process of a trainer that needs several, and return the exit code when they
+    have ended; `None` where one process is enough, or this is one of them.
+    """
+    entry, settings = _entry(settings)
+    return cast("int | None", resolve(entry.launch, extra=entry.extra)(settings)) if entry.launch else None
 
 
 def create_trainer(settings: Settings) -> Trainer:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from openclaw_rl.shared.errors import OpenClawRLError, TrainerError
+from openclaw_rl.shared.errors import ConfigError, OpenClawRLError, TrainerError
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o644, like: os.stat_result | None = None) -> None:
@@ -49,6 +49,19 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a model's folder; empty where there is no such file, or no object in it. Raises
+    `ConfigError` for a file that cannot be read.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON: {error}") from error
+    return value if isinstance(value, dict) else {}
 
 
 @contextmanager

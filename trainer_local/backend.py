@@ -1,8 +1,8 @@
-"""Which trainer a policy on one's own GPUs gets, and how SGLang is given its versions: read from the settings and the
-model's `config.json` alone, so that whoever asks needs no torch.
+"""The trainer of a policy on your own GPUs, and the form in which SGLang gets its versions: from the settings and the
+model's `config.json` alone, without torch.
 
-Megatron-core trains dense Qwen3 models here. Every other model has the transformers trainer, on one GPU: Qwen3-VL and
-Qwen3.5 with their images among them. SGLang serves either.
+Megatron-core trains dense Qwen3 models. Every other model, with its images, has the transformers trainer on one GPU.
+SGLang serves either.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _CREATE = {
     TRANSFORMERS: ("openclaw_rl.trainer_local.transformers_trainer:create", "local"),
 }
 
+_LAUNCH = "openclaw_rl.trainer_local.megatron.launch:launch"
 _ALTERNATING, _ENGINE = (
     "openclaw_rl.trainer_local.colocation:AlternatingTrainer",
     "openclaw_rl.trainer_local.sglang.client:connect",
@@ -63,19 +64,26 @@ def create(settings: Settings) -> Trainer:
     return cast("Trainer", resolve(_ALTERNATING)(trainer, resolve(_ENGINE)(settings), lends)) if lends else trainer
 
 
+def launch(settings: Settings) -> int | None:
+    """Start the processes of a trainer that has several (`trainer_local.megatron.launch.launch`); `None` for others."""
+    if trainer_for(settings)[0] == TRANSFORMERS:
+        return None
+    return cast("int | None", resolve(_LAUNCH, extra="gpu")(settings))
+
+
 def trainer_for(settings: Settings) -> tuple[str, str]:
     """The trainer's name (`megatron`, `transformers`) and why it is that one, in words. Raises `ConfigError` for a
     model whose configuration cannot be read.
     """
     if settings.backend == "embedded":
         return TRANSFORMERS, "has the transformers trainer like every model under backend = embedded"
-    told = why_not_megatron(model_config(Path(settings.model_folder)))
-    if told:
-        return TRANSFORMERS, told
+    why_not = why_not_megatron(model_config(Path(settings.model_folder)))
+    if why_not:
+        return TRANSFORMERS, why_not
     return MEGATRON, "is a dense Qwen3"
 
 
-def told(settings: Settings) -> str:
+def describe(settings: Settings) -> str:
     """Trainer and engine of a policy that is trained here, for people. Raises `ConfigError`."""
     name, reason = trainer_for(settings)
     config = model_config(Path(settings.model_folder))
@@ -110,12 +118,12 @@ def serves_whole(settings: Settings) -> str:
 
 
 def lacking(targets: Collection[str]) -> list[str]:
-    """What an adapter of these layers has to have too, since SGLang computes it in one with them."""
+    """The layers that an adapter of `targets` lacks, since SGLang computes them in one with those."""
     return sorted(set().union(*(_NEEDS.get(name, set()) for name in targets)) - set(targets))
 
 
 def sglang_targets(settings: Settings) -> list[str]:
-    """What SGLang is to be told of `lora_targets` (`--lora-target-modules`): `all` where it has no names for them."""
+    """SGLang's `--lora-target-modules` for `lora_targets`: `all` where it has no names for them."""
     wanted = _targets(settings, str(_config(settings).get("model_type")))
     if wanted & {*_DELTA_NET}:
         return ["all"]
@@ -123,8 +131,8 @@ def sglang_targets(settings: Settings) -> list[str]:
 
 
 def sglang_variables(settings: Settings) -> dict[str, str]:
-    """What a SGLang that serves this policy needs in its environment: where the vision encoder is trained it may keep
-    no features of images, since it (0.5.23) keeps them when it is given new weights.
+    """Variables for an SGLang that serves this policy. Where the vision encoder is trained, it must cache no features
+    of images, since it (0.5.23) keeps them when its weights change.
     """
     named = _targets(settings, "") - {*_PROJECTIONS, *_DELTA_NET}
     trained = named if settings.lora else settings.train_vision

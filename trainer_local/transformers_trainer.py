@@ -2,14 +2,12 @@
 checkpoints.
 
 One step is one batch: `epochs` optimizer steps over all its samples, each loss term a mean over the tokens it applies
-to. Work runs in one thread of its own, so the learner's event loop goes on; the thread owns torch's random state
-while it works.
+to. Work runs in a thread of its own, next to the learner's event loop; it owns torch's random state while it works.
 """
 
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,13 +26,14 @@ from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
+from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.models.forward import output_head
-from openclaw_rl.trainer_local.models.loading import check_scale
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
-from openclaw_rl.trainer_local.models.weights import FORMAT, Weights, choose_device, write_json
+from openclaw_rl.trainer_local.models.weights import Weights
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
+from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
 from openclaw_rl.trainer_local.training.ema import moved, wearing
 from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
@@ -55,9 +54,7 @@ def create(settings: Settings) -> TransformersTrainer:
 
 
 class TransformersTrainer:
-    """See `shared.trainer.Trainer`. Deterministic on a CPU: the same weights, random state and samples give the same
-    bits.
-    """
+    """Deterministic on a CPU: the same weights, random state and samples give the same bits."""
 
     def __init__(self, settings: Settings) -> None:
         torch.set_num_threads(1)
@@ -71,8 +68,8 @@ class TransformersTrainer:
         sharing = sharing_of(self._weights.plain)
         self._share = sharing if settings.merge_prefixes else min(sharing, Sharing.ROWS)
         self._sight = Sight.of(self._weights.plain, settings.model)
-        anew = settings.recomputes(on_gpu=self._device.type == "cuda")
-        self._recomputed = recomputed_layers(self._weights.plain) if anew else []
+        recompute = settings.recomputes(on_gpu=self._device.type == "cuda")
+        self._recomputed = recomputed_layers(self._weights.plain) if recompute else []
         if settings.custom_loss:
             load_loss(settings.custom_loss)
         self._initial = self._weights.snapshot()
@@ -84,34 +81,31 @@ class TransformersTrainer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
     async def obstacle(self) -> str:
-        """See `Trainer.obstacle`: none, it is all here."""
         return ""
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe, *, stop: asyncio.Event | None = None) -> StepReport:
-        """See `Trainer.step`; raises `StepStopped` soon after `stop` is set. Metrics beside the common ones: `loss/*`,
+        """Raises `StepStopped` soon after `stop` is set. Metrics next to the common ones: `loss/*`,
         `ratio/*` and `advantage/*` of the last epoch (`Objective.metrics`), `kl/parent`, `kl/base` and `entropy/mean`
         (`Measures.metrics`), `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`.
         """
         return await self._run(lambda: self._guarded_step(list(samples), recipe, stop))
 
     async def save(self, path: str) -> Checkpoint:
-        """See `Trainer.save`: `served/`, `trainer.pt`, `meta.json`."""
+        """Write `served/`, `trainer.pt` and `meta.json`."""
         return await self._run(lambda: self._save(path))
 
     async def restore(self, checkpoint: str | None) -> None:
-        """See `Trainer.restore`."""
         await self._run(lambda: self._restore(checkpoint))
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """See `Trainer.publish`: full weights are handed over where the engine takes tensors, else it loads the folder.
-
-        They come from the folder, in the names that engines know: the checkpoint may be older than what is in memory.
+        """Full weights are handed over where the engine takes tensors, else it loads the folder. They come from the
+        folder, under the names that engines know: the checkpoint may be older than the weights in memory.
         """
         batches = None if self._weights.lora else partial(from_folder, checkpoint.served)
         await hand_over(engine, checkpoint, version, batches, live=live)
 
     async def export(self, path: str) -> None:
-        """See `Trainer.export`: full weights and tokenizer, an adapter merged in."""
+        """Write full weights and the tokenizer, an adapter merged in."""
 
         def write() -> None:
             with whole_folder(path) as folder:
@@ -120,11 +114,11 @@ class TransformersTrainer:
         await self._run(write)
 
     async def free(self) -> None:
-        """Give the device's memory back that nothing is in."""
+        """Give unused memory of the device back."""
         await self._run(emptied)
 
     async def close(self) -> None:
-        """See `Trainer.close`; waits for the call in progress."""
+        """Waits for the call in progress."""
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _run(self, work: Callable[[], Result]) -> Result:
@@ -152,7 +146,7 @@ class TransformersTrainer:
             raise TrainerError(f"Step {self._step + 1}{loss} failed and was undone: {error}") from error
         finally:
             self._stop = None
-            self._rest()
+            self._offload()
         self._average = average
         self._step += 1
         return report
@@ -198,10 +192,8 @@ class TransformersTrainer:
             backward=backward,
         )
 
-    def _rest(self) -> None:
-        """What the wait for the next step needs: with `offload_optimizer` the optimizer's state on the host, and
-        nothing of the images.
-        """
+    def _offload(self) -> None:
+        """Free memory between steps: features of images, and with `offload_optimizer` the optimizer's state."""
         if self._sight is not None:
             self._sight.forget()
         if self._settings.offload_optimizer:
@@ -213,27 +205,7 @@ class TransformersTrainer:
             served = folder / "served"
             served.mkdir()
             self._weights.write_served(served)
-            torch.save(
-                {
-                    "weights": {name: part.detach().cpu() for name, part in self._weights.parameters.items()},
-                    "optimizer": self._optimizer.state_dict(),
-                    "step": self._step,
-                    "random_state": self._random_state,
-                }
-                | ({} if self._average is None else {"average": {k: v.cpu() for k, v in self._average.items()}}),
-                folder / "trainer.pt",
-            )
-            write_json(
-                folder / "meta.json",
-                {
-                    "format": FORMAT,
-                    "trainer": "transformers",
-                    "step": self._step,
-                    "model": self._weights.source,
-                    "lora": self._weights.lora,
-                    "lora_alpha": self._settings.lora_alpha if self._weights.lora else None,
-                },
-            )
+            write_state(folder, self._state(), self._settings, trainer="transformers")
         return Checkpoint(path=str(target), served=str(target / "served"), step=self._step)
 
     def _restore(self, checkpoint: str | None) -> None:
@@ -244,20 +216,23 @@ class TransformersTrainer:
             self._average = None
             self._step = 0
             return
-        file = Path(checkpoint) / "trainer.pt"
-        try:
-            state = torch.load(file, map_location="cpu", weights_only=True)
-            held = state["weights"], state["optimizer"], state["step"], state["random_state"]
-        except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
-            raise TrainerError(f"{file} is no checkpoint that can be read: {error}") from error
-        check_scale(Path(checkpoint), self._settings)
-        self._weights.assign(held[0])
+        state = read_state(Path(checkpoint), self._settings)
+        self._weights.assign(state.weights)
         self._optimizer = self._new_optimizer()
-        self._optimizer.load_state_dict(held[1])
-        self._rest()
-        average = state.get("average")
+        self._optimizer.load_state_dict(dict(state.optimizer))
+        self._offload()
+        average = state.average
         self._average = None if average is None else {name: part.to(self._device) for name, part in average.items()}
-        self._step, self._random_state = int(held[2]), held[3]
+        self._step, self._random_state = state.step, dict(state.random_state)
+
+    def _state(self) -> TrainerState:
+        return TrainerState(
+            weights={name: part.detach().cpu() for name, part in self._weights.parameters.items()},
+            optimizer=self._optimizer.state_dict(),
+            step=self._step,
+            random_state=self._random_state,
+            average=None if self._average is None else {name: part.cpu() for name, part in self._average.items()},
+        )
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         return adamw(self._weights.parameters.values(), self._settings.recipe())

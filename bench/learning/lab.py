@@ -16,7 +16,7 @@ import uvicorn
 
 from openclaw_rl.learner.main import run as run_learner
 from openclaw_rl.proxy.app import create_app as create_proxy
-from openclaw_rl.proxy.service import Service as ProxyService
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.backends import create_engine
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.engine.server import create_app as create_engine_app

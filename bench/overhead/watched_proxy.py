@@ -18,12 +18,12 @@ from time import perf_counter
 import msgspec
 
 from openclaw_rl.proxy import main
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.service import ProxyService
 
 STEP_SECONDS = 0.001
 
 
-class WatchedService(Service):
+class WatchedService(ProxyService):
     """A service that measures how long its event loop keeps others waiting."""
 
     async def start(self) -> None:
@@ -52,5 +52,5 @@ class WatchedService(Service):
 
 
 if __name__ == "__main__":
-    main.Service = WatchedService  # type: ignore[misc]
+    main.ProxyService = WatchedService  # type: ignore[misc]
     sys.exit(main.main())

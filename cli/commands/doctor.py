@@ -218,7 +218,7 @@ def _by_megatron(settings: Settings) -> bool:
 
 def _trainer(settings: Settings) -> Check:
     try:
-        return Check("trainer", True, choice.told(settings))
+        return Check("trainer", True, choice.describe(settings))
     except ConfigError as error:
         return Check("trainer", False, str(error))
 

@@ -65,6 +65,8 @@ class Child:
         self._patience = patience
         self._after = after
         self._process: asyncio.subprocess.Process | None = None
+        self.started = 0.0
+        """Unix time of the last start."""
         self._started = 0.0
         self._said: dict[str, float] = {}
         self._log = self._open_log()
@@ -117,7 +119,7 @@ class Child:
     async def _once(self) -> int:
         if self._after is not None:
             await self._after()
-        self._started = time.monotonic()
+        self.started, self._started = time.time(), time.monotonic()
         process = await start_child(
             *self._command(),
             environment=self._environment,

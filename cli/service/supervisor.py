@@ -266,7 +266,7 @@ class Supervisor:
         if child.pid is None:
             return False
         if role == "learner":
-            return await asyncio.to_thread(self._beats, role, child.pid)
+            return await asyncio.to_thread(self._beats, role, child.started)
         url = f"{self._engine_of(role)}/health" if role != "proxy" else f"{self.url}/healthz"
         if role == "proxy" and "engine" in self.roles:
             url = f"{self.url}/readyz"
@@ -278,10 +278,11 @@ class Supervisor:
     def _engine_of(self, role: str) -> str:
         return judge_engines.url_of(self.settings, role) if role in self._judge_engines else self.settings.engine_url
 
-    def _beats(self, role: str, pid: int) -> bool:
+    def _beats(self, role: str, started: float) -> bool:
+        """Whether the process has beaten since it was started. Under torchrun its number is not that of our child."""
         with contextlib.closing(Journal.open(self.settings.journal_path)) as journal:
             process = journal.processes().get(role)
-            return process is not None and process.pid == pid
+            return process is not None and process.time >= started
 
     def _publish_cards(self) -> None:
         """Where this service can be found, for the other commands; the key makes it private."""

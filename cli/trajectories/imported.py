@@ -35,7 +35,8 @@ from openclaw_rl.shared.records import (
     now,
 )
 from openclaw_rl.shared.rendering.answer_ids import spell
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 
 SOURCE = "import"
 """The dialect, kind reason and session source of imported turns."""

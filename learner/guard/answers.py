@@ -1,21 +1,18 @@
-"""Answers of one version of the policy to probe prompts, and how likely answers are under a version. All of it goes
-through the engine behind everything else that wants it.
-"""
+"""Sample a version's answers to probe prompts, and score answers under a version, at the engine's lowest priority."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import zlib
-from array import array
 from collections.abc import Sequence
 
 import msgspec
 
 from openclaw_rl.learner.rollouts.hooks import whole_answer
+from openclaw_rl.learner.rollouts.rehearsal import PromptBudget, chat_of
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import BadRequest, ContextLengthExceeded
-from openclaw_rl.shared.journal.encoding import common_prefix
 from openclaw_rl.shared.messages.answer import Answer
 from openclaw_rl.shared.messages.images import holds_placeholder, images_of
 from openclaw_rl.shared.messages.normalize import ChatInput
@@ -26,7 +23,7 @@ _AT_ONCE = 32
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A prompt to ask versions: its ids, and the request it stands for. `key` tells it from others."""
+    """A prompt for a version: its ids, the request it comes from, and a unique `key`."""
 
     key: str
     prompt_ids: Sequence[int]
@@ -58,31 +55,21 @@ class Sampled(msgspec.Struct, frozen=True):
 
 
 def of_messages(prompter: Prompter, messages: Sequence[Message]) -> Question:
-    """The question that these messages are, without tools. Raises `BadRequest` where they cannot be rendered."""
-    chat = ChatInput(messages=list(messages), tools=[], tools_json=b"")
+    """These messages as a question, without tools. Raises `BadRequest` if they cannot be rendered."""
+    chat = ChatInput(messages=list(messages))
     prompt = prompter.render(chat)
     return Question(msgspec.json.encode(messages).decode(), prompt.ids(), chat, prompt.placed_images())
 
 
 def of_turn(turn: Turn) -> Question:
-    """The question that a recorded turn answered, token by token."""
-    tools = [dict(tool) for tool in turn.tools]
-    chat = ChatInput(messages=list(turn.messages), tools=tools, tools_json=msgspec.json.encode(tools) if tools else b"")
-    return Question(turn.turn_id, turn.prompt_ids, chat, images_of(turn))
+    """The question of a recorded turn, with the same tokens."""
+    return Question(turn.turn_id, turn.prompt_ids, chat_of(turn), images_of(turn))
 
 
 def affordable(prompts: Sequence[Sequence[int]], budget: int) -> list[int]:
-    """The places of the prompts, in order, that together cost at most `budget` tokens; what one shares with an earlier
-    one costs nothing.
-    """
-    chosen: list[tuple[int, array[int]]] = []
-    for place, prompt in enumerate(prompts):
-        ids = array("I", prompt)
-        known = max((common_prefix(ids, other) for _, other in chosen), default=0)
-        if len(ids) - known <= budget:
-            budget -= len(ids) - known
-            chosen.append((place, ids))
-    return [place for place, _ in chosen]
+    """The places of the prompts, in order, that fit into `budget` tokens together (see `PromptBudget`)."""
+    left = PromptBudget(budget)
+    return [place for place, prompt in enumerate(prompts) if left.afford(prompt)]
 
 
 class Answers:
@@ -96,9 +83,9 @@ class Answers:
     async def sample(
         self, questions: Sequence[Question], version: int, *, max_tokens: int, greedy: bool = False
     ) -> list[Sampled]:
-        """One answer of `version` to each question, greedy or at temperature 1 with a seed that is the question's own.
-        One that leaves no room for an answer gets none, nor does one whose answer nobody can score (it holds the
-        placeholder of an image).
+        """One answer of `version` to each question, greedy or at temperature 1 with a seed derived from the question.
+        Left out are questions without room for an answer, and answers that cannot be scored (they hold the placeholder
+        of an image).
         """
         answers = await asyncio.gather(
             *(
@@ -122,7 +109,7 @@ class Answers:
         )
         try:
             async with self._slots:
-                told = await whole_answer(
+                tokens = await whole_answer(
                     self._engine,
                     question.prompt_ids,
                     sampling,
@@ -132,13 +119,13 @@ class Answers:
                 )
         except ContextLengthExceeded:
             return None
-        if question.images and holds_placeholder(told.ids, question.prompt_ids, question.images):
+        if question.images and holds_placeholder(tokens.ids, question.prompt_ids, question.images):
             return None
-        answer = self._read(question, told.ids, told.finish_reason or "stop")
-        return Sampled(question, told.ids, told.logprobs, answer)
+        answer = self._read(question, tokens.ids, tokens.finish_reason or "stop")
+        return Sampled(question, tokens.ids, tokens.logprobs, answer)
 
     def _read(self, question: Question, ids: Sequence[int], finish: str) -> Answer:
-        """The answer as a client would see it; its text alone where the question cannot be rendered any more."""
+        """The answer as a client would get it; only its text if the question can no longer be rendered."""
         try:
             prompt = self._prompter.render(question.chat)
         except BadRequest:

@@ -1,7 +1,7 @@
-"""What a broken policy's answers look like: empty, going round in circles, without end, calls nobody can make, noise.
+"""Detect the answers of a broken policy: empty, looping, endless, with invalid calls, or noise.
 
-Pure functions of one answer. None of it is about content or style: an answer of a sound policy shows none of these, or
-shows them as often as its parent's answers do.
+Pure functions of one answer, apart from content and style. A sound policy's answers show none of these flaws, or show
+them as often as its parent's.
 """
 
 from __future__ import annotations
@@ -14,23 +14,19 @@ from openclaw_rl.shared.messages.answer import Answer
 Flaw = Literal["empty", "repetition", "length", "call", "noise"]
 
 LONGEST_CYCLE = 48
-"""Tokens of the longest loop that is looked for."""
+"""Tokens of the longest loop to look for."""
 LEAST_LOOP = 24
-"""Tokens that go round before it counts as a loop; three rounds at least."""
+"""Minimum number of looping tokens, and at least three rounds."""
 WINDOW = 4
 LEAST_TOKENS = 32
 DISTINCT = 0.4
-"""An answer of `LEAST_TOKENS` or more whose runs of `WINDOW` tokens are distinct to a smaller share repeats itself."""
+"""Minimum share of distinct `WINDOW`-grams of an answer with at least `LEAST_TOKENS` tokens."""
 NOISE = 1.5
-"""Nats a token by which an answer is less likely under the base than the parent's answers are, from which it counts as
-noise.
-"""
+"""Nats per token by which noise is less likely under the base than the parent's answers are."""
 
 
 def loops(ids: Sequence[int]) -> bool:
-    """Whether the answer ends in a loop of up to `LONGEST_CYCLE` tokens, or says most of what it says again and
-    again.
-    """
+    """True if the answer ends in a loop of up to `LONGEST_CYCLE` tokens, or repeats most of its text."""
     count = len(ids)
     for cycle in range(1, min(LONGEST_CYCLE, count // 3) + 1):
         same = 0
@@ -45,8 +41,8 @@ def loops(ids: Sequence[int]) -> bool:
 
 
 def invalid_call(answer: Answer, tools: Collection[str]) -> bool:
-    """Whether an answer to a request with these tools holds a call that cannot be made: broken markup, an unknown tool
-    or arguments that are no JSON object.
+    """True if an answer to a request with these tools holds an invalid call: broken markup, an unknown tool, or
+    arguments that are no JSON object.
     """
     if not tools:
         return False
@@ -59,8 +55,8 @@ def invalid_call(answer: Answer, tools: Collection[str]) -> bool:
 def flaws(
     answer: Answer, ids: Sequence[int], *, tools: Collection[str] = (), under_base: float = 0.0, usual: float = 0.0
 ) -> set[Flaw]:
-    """What is wrong with an answer. `under_base` is its mean logprob a token under the base, `usual` the mean of the
-    parent's answers.
+    """The flaws of an answer. `under_base` is its mean logprob per token under the base, `usual` that of the parent's
+    answers.
     """
     found: set[Flaw] = set()
     if not answer.content.strip() and not answer.tool_calls:

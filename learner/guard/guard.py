@@ -1,14 +1,10 @@
-"""Whether a candidate may serve. It is probed before it does, behind everything else that wants the engine, and never
-delays chat (docs/guard.md).
+"""Decide whether a candidate may serve (docs/guard.md), with the engine's lowest priority and without delaying chat.
 
-- The batch, before the step: do its rewards contradict what people accepted, do they praise noise
-  (`learner.guard.contradiction`)?
-- The step's figures: finite, and not too far from the parent.
-- The candidate, loaded beside the live version: how likely it finds answers that people accepted
-  (`learner.guard.held_out`),
-  how far from the base its own answers are, whether they degenerate (`learner.guard.degeneration`), and the user's
-  own probes
-  (`learner.guard.probes`). Everything is compared with the parent, whose answers are kept for the next candidate.
+- The batch, before the step: rewards that contradict acceptances or praise noise (`learner.guard.contradiction`).
+- The step's figures: finite, and close enough to the parent.
+- The candidate, loaded next to the live version: how likely it finds accepted answers (`learner.guard.held_out`), how
+  far its own answers are from the base, whether they degenerate (`learner.guard.degeneration`), and the user's probes
+  (`learner.guard.probes`); each compared with the parent, whose answers are kept for the next candidate.
 
 A `TrainerError` of the step (a loss or gradient that is not finite) is a verdict too.
 """
@@ -41,24 +37,24 @@ from openclaw_rl.shared.trainer import StepReport
 MOST_ACCEPTED = 16
 """Accepted answers that are scored for a candidate."""
 LEAST_ACCEPTED = 4
-"""Fewer say nothing."""
+"""Minimum number of accepted answers for a verdict."""
 LARGEST_DROP = 5.0
-"""Nats a token that one answer counts at most."""
+"""Nats per token that one answer counts at most."""
 NEW_PROMPTS = 2
-"""Recent prompts that take the place of older ones for each candidate."""
+"""Recent prompts that replace older ones for each candidate."""
 PROMPT_TOKENS = 32768
-"""Prompt tokens that rewarded answers, accepted ones and sampled ones may cost each, what they share counted once."""
+"""Prompt tokens that rewarded, accepted and sampled answers may cost each; shared prefixes count once."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether the candidate passed, why not, and the figures that this rests on."""
+    """The guard's decision, the reason for a rejection, and the figures behind it."""
 
     passed: bool
     reason: str = ""
     figures: Mapping[str, Any] = {}
 
     def report(self) -> dict[str, Any]:
-        """What the journal keeps with the version."""
+        """The entry that the journal keeps with the version."""
         return {"passed": self.passed, "reason": self.reason, **self.figures}
 
     def and_then(self, other: Verdict) -> Verdict:
@@ -68,8 +64,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def examine(report: StepReport, *, max_kl: float) -> Verdict:
-    """Reject a step whose figures are not finite or that went further than `max_kl` from its parent (nats a token, on
-    the batch).
+    """Reject a step with figures that are not finite, or more than `max_kl` nats per token from its parent (on the
+    batch).
     """
     divergence = report.metrics.get("kl/parent", 0.0)
     figures = {"kl_parent": divergence, "max_kl": max_kl}
@@ -84,7 +80,7 @@ def examine(report: StepReport, *, max_kl: float) -> Verdict:
 
 
 def failed_step(error: Exception) -> Verdict:
-    """The verdict on a batch that no step could be made from."""
+    """The verdict on a batch whose step failed."""
     return Verdict(False, str(error))
 
 
@@ -99,7 +95,7 @@ class Guard:
         settings: Settings,
         trains_reward: Callable[[Sample], bool],
     ) -> None:
-        """Reads the user's probes and the anchor prompts. Raises `ConfigError`."""
+        """Read the user's probes and the anchor prompts. Raises `ConfigError`."""
         self._journal = journal
         self._engine = engine
         self._prompter = prompter
@@ -113,8 +109,8 @@ class Guard:
         self._recent: list[Question] = []
 
     async def rewards(self, samples: Sequence[Sample], batch: Sequence[str], live: int) -> Verdict:
-        """The verdict on the rewards of samples that version `live` is to learn from; no step has been made yet.
-        `batch` names every turn that came with them. Of long ones as many are scored as can be afforded, newest first.
+        """The verdict on the rewards of samples, before version `live` learns from them. `batch` names all turns of
+        the batch. The newest are scored first, as far as the token budget goes.
         """
         if not self._settings.guard.enabled or not await self._able():
             return Verdict(True)
@@ -166,8 +162,8 @@ class Guard:
         return Verdict(not reasons, "; ".join(reasons), figures)
 
     async def probe(self, candidate: int, parent: int, batch: Sequence[str]) -> Verdict:
-        """The verdict on version `candidate`, which the engine has beside `parent`, made with the turns of `batch`.
-        Raises `EngineError`.
+        """The verdict on version `candidate`, made with the turns of `batch` and loaded next to `parent`. Raises
+        `EngineError`.
         """
         if not self._settings.guard.enabled:
             return Verdict(True)
@@ -183,7 +179,7 @@ class Guard:
         return verdict.and_then(Verdict(True, "", {"seconds": round(time.monotonic() - started, 3)}))
 
     def forget(self, number: int) -> None:
-        """Other weights have this number now (a step was undone, and its number goes to the next): ask them anew."""
+        """Drop the answers of this version: its number now names other weights, since a step was undone."""
         self._sampled = {key: value for key, value in self._sampled.items() if key[0] != number}
         self._accepted = {key: value for key, value in self._accepted.items() if key[0] != number}
 
@@ -191,8 +187,8 @@ class Guard:
         return (await self._engine.info()).beside
 
     async def _fitting(self) -> Callable[[Turn | Sample], bool]:
-        """Says whether the engine can score an answer: with `context_length` turned down older ones may be too long,
-        and not every engine takes those whose prompt holds images.
+        """A predicate: the engine can score this answer. Older ones may be too long if `context_length` was lowered,
+        and not every engine takes prompts with images.
         """
         info = await self._engine.info()
 
@@ -206,7 +202,7 @@ class Guard:
         return fits
 
     async def _likelihood(self, candidate: int, parent: int, batch: Sequence[str]) -> Verdict:
-        """How likely accepted answers are under both, in nats a token; every answer counts the same."""
+        """Compare how likely accepted answers are under both, in nats per token; each answer has the same weight."""
         of_batch, before = await self._journal.reactions(batch, WINDOW)
         turns = await self._turns(standing(before, of_batch))
         if len(turns) < LEAST_ACCEPTED:
@@ -236,7 +232,7 @@ class Guard:
         )
 
     async def _likely(self, version: int, turns: Sequence[Turn]) -> list[float]:
-        """Mean logprob a token of each turn's answer under a version."""
+        """Mean logprob per token of each turn's answer under a version."""
         missing = [turn for turn in turns if (version, turn.turn_id) not in self._accepted]
         texts = [Text(turn.prompt_ids, turn.response_ids, images_of(turn)) for turn in missing]
         found = await self._answers.logprobs(texts, version)
@@ -245,7 +241,7 @@ class Guard:
         return [self._accepted[version, turn.turn_id] for turn in turns]
 
     async def _degeneration(self, candidate: int, parent: int) -> Verdict:
-        """What sampled answers of both look like, and how far the candidate's are from the base."""
+        """Compare the flaws of sampled answers of both, and the candidate's distance from the base."""
         questions = await self._questions()
         if not questions:
             return Verdict(True)
@@ -277,7 +273,7 @@ class Guard:
         return Verdict(not reasons, "; ".join(reasons), figures)
 
     async def _asked(self, version: int, questions: Sequence[Question]) -> list[tuple[Sampled, float]]:
-        """The version's answers with their summed logprobs under the base; those it gave before are kept."""
+        """The version's answers with their summed logprobs under the base; earlier ones are kept."""
         missing = [one for one in questions if (version, one.key) not in self._sampled]
         if missing:
             given = await self._answers.sample(missing, version, max_tokens=self._settings.rehearsal_max_tokens)
@@ -288,7 +284,7 @@ class Guard:
         return [self._sampled[version, one.key] for one in questions if (version, one.key) in self._sampled]
 
     async def _own_probes(self, candidate: int, parent: int) -> Verdict:
-        """The user's probes: greedy answers. One that the parent fails too is told and stops nothing."""
+        """Ask the user's probes, greedily. One that the parent fails too is reported but does not reject."""
         if not self._probes:
             return Verdict(True)
         failed = await self._failures(candidate, self._probes)
@@ -301,7 +297,7 @@ class Guard:
         return Verdict(False, f"it fails {len(new)} of {len(self._probes)} guard_probes ({'; '.join(new)})", figures)
 
     async def _failures(self, version: int, probes: Sequence[Probe]) -> dict[str, str]:
-        """What is wrong with a version's answers, by the name of the probe."""
+        """The failures of a version, by the name of the probe."""
         failed = {}
         for probe in probes:
             question = of_messages(self._prompter, probe.messages)
@@ -313,9 +309,9 @@ class Guard:
         return failed
 
     async def _questions(self) -> list[Question]:
-        """Recent prompts of people and anchor prompts, half of each where there are enough.
+        """Recent prompts of people and anchor prompts, half of each if there are enough.
 
-        Of the recent ones only the newest few are new each time: the parent has answered the others as a candidate.
+        Only the newest few are new each time: the parent has answered the others when it was a candidate.
         """
         count = self._settings.guard_answers
         if not count:
@@ -342,7 +338,7 @@ class Guard:
         ]
 
     async def _turns(self, turn_ids: Sequence[str]) -> list[Turn]:
-        """The turns that may be scored, as many as can be afforded."""
+        """The turns that the engine can score, as far as the token budget goes."""
         fits = await self._fitting()
         found = [await self._journal.turn(turn_id) for turn_id in turn_ids]
         turns = [turn for turn in found if turn is not None and turn.response_ids and fits(turn)]
@@ -351,7 +347,7 @@ class Guard:
 
 
 def _flawed(answers: Sequence[tuple[Sampled, float]], usual: float) -> dict[str, int]:
-    """How many answers have a flaw (`flawed`), and how many have which."""
+    """The number of answers with a flaw (`flawed`), and with each kind of flaw."""
     kinds: Counter[str] = Counter()
     flawed = 0
     for one, base in answers:
@@ -364,7 +360,7 @@ def _flawed(answers: Sequence[tuple[Sampled, float]], usual: float) -> dict[str,
 
 
 def _under_base(answers: Sequence[tuple[Sampled, float]]) -> float:
-    """Mean logprob a token under the base, over all answers."""
+    """Mean logprob per token under the base, over all answers."""
     return sum(base for _, base in answers) / max(sum(len(one.ids) for one, _ in answers), 1)
 
 

@@ -1,8 +1,7 @@
-"""Answers that people accepted and that no step learns from: the guard asks whether a candidate still likes them.
+"""Hold accepted answers out of training: the guard asks how likely a candidate finds them.
 
-A share of the accepted turns is taken out of training, decided by the turn's id alone. What people accepted counts only
-as long as they stand by it (`standing`): whoever praised plain answers and then complains about them has changed their
-mind, and must be followed, not held to what they said before.
+A fixed share of the accepted turns, chosen by their ids alone, is never trained on. An acceptance counts only while it
+stands (`standing`): a user who praised plain answers and then complains about them has changed their mind.
 """
 
 from __future__ import annotations
@@ -18,24 +17,25 @@ from openclaw_rl.shared.records import Quarantine, Sample
 
 REASON = f"{HELD_BACK}: it is never trained on, and every new version is asked how likely the answer is"
 WINDOW = 32
-"""Reactions of people before a batch that are looked at; older ones count no more."""
+"""Reactions of people before a batch that count."""
 
 
 def is_held_back(sample: Sample, share: float) -> bool:
-    """Whether this sample is among the `share` of accepted ones that are kept for the guard: the same ones whoever
-    asks. One that drew a hint or has no positive reward never is.
-    """
+    """True for a fixed `share` of the samples with a positive reward and no hint."""
     if sample.turn_id is None or sample.hint or not sample.reward or sample.reward < 0:
         return False
-    digest = hashlib.sha256(f"guard {sample.turn_id}".encode()).digest()
-    return int.from_bytes(digest[:8]) < share * 2**64
+    return chosen(f"guard {sample.turn_id}", share)
+
+
+def chosen(key: str, share: float) -> bool:
+    """True for a fixed `share` of all keys; a larger share contains a smaller one."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) < share * 2**64
 
 
 async def hold_back(journal: AsyncJournal, samples: Sequence[Sample], share: float) -> tuple[list[Sample], list[str]]:
-    """The samples of a batch that may be trained on, and the turns of those that are kept for the guard; `set_aside`
-    writes that down.
+    """The samples of a batch that may be trained on, and the turns that are held out (`set_aside` records them).
 
-    Only answers that a person accepted are kept: what an environment rewards has a measure of its own.
+    Only answers that a person accepted are held out: environments measure their rewards themselves.
     """
     kept: list[Sample] = []
     held: list[str] = []
@@ -48,7 +48,7 @@ async def hold_back(journal: AsyncJournal, samples: Sequence[Sample], share: flo
 
 
 async def set_aside(journal: AsyncJournal, turn_ids: Sequence[str], reason: str = REASON) -> None:
-    """Take turns out of training: they are the guard's, or nobody's where their batch was rejected."""
+    """Take turns out of training: held out for the guard, or dropped with their rejected batch."""
     for turn_id in turn_ids:
         try:
             await journal.add_quarantine(Quarantine(turn_id=turn_id, reason=reason))
@@ -58,12 +58,12 @@ async def set_aside(journal: AsyncJournal, turn_ids: Sequence[str], reason: str 
 
 
 def standing(before: Sequence[Reaction], batch: Sequence[Reaction] = ()) -> list[str]:
-    """The turns whose acceptance stands, held-back ones first, each kind newest first.
+    """The turns whose acceptance stands, held-out ones first, each kind newest first.
 
     `before` are the reactions before a batch, newest first, and `batch` those to its own turns. An acceptance falls
     when the complaints after it outnumber the acceptances since, itself included. Of the batch only complaints with
-    reasons count: they are wishes; whatever else is in it is what the guard has to judge. Answers that an earlier
-    version learned from stand behind those held back: the candidate's own step has seen neither.
+    reasons count, since they are wishes; the guard has to judge the rest. Answers that an earlier version learned from
+    come last; the candidate's own step has seen neither kind.
     """
     held: list[str] = []
     others: list[str] = []

@@ -1,8 +1,8 @@
-"""Probes of the user's own: prompts with what an answer must and must not say (docs/guard.md).
+"""The user's probes: prompts with what an answer must and must not say (docs/guard.md).
 
 A JSONL file, one probe a line: `{"prompt": TEXT or [MESSAGES], "must": [...], "must_not": [...], "max_tokens": N}`. An
-entry of the lists is a text that has to occur, or a regular expression between slashes, with `i` behind it where case
-does not matter: `"/\\b12\\b/"`, `"/sorry/i"`.
+entry of the lists is a text, or a regular expression between slashes, with `i` after it to ignore case:
+`"/\\b12\\b/"`, `"/sorry/i"`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SLASHES = re.compile(r"/(.+)/(i?)", re.DOTALL)
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One probe; `name` is what reports call it. `max_tokens` 0 leaves the length to the service's own limit."""
+    """One probe; reports show its `name`. With `max_tokens` 0 the service's own limit applies."""
 
     name: str
     messages: Sequence[Message]
@@ -33,7 +33,7 @@ class Probe(msgspec.Struct, frozen=True):
     max_tokens: int = 0
 
     def failure(self, text: str) -> str:
-        """What is wrong with this answer, "" if nothing is."""
+        """The failure of this answer, or ""."""
         missing = [one for one in self.must if not _occurs(one, text)]
         if missing:
             return f"{self.name}: without {missing[0]!r}"
@@ -42,7 +42,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 def read(file: str) -> list[Probe]:
-    """The probes of a file, none where `file` is empty. Raises `ConfigError` naming the line that is wrong."""
+    """The probes of a file; none if `file` is "". Raises `ConfigError` with the number of the wrong line."""
     if not file:
         return []
     try:
@@ -61,22 +61,22 @@ def read(file: str) -> list[Probe]:
 
 def _probe(line: str, where: str) -> Probe:
     try:
-        told = json.loads(line)
+        content = json.loads(line)
     except ValueError as error:
         raise ConfigError(f"{where}: no JSON: {error}") from error
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise ConfigError(f"{where}: no JSON object")
-    unknown = set(told) - _FIELDS
+    unknown = set(content) - _FIELDS
     if unknown:
         raise ConfigError(f"{where}: unknown {', '.join(sorted(unknown))}; a probe has {', '.join(sorted(_FIELDS))}")
-    messages = _messages(told.get("prompt"), where)
-    must, must_not = (_conditions(told.get(key, []), f"{where}: {key}") for key in ("must", "must_not"))
+    messages = _messages(content.get("prompt"), where)
+    must, must_not = (_conditions(content.get(key, []), f"{where}: {key}") for key in ("must", "must_not"))
     if not must and not must_not:
         raise ConfigError(f"{where}: neither must nor must_not: every answer would pass")
-    most = told.get("max_tokens", 0)
+    most = content.get("max_tokens", 0)
     if isinstance(most, bool) or not isinstance(most, int) or most < 0:
         raise ConfigError(f"{where}: max_tokens must be a whole number, 1 or more")
-    name = str(told.get("name") or _clip(str(messages[-1]["content"])))
+    name = str(content.get("name") or _clip(str(messages[-1]["content"])))
     return Probe(name=name, messages=messages, must=must, must_not=must_not, max_tokens=most)
 
 

@@ -1,9 +1,9 @@
-"""Which remembered hints still stand: a wish that people praise answers against is not what they want.
+"""Drop remembered hints that accepted answers contradict.
 
-A judge can be wrong, and people change their minds. Neither is seen in a hint by itself, but in what is accepted after
-it: does the base find those answers likelier when it is given the hint, or less likely? Over the last reactions a hint
-has for it every time that it was said and every accepted answer that it makes likelier, and against it every accepted
-answer that it makes less likely. One with more against it than for it is not taught, until it is said again as often.
+A judge can be wrong, and people change their minds. That shows in the answers accepted after a hint: does the base find
+them likelier with the hint, or less likely? Over the last reactions a hint has one vote for it each time it was said
+and for each accepted answer that it makes likelier, and one against it for each accepted answer that it makes less
+likely. A hint with more votes against than for it is not taught, until it is said again as often.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import asyncio
 import logging
 from array import array
 from collections.abc import Sequence
+
+import cachetools
 
 from openclaw_rl.learner.hints import hints
 from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
@@ -26,11 +28,11 @@ from openclaw_rl.shared.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 WINDOW = 64
-"""Judgements that are looked back on."""
+"""Number of judgements to look back on."""
 ASKED = 8
-"""Accepted answers, the newest, that a hint is held against."""
+"""Number of accepted answers, the newest, that vote on a hint."""
 CLEAR = 0.5
-"""Nats (of a whole answer) that a hint must change to count."""
+"""Nats (of a whole answer) that a hint must change for a vote."""
 _KEPT = 4096
 
 
@@ -42,12 +44,12 @@ class HintMemory:
         self._engine = engine
         self._prompter = prompter
         self._settings = settings
-        self._effects: dict[tuple[str, str], float] = {}
-        self._plain: dict[str, float] = {}
+        self._effects = cachetools.LRUCache[tuple[str, str], float](_KEPT)
+        self._plain = cachetools.LRUCache[str, float](_KEPT)
 
     async def standing(self) -> list[str]:
-        """Distinct hints that stand, at most `max_hints`. An engine that cannot score, or has the base no more, leaves
-        all of them standing.
+        """Distinct hints that stand, at most `max_hints`; all of them if the engine cannot score, or has dropped the
+        base.
         """
         limit = self._settings.max_hints
         known = hints.distinct(await self._journal.recent_hints(8 * limit), 2 * limit)
@@ -77,18 +79,15 @@ class HintMemory:
         return balance >= 0
 
     async def _effect(self, hint: str, turn_id: str) -> float:
-        """log base(answer | hinted) − log base(answer), summed over the answer's tokens; 0 for one that is gone, or too
-        long to be asked about.
+        """log base(answer | hinted) − log base(answer), summed over the answer's tokens; 0 if the turn is gone or too
+        long.
         """
         key = (hint, turn_id)
         if key not in self._effects:
-            if len(self._effects) >= _KEPT:
-                self._effects.clear()
-                self._plain.clear()
-            self._effects[key] = await self._measured(hint, turn_id)
+            self._effects[key] = await self._measure(hint, turn_id)
         return self._effects[key]
 
-    async def _measured(self, hint: str, turn_id: str) -> float:
+    async def _measure(self, hint: str, turn_id: str) -> float:
         turn = await self._journal.turn(turn_id)
         if turn is None or misplaced(turn):
             return 0.0
@@ -101,9 +100,10 @@ class HintMemory:
         if not prompts:
             return 0.0
         try:
-            if turn_id not in self._plain:
-                self._plain[turn_id] = await self._logprob(turn, array("I", turn.prompt_ids))
-            return await self._logprob(turn, prompts[0]) - self._plain[turn_id]
+            plain = self._plain.get(turn_id)
+            if plain is None:
+                plain = self._plain[turn_id] = await self._logprob(turn, array("I", turn.prompt_ids))
+            return await self._logprob(turn, prompts[0]) - plain
         except EngineError as error:
             if error.status != 400:
                 raise

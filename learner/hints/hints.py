@@ -1,4 +1,4 @@
-"""Remembered hints: distinct wishes of the user, the newest of those that say the same in nearly the same words."""
+"""Distinct wishes of the user; of near-duplicates the newest."""
 
 from __future__ import annotations
 
@@ -9,47 +9,21 @@ SAME = 0.75
 """Share of words in common (Jaccard) from which two hints are one."""
 
 _POLITE = frozenset(
-    [
-        "a",
-        "all",
-        "an",
-        "and",
-        "any",
-        "at",
-        "for",
-        "i",
-        "in",
-        "is",
-        "it",
-        "me",
-        "of",
-        "oh",
-        "ok",
-        "okay",
-        "on",
-        "or",
-        "please",
-        "pls",
-        "just",
-        "that",
-        "the",
-        "this",
-        "to",
-        "with",
-        "you",
-        "your",
-    ]
+    re.findall(
+        r"[\w']+",
+        "a all an and any at for i in is it me of oh ok okay on or please pls just that the this to with you your",
+    )
 )
 
 
 def key(hint: str) -> frozenset[str]:
-    """The words that carry a hint's meaning, in lower case, without polite and little ones."""
+    """The words that carry a hint's meaning, in lower case, without polite and short ones."""
     words = re.findall(r"[\w']+|\*\*", hint.lower().replace("’", "'"))
     return frozenset(word for word in words if word not in _POLITE) or frozenset(words)
 
 
 def same(first: str, second: str) -> bool:
-    """Whether two hints are near-duplicates."""
+    """True for near-duplicates."""
     one, two = key(first), key(second)
     union = one | two
     return not union or len(one & two) >= SAME * len(union)

@@ -6,15 +6,12 @@ import re
 
 _FAILURE = re.compile(
     r"^\s*(?:error|failed|failure|exception|traceback|fatal|panic|denied|cannot|could not|unable to|invalid"
-    r"|unknown (?:tool|command|option))\b"
-    r"|\btraceback \(most recent call last\)|\b\w*(?:error|exception): |\berror:|\bfatal: "
-    r"|\berror \[?[a-z]*\d+\]?|\bcommand not found\b"
-    r"|\bno such file or directory\b|\bpermission denied\b|\bsegmentation fault\b|\btimed out\b"
-    r"|\btime-?out exceeded\b|\bis not recognized as\b"
+    r"|unknown (?:tool|command|option))\b|\btraceback \(most recent call last\)|\b\w*(?:error|exception): |\berror:"
+    r"|\bfatal: |\berror \[?[a-z]*\d+\]?|\bcommand not found\b|\bno such file or directory\b|\bpermission denied\b"
+    r"|\bsegmentation fault\b|\btimed out\b|\btime-?out exceeded\b|\bis not recognized as\b"
     r"|\bexit(?:ed)?(?: with)?(?: (?:code|status))?:? *[1-9]\d*\b|\bexit[_ ]?code\"?: *[1-9]"
-    r"|\bhttp[/ ]?\d?\.?\d? ?[45]\d\d\b|\bstatus(?: code)?\"?:? *[45]\d\d\b"
-    r"|\"(?:is_?error|failed)\": *true|\"(?:success|ok)\": *false|\"status\": *\"(?:error|failed|failure|denied"
-    r"|forbidden)\"|\"error\": *(?:\"[^\"]|\{)"
+    r"|\bhttp[/ ]?\d?\.?\d? ?[45]\d\d\b|\bstatus(?: code)?\"?:? *[45]\d\d\b|\"(?:is_?error|failed)\": *true"
+    r"|\"(?:success|ok)\": *false|\"status\": *\"(?:error|failed|failure|denied|forbidden)\"|\"error\": *(?:\"[^\"]|\{)"
     r"|\b[1-9]\d* (?:failed|errors?)\b|\bnot found\s*$|\bENOENT\b|\bEACCES\b|\bconnection refused\b",
     re.IGNORECASE | re.MULTILINE,
 )

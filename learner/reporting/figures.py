@@ -1,6 +1,6 @@
-"""What a step's figures say beside the trainer's own: how old its samples were, what they were, and how judging went.
+"""A step's figures besides the trainer's own: the age and kinds of its samples, and how judging went.
 
-They are kept with the version, so that `/metrics`, W&B and TensorBoard show the same after any restart.
+They are kept with the version, so that `/metrics`, W&B and TensorBoard show the same after a restart.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ async def step_figures(
     journal: AsyncJournal, consumed: Sequence[Sample], trained: Sequence[Sample], rollouts: Sequence[Sample], live: int
 ) -> dict[str, float]:
     """`lag/mean` and `lag/max`: versions between a turn's answer and `live`, over the turns that teach (`trained`).
-    `mix/*`: how many turns teach, how many of those `consumed` do not (`mix/silent`), rehearsals, anchors; and of the
-    turns that teach those with a hint, and by what they were judged (`mix/judge`, `mix/feedback`, `mix/outcome`).
+    `mix/*`: counts of turns that teach, of `consumed` turns that do not (`mix/silent`), of rehearsals and anchors; and
+    of the turns that teach, those with a hint and those with each signal (`mix/judge`, `mix/feedback`, `mix/outcome`).
     """
     lags = [version_lag(sample, live) for sample in trained]
     signals = {"judge": 0, "feedback": 0, "outcome": 0}
@@ -28,7 +28,7 @@ async def step_figures(
         judgement = await journal.judgement(sample.turn_id) if sample.turn_id else None
         if judgement is not None:
             signals[judgement.signal] += 1
-    told = await journal.learning_figures()
+    counts = await journal.learning_figures()
     return {
         "lag/mean": sum(lags) / len(lags) if lags else 0.0,
         "lag/max": float(max(lags, default=0)),
@@ -38,16 +38,16 @@ async def step_figures(
         "mix/rehearsals": float(sum(sample.origin == "rehearsal" for sample in rollouts)),
         "mix/anchors": float(sum(sample.origin == "anchor" for sample in rollouts)),
         **{f"mix/{name}": float(count) for name, count in signals.items()},
-        f"{JUDGE}judgements": float(told.judgements),
-        f"{JUDGE}without_score": float(told.without_score),
-        f"{JUDGE}votes": float(told.votes),
-        f"{JUDGE}failed": float(told.failed),
+        f"{JUDGE}judgements": float(counts.judgements),
+        f"{JUDGE}without_score": float(counts.without_score),
+        f"{JUDGE}votes": float(counts.votes),
+        f"{JUDGE}failed": float(counts.failed),
     }
 
 
 def judging_since(figures: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """How judging went between two steps, from their counts: `judge/failure_rate`, the share of votes that failed, and
-    `judge/without_score_rate`, that of judgements without a score. A rate of nothing is left out.
+    """Rates of judging between two steps: `judge/failure_rate`, the share of votes that failed, and
+    `judge/without_score_rate`, that of judgements without a score; each only if there were any.
     """
     rates = {}
     for rate, part, whole in (

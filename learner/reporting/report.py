@@ -1,9 +1,8 @@
-"""Every step's figures, to Weights & Biases and TensorBoard, for those who want them there.
+"""Report every step's figures to Weights & Biases and TensorBoard.
 
-The journal is the source: a reporter reads the versions that its sink has not yet, rejected ones too, and writes each
-once, under its version number. That number only ever grows, where the trainer's own step count goes back when a step is
-undone. A reporter that starts late writes the whole history. Nothing that goes wrong here reaches learning: it is told
-in the status, and tried again.
+A reporter reads from the journal the versions that its sink lacks, rejected ones too, and writes each once, under its
+version number: that only grows, while the trainer's step count goes back when a step is undone. A late start writes the
+whole history. Failures never reach learning: they are shown in the status, and tried again.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 
 
 class SinkError(Exception):
-    """A sink could not be opened or written, in words for people."""
+    """A sink could not be opened or written."""
 
 
 class Sink(Protocol):
-    """Where figures go. Called from one thread at a time, which may block; failures are `SinkError`."""
+    """A destination of figures. Called from one thread at a time, which may block; failures are `SinkError`."""
 
     name: str
 
     def open(self, last: int) -> int:
-        """Make it ready; the last version it has, where it knows better than `last`, what the journal says."""
+        """Make it ready; returns the last version it has, or `last` (from the journal) if it does not know."""
         ...
 
     def write(self, version: int, time: float, figures: Mapping[str, float]) -> None:
@@ -45,7 +44,7 @@ class Sink(Protocol):
         ...
 
     def kept(self) -> int:
-        """The last version whose figures a crash cannot take any more; all that were written, once it is closed."""
+        """The last version whose figures would survive a crash; once it is closed, the last one written."""
         ...
 
     def close(self) -> None:
@@ -58,12 +57,12 @@ def figures_of(version: PolicyVersion, before: PolicyVersion | None) -> dict[str
     `before`.
     """
     rates = judging_since(version.metrics, {} if before is None else before.metrics)
-    told = {"version": float(version.number), "rejected": float(version.state == "rejected")}
-    return {**version.metrics, **rates, **told}
+    state = {"version": float(version.number), "rejected": float(version.state == "rejected")}
+    return {**version.metrics, **rates, **state}
 
 
 class Reporter:
-    """Brings one sink up to date, for ever."""
+    """Keeps one sink up to date."""
 
     def __init__(self, journal: AsyncJournal, sink: Sink, progress: Progress) -> None:
         self._journal = journal
@@ -75,7 +74,7 @@ class Reporter:
         self._before: PolicyVersion | None = None
 
     async def run(self) -> None:
-        """Write what is new every two seconds; after a failure open the sink again, with growing pauses."""
+        """Write new figures every two seconds; after a failure open the sink again, with growing pauses."""
         pause = FIRST_PAUSE
         try:
             while True:
@@ -96,7 +95,7 @@ class Reporter:
             await self.close()
 
     async def once(self) -> int:
-        """Write what is new; how many versions. Raises `SinkError` or `JournalError`."""
+        """Write new figures; returns the number of versions. Raises `SinkError` or `JournalError`."""
         if self._last is None:
             self._marked = int(await self._journal.get_control(self._key, "0"))
             self._last = await asyncio.to_thread(self._sink.open, self._marked)
@@ -106,7 +105,7 @@ class Reporter:
         while self._last < newest:
             version = await self._journal.version(self._last + 1)
             if version is not None and version.state == "candidate":
-                break  # nobody knows yet what becomes of it
+                break  # not decided yet
             if version is not None and _made_by_a_step(version):
                 figures = figures_of(version, self._before)
                 await asyncio.to_thread(self._sink.write, version.number, version.time, figures)
@@ -117,7 +116,7 @@ class Reporter:
         return written
 
     async def _mark(self) -> None:
-        """Note in the journal how far the sink is, for a reporter that comes after this one."""
+        """Record in the journal how far the sink is, for the next reporter."""
         kept = self._sink.kept()
         if kept > self._marked:
             await self._journal.set_control(self._key, str(kept))

@@ -1,4 +1,4 @@
-"""Where the settings want figures to go."""
+"""The sinks that the settings ask for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 async def sinks_of(settings: Settings, journal: AsyncJournal) -> list[Sink]:
-    """The sinks that are asked for, not open yet. The name of a W&B run is made once for each journal and project."""
+    """The wanted sinks, not open yet. A W&B run gets its name once per journal and project."""
     sinks: list[Sink] = []
     if settings.tensorboard:
         sinks.append(TensorBoard(settings.data / "tensorboard"))

@@ -18,9 +18,7 @@ INSTALL = f"the package tensorboard is missing; install it with: {install_comman
 
 
 class TensorBoard:
-    """See `learner.reporting.report.Sink`. A version is one record of its file, so that it is there as a whole or not
-    at all; the files themselves say which is the last.
-    """
+    """A `Sink`: one record of the file per version, so that it is complete or missing; the files know the last one."""
 
     name = "tensorboard"
 
@@ -30,7 +28,6 @@ class TensorBoard:
         self._written = 0
 
     def open(self, last: int) -> int:
-        """See `Sink.open`."""
         try:
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -46,7 +43,6 @@ class TensorBoard:
         return last
 
     def write(self, version: int, time: float, figures: Mapping[str, float]) -> None:
-        """See `Sink.write`."""
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in sorted(figures.items())]
         try:
             self._writer.add_event(self._event(wall_time=time, step=version, summary=self._summary(value=values)))
@@ -56,18 +52,16 @@ class TensorBoard:
             raise SinkError(f"{self._folder} cannot be written: {error}") from error
 
     def kept(self) -> int:
-        """See `Sink.kept`: a record is in its file when `write` returns."""
         return self._written
 
     def close(self) -> None:
-        """See `Sink.close`."""
         if self._writer is not None:
             with contextlib.suppress(Exception):
                 self._writer.close()
             self._writer = None
 
     def _last(self) -> int:
-        """The greatest step in the files; a file that ends in the middle of a record counts as far as it goes."""
+        """The greatest step in the files; a record that is cut off does not count."""
         from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
         steps = [0]

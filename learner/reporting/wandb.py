@@ -1,8 +1,8 @@
-"""Weights & Biases: one run for each data folder and project, which restarts go on with.
+"""Weights & Biases: one run per data folder and project, which continues after restarts.
 
-Figures and the recipe are all that is handed over: no console output, code, package list, git state or measurements of
-the machine. `WANDB_MODE`, `WANDB_API_KEY`, `WANDB_BASE_URL` and the rest of W&B's own variables count as everywhere;
-with `WANDB_MODE=offline` the figures stay in DATA/wandb until `wandb sync` is run.
+It gets figures and the recipe only: no console output, code, package list, git state or machine metrics. W&B's own
+variables (`WANDB_MODE`, `WANDB_API_KEY`, `WANDB_BASE_URL`…) apply; with `WANDB_MODE=offline` the figures stay in
+DATA/wandb until `wandb sync`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ INIT_SECONDS = 60.0
 
 
 def configuration(settings: Settings) -> dict[str, Any]:
-    """What a run says of itself: the recipe of its steps and how batches are made; no key, path or address."""
+    """The configuration of a run: the recipe of its steps and how batches are made; no key, path or address."""
     learning = settings.learning
-    said = learning.model_dump(include=set(Recipe.model_fields) - {"custom_loss"})
+    recipe = learning.model_dump(include=set(Recipe.model_fields) - {"custom_loss"})
     names = ("batch_size", "grad_accumulation", "rehearsals", "anchors", "lora", "lora_rank", "lora_alpha")
-    return said | {name: getattr(learning, name) for name in names} | {"votes": settings.judge.votes}
+    return recipe | {name: getattr(learning, name) for name in names} | {"votes": settings.judge.votes}
 
 
 class WeightsAndBiases:
-    """See `learner.reporting.report.Sink`. `run_id` names the run for good; `project` is `project` or
-    `entity/project`."""
+    """A `Sink` for the run `run_id`; W&B's step is the version's number. `project` is `project` or `entity/project`."""
 
     name = "wandb"
 
@@ -46,7 +45,6 @@ class WeightsAndBiases:
         self._buffered: list[tuple[int, int]] = []
 
     def open(self, last: int) -> int:
-        """See `Sink.open`. A run that is online knows its last step itself."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         try:
             import wandb
@@ -81,7 +79,6 @@ class WeightsAndBiases:
             raise SinkError(f"W&B: {type(error).__name__}: {error}") from error
 
     def write(self, version: int, time: float, figures: Mapping[str, float]) -> None:
-        """See `Sink.write`; W&B's step is the version's number."""
         try:
             self._run.log(dict(figures), step=version, commit=True)
             self._buffered.append((version, self._size()))
@@ -89,15 +86,13 @@ class WeightsAndBiases:
             raise SinkError(f"W&B: {type(error).__name__}: {error}") from error
 
     def kept(self) -> int:
-        """See `Sink.kept`: W&B's process writes its file some seconds later, everything that waits at once."""
-        if self._run is not None:
+        if self._run is not None:  # W&B's process writes its file some seconds later, all waiting figures at once
             size = self._size()
             while self._buffered and self._buffered[0][1] < size:
                 self._kept = self._buffered.pop(0)[0]
         return self._kept
 
     def close(self) -> None:
-        """See `Sink.close`."""
         run, self._run = self._run, None
         if run is not None:
             with contextlib.suppress(Exception):

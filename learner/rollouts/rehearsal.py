@@ -1,9 +1,8 @@
-"""Rollouts that stand beside a batch: rehearsals on earlier prompts, anchors of the base on drill prompts, and hinted
-prompts.
+"""Rollouts next to a batch: rehearsals on earlier prompts and anchors on drill prompts; and hinted prompts.
 
-A rehearsal is a fresh, un-hinted answer of the live policy to a prompt that the user once sent; the hinted teacher
-corrects it as if the user had complained again. An anchor is an answer of the base to a prompt that nobody complained
-about; the policy is held to it.
+A rehearsal is a fresh answer of the live policy, without a hint, to an earlier prompt of the user; the hinted teacher
+corrects it as if the user had complained again. An anchor is an answer of the base to a prompt without complaints; it
+keeps the policy close to the base.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _FOLDER = Path(__file__).parent / "anchors"
 
 
 def anchor_prompts(settings: Settings) -> list[str]:
-    """The drill prompts: the user's file, else those for the shipped policy or for any other model. One a line, #
-    comments.
+    """The drill prompts: of the user's file, else those for the shipped policy or for any other model. One per line;
+    `#` begins a comment.
     """
     if settings.anchor_prompts:
         path = Path(settings.anchor_prompts)
@@ -55,13 +54,17 @@ def anchor_prompts(settings: Settings) -> list[str]:
     return prompts
 
 
-def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
-    """The turn's prompt as the teacher sees it: `hint` behind the user's last message, every other token as it was
-    sampled after.
+def chat_of(turn: Turn) -> ChatInput:
+    """The request of a recorded turn."""
+    return ChatInput(messages=list(turn.messages), tools=[dict(tool) for tool in turn.tools])
 
-    Earlier answers stand in the recorded prompt with the tokens that were sampled; rendering them anew may cut them
-    otherwise. So only what the hint changes is taken from the rendering, where the two can be laid over each other.
-    Raises `BadRequest`, also where the turn's images take another number of tokens now.
+
+def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
+    """The teacher's prompt for a turn: `hint` after the user's last message, all other tokens as recorded.
+
+    The recorded prompt holds earlier answers with their sampled tokens, and rendering may tokenize those differently.
+    So only the part that the hint changes comes from the rendering, where the two can be aligned. Raises `BadRequest`,
+    also if the turn's images take another number of tokens now.
     """
     if fault := misplaced(turn):
         raise BadRequest(fault)
@@ -74,8 +77,7 @@ def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
 
 
 def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
-    tools = [dict(tool) for tool in turn.tools]
-    chat = ChatInput(messages=list(turn.messages), tools=tools, tools_json=msgspec.json.encode(tools) if tools else b"")
+    chat = chat_of(turn)
     plain = array("I", prompter.render(chat).ids())
     hinted = array("I", prompter.render(chat, hint=hint).ids())
     recorded = array("I", turn.prompt_ids)
@@ -89,7 +91,7 @@ def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
 
 
 def hinted_prompts(prompter: Prompter, turn: Turn, hints: Sequence[str]) -> list[array[int]]:
-    """One hinted prompt a hint; none where the turn cannot be rendered."""
+    """One hinted prompt per hint; none if the turn cannot be rendered."""
     try:
         return [hinted_prompt(prompter, turn, hint) for hint in hints]
     except BadRequest as error:
@@ -97,22 +99,36 @@ def hinted_prompts(prompter: Prompter, turn: Turn, hints: Sequence[str]) -> list
         return []
 
 
+class PromptBudget:
+    """Tokens that prompts may cost together; the part that a prompt shares with an earlier one costs nothing."""
+
+    def __init__(self, tokens: int) -> None:
+        self._left = tokens
+        self._earlier: list[array[int]] = []
+
+    def afford(self, prompt: Sequence[int]) -> bool:
+        """Spend the tokens of a prompt, if there are enough left."""
+        ids = array("I", prompt)
+        cost = len(ids) - max((common_prefix(ids, other) for other in self._earlier), default=0)
+        if cost > self._left:
+            return False
+        self._left -= cost
+        self._earlier.append(ids)
+        return True
+
+
 def choose(turns: Sequence[Turn], count: int, budget: int, random: Random) -> list[Turn]:
-    """`count` turns to rehearse, every one as often as the others, at random; a prompt's tokens that an earlier
-    choice already has cost nothing, and together the rest costs at most `budget` tokens."""
+    """`count` turns to rehearse, in random order, each as often as the others; their prompts cost at most `budget`
+    tokens (see `PromptBudget`).
+    """
     chosen: list[Turn] = []
-    spent = 0
+    left = PromptBudget(budget)
     while len(chosen) < count:
-        round_of = list(turns)
-        random.shuffle(round_of)
         before = len(chosen)
-        for turn in round_of:
-            if len(chosen) == count:
-                break
-            ids = array("I", turn.prompt_ids)
-            known = max((common_prefix(ids, array("I", other.prompt_ids)) for other in chosen), default=0)
-            if spent + len(ids) - known <= budget:
-                spent += len(ids) - known
+        order = list(turns)
+        random.shuffle(order)
+        for turn in order:
+            if len(chosen) < count and left.afford(turn.prompt_ids):
                 chosen.append(turn)
         if len(chosen) == before:
             break
@@ -120,8 +136,8 @@ def choose(turns: Sequence[Turn], count: int, budget: int, random: Random) -> li
 
 
 class Rollouts:
-    """Makes rehearsals and anchors through the engine, behind chat and judge, or through `custom_generate`. What is
-    wrong with that is noted in `progress`. Raises `ConfigError`.
+    """Makes rehearsals and anchors with the engine, at a lower priority than chat and judge, or with
+    `custom_generate`, whose failures are noted in `progress`. Raises `ConfigError`.
     """
 
     def __init__(
@@ -142,15 +158,13 @@ class Rollouts:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def sees(self) -> bool:
-        """Whether prompts with images can be rehearsed: the engine sees, and no `custom_generate` stands before it,
-        which is given ids alone.
+        """True if prompts with images can be rehearsed: the engine takes images, and there is no `custom_generate`,
+        which gets ids only.
         """
         return self._hook is None and (await self.engine.info()).sees
 
     async def rehearse(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
-        """Fresh answers of the live policy to earlier prompts, with the prompts under which the teacher corrects
-        them.
-        """
+        """Fresh answers of the live policy to earlier prompts, with the hinted prompts of their teacher."""
         settings = self._settings
         random = Random(f"rehearsals {seed}")
         chosen = await asyncio.to_thread(choose, turns, settings.rehearsals, settings.rehearsal_token_budget, random)
@@ -172,7 +186,7 @@ class Rollouts:
         ]
 
     async def anchor(self, seed: str) -> list[Sample]:
-        """Answers of the base to drill prompts; none, with a note, from an engine that holds the live version alone."""
+        """Answers of the base to drill prompts; none, with a note, if the engine holds only the live version."""
         if not self._anchors:
             return []
         random = Random(f"anchors {seed}")
@@ -183,9 +197,7 @@ class Rollouts:
             for text in random.sample(self._anchors, len(self._anchors))
         ]
         prompts = [
-            self.prompter.render(
-                ChatInput(messages=[{"role": "user", "content": text}], tools=[], tools_json=b"")
-            ).ids()
+            self.prompter.render(ChatInput(messages=[{"role": "user", "content": text}])).ids()
             for text in texts[:count]
         ]
         policy = self._settings.model_name
@@ -208,9 +220,9 @@ class Rollouts:
         version: int | None = None,
         images: Sequence[PromptImage] = (),
     ) -> Tokens | None:
-        """One answer of the live version, or of another (0: the base); `None` where the prompt leaves no room, nothing
-        came, `custom_generate` failed, or the answer holds the placeholder of an image, so that nobody can compute on
-        it. Raises `EngineError`.
+        """One answer of the live version, or of another (0: the base). `None` if the prompt leaves no room, the answer
+        is empty or holds the placeholder of an image (nothing can be computed on it), or `custom_generate` failed.
+        Raises `EngineError`.
         """
         try:
             async with self._slots:
@@ -248,7 +260,7 @@ class Rollouts:
         origin: str,
         images: Sequence[PromptImage] = (),
     ) -> Sample | None:
-        """One answer as a sample; `None` where there is none."""
+        """One answer as a sample, or `None`."""
         tokens = await self.generate(prompt_ids, self.sampling, version=version, images=images)
         if tokens is None:
             return None

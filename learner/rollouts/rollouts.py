@@ -1,4 +1,4 @@
-"""What stands beside a batch in a step: rehearsals and anchors, or what the user's own code makes instead of them."""
+"""The rollouts of a step: rehearsals and anchors, or those of the user's `custom_rollout`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class RolloutContext:
-    """What `custom_rollout` has to work with.
+    """The argument of `custom_rollout`.
 
-    `batch` are the samples that teach in this step, `hints` those remembered, `live` the number of the version that
-    serves. `engine`, `prompter` and `settings` are the learner's own.
+    `batch` are the samples that teach in this step, `hints` the remembered hints, `live` the number of the serving
+    version. `engine`, `prompter` and `settings` are the learner's.
     """
 
     def __init__(
@@ -49,9 +49,7 @@ class RolloutContext:
         self._seed = f"{settings.seed} {live}"
 
     async def rehearsals(self) -> list[Sample]:
-        """The built-in ones: fresh answers of the policy to earlier prompts, `rehearsals` of them, if there is a
-        hint.
-        """
+        """The built-in rehearsals: `rehearsals` fresh answers of the policy to earlier prompts, if there is a hint."""
         count = self.settings.rehearsals
         if not (self.hints and count):
             return []
@@ -60,22 +58,21 @@ class RolloutContext:
         return await self._rollouts.rehearse(turns, self.hints, self._seed)
 
     async def anchors(self) -> list[Sample]:
-        """The built-in ones: answers of the base to drill prompts, `anchors` of them."""
+        """The built-in anchors: `anchors` answers of the base to drill prompts."""
         return await self._rollouts.anchor(self._seed) if self.settings.anchors else []
 
     async def earlier_turns(self, limit: int = EARLIER_PROMPTS, *, images: bool = False) -> list[Turn]:
-        """The last main turns with different prompts, at most `limit`; with `images` those that show some as well
-        (`shared.messages.images.images_of` says which, for `generate` and `sample`).
+        """The last main turns with different prompts, at most `limit`; with `images` also turns with images
+        (`shared.messages.images.images_of` gives these for `generate` and `sample`).
         """
         return await self._journal.prompts_seen(limit, images=images)
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of canonical messages, up to where the answer begins."""
-        chat = ChatInput(messages=list(messages), tools=[], tools_json=b"")
-        return list(self.prompter.render(chat).ids())
+        return list(self.prompter.render(ChatInput(messages=list(messages))).ids())
 
     def hinted(self, turn: Turn) -> list[Sequence[int]]:
-        """A turn's prompt under each of the hints, for `sample`."""
+        """A turn's prompt with each of the hints, for `sample`."""
         return list(hinted_prompts(self.prompter, turn, self.hints))
 
     async def generate(
@@ -86,8 +83,8 @@ class RolloutContext:
         version: int | None = None,
         images: Sequence[PromptImage] = (),
     ) -> Tokens | None:
-        """One answer, by `custom_generate` where that is set: of the live version, or of another (0: the base). `None`
-        where there is none. Raises `EngineError`.
+        """One answer of the live version, or of another (0: the base), by `custom_generate` if that is set; or `None`.
+        Raises `EngineError`.
         """
         how = sampling or self._rollouts.sampling
         return await self._rollouts.generate(prompt_ids, how, version=version, images=images)
@@ -103,8 +100,8 @@ class RolloutContext:
         temperature: float = 1.0,
         images: Sequence[PromptImage] = (),
     ) -> Sample:
-        """An answer as a sample: distilled where there are `hinted` prompts, rewarded where there is a `reward` in
-        [−1, +1], or held to the base (`anchor`, an answer that the base gave).
+        """An answer as a sample: distilled with `hinted` prompts, rewarded with a `reward` in [−1, +1], or kept close
+        to the base (`anchor`, an answer of the base).
         """
         return Sample(
             sample_id=new_id("rollout"),
@@ -124,8 +121,8 @@ class RolloutContext:
 
 
 async def rollouts_beside(context: RolloutContext, hook: Hook | None, progress: Progress) -> list[Sample]:
-    """The rollouts of a step: the hook's, which may ask for the built-in ones, or those alone. Raises `EngineError`
-    where the engine is away; a hook that fails leaves the step without its rollouts, and a note.
+    """The rollouts of a step: the hook's, which may use the built-in ones, else the built-in ones. If the hook fails,
+    the step goes without its rollouts, with a note. Raises `EngineError`.
     """
     if hook is None:
         return [*await context.rehearsals(), *await context.anchors()]

@@ -1,7 +1,7 @@
-"""Other models that may answer: `side_model` the side turns, `fallback_model` whatever comes while the engine is away.
+"""Other models that may answer: `side_model` the side turns, `fallback_model` all turns while the engine is away.
 
-They are LiteLLM models, asked through the adapter process. What they say is recorded, and never trained on: it is not
-the policy's.
+They are LiteLLM models, asked through the adapter process. Their answers are recorded but never trained on, since they
+are not the policy's.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from openclaw_rl.proxy.chat.parameters import Parameters
-from openclaw_rl.proxy.chat.request import Incoming
+from openclaw_rl.proxy.chat.request import ChatRequest
 from openclaw_rl.proxy.chat.response_format import ANY_OBJECT, FIELD
-from openclaw_rl.proxy.conversation.classify import Verdict
-from openclaw_rl.proxy.dialects.headers import OTHER_PATH, ROUTED_HEADER
+from openclaw_rl.proxy.dialects.headers import OTHER_PATH
 from openclaw_rl.proxy.dialects.process import AdapterProcess, missing_modules
 from openclaw_rl.proxy.engine.watch import EngineWatch
-from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import (
     BadRequest,
     ConfigError,
@@ -43,10 +40,11 @@ OtherRole = Literal["side_model", "fallback_model"]
 
 _SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 _DEFAULT = Sampling()
+_LONGEST_REASON = 500
 
 
 class OtherModelFailed(RequestError):
-    """502: another model that was to answer failed. What clients are told leaves out why: that is for the operator."""
+    """502: another model that was to answer failed. `reason` is for the operator; clients do not get it."""
 
     status = 502
     type = "server_error"
@@ -68,9 +66,7 @@ class OtherFigures(msgspec.Struct, frozen=True):
 
 
 class OtherModel:
-    """One of them. `role` is the setting that names it, `name` what LiteLLM calls it; `outgoing` takes out of requests
-    what may not go there.
-    """
+    """`role` is the setting that names it, `name` its LiteLLM name. `outgoing` redacts the requests to it."""
 
     def __init__(
         self,
@@ -98,16 +94,18 @@ class OtherModel:
         return f"{self.role} {self.name}"
 
     def figures(self) -> OtherFigures:
-        """How it went so far."""
+        """Its answers and failures so far."""
         return OtherFigures(self.name, self.answered, self.failed, self.last_failure, self.last_failure_time)
 
-    async def ask(self, incoming: Incoming) -> AsyncIterator[dict[str, Any]]:
-        """The pieces of its answer, as `proxy.dialects.fallback` says. Raises `OtherModelFailed`."""
+    async def ask(self, request: ChatRequest) -> AsyncIterator[dict[str, Any]]:
+        """The events of its answer, as `proxy.dialects.fallback` writes them. Raises `OtherModelFailed`."""
         try:
-            incoming = await self._leaving(incoming)
-            async with aclosing(self._lines(wire_request(incoming))) as lines:
+            if self._outgoing is not None:
+                chat = await asyncio.to_thread(self._outgoing.chat, request.chat)
+                request = msgspec.structs.replace(request, chat=chat)
+            async with aclosing(self._events(wire_request(request))) as events:
                 async with asyncio.timeout(self._seconds):
-                    event = await anext(lines)
+                    event = await anext(events)
                 while True:
                     if "error" in event:
                         raise self._failure(event["error"])
@@ -115,7 +113,7 @@ class OtherModel:
                     if "finish" in event:
                         self.answered += 1
                         return
-                    event = await anext(lines)
+                    event = await anext(events)
         except TimeoutError as error:
             raise self._failure(f"no answer within {self._seconds:g} s (other_model_seconds)") from error
         except StopAsyncIteration:
@@ -127,21 +125,14 @@ class OtherModel:
         except RequestError as error:
             raise self._failure(error.message) from error
 
-    async def _leaving(self, incoming: Incoming) -> Incoming:
-        """The request as it may leave."""
-        if self._outgoing is None:
-            return incoming
-        chat = await asyncio.to_thread(self._outgoing.chat, incoming.chat)
-        return msgspec.structs.replace(incoming, chat=chat)
-
     def _failure(self, reason: str) -> OtherModelFailed:
-        reason = reason.replace(self._api_key, "(key)")[:500] if self._api_key else reason[:500]
+        reason = (reason.replace(self._api_key, "(key)") if self._api_key else reason)[:_LONGEST_REASON]
         self.failed += 1
         self.last_failure, self.last_failure_time = reason, now()
         log.warning("%s failed: %s", self, reason)
         return OtherModelFailed(f"The model that {self.role} names failed; the service's log says why.", reason=reason)
 
-    async def _lines(self, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async def _events(self, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         request = {
             "model": self.name,
             "api_base": self._api_base,
@@ -158,27 +149,35 @@ class OtherModel:
                     yield msgspec.json.decode(line)
 
 
+class AnswerPlan(NamedTuple):
+    """The models that are asked for an answer, one after the other; `None` is the policy.
+
+    `reason` says why the policy is not asked first, `error` why it cannot be asked at all.
+    """
+
+    order: Sequence[OtherModel | None] = (None,)
+    reason: str = ""
+    error: OpenClawRLError | None = None
+
+
 class OtherModels:
-    """Those of the settings, and who is asked when. Raises `ConfigError` (`shared.redaction.outgoing`)."""
+    """The other models of the settings, and when each is asked. Raises `ConfigError` (`shared.redaction.outgoing`)."""
 
-    def __init__(self, settings: Settings, process: AdapterProcess, watch: EngineWatch, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, process: AdapterProcess, watch: EngineWatch) -> None:
         self._watch = watch
-        self._metrics = metrics
 
-        def made(role: OtherRole, name: str, base: str, key: str) -> OtherModel | None:
+        def create(role: OtherRole, name: str, base: str, key: str) -> OtherModel | None:
             if not name:
                 return None
             outgoing = Outgoing.to_model(settings, name, base)
             return OtherModel(role, name, base, key, settings.other_model_seconds, process, outgoing)
 
-        self.side = made("side_model", settings.side_model, settings.side_api_base, settings.side_api_key)
-        self.fallback = made(
+        self.side = create("side_model", settings.side_model, settings.side_api_base, settings.side_api_key)
+        self.fallback = create(
             "fallback_model", settings.fallback_model, settings.fallback_api_base, settings.fallback_api_key
         )
 
-    @property
-    def any(self) -> bool:
-        """Whether there are any."""
+    def __bool__(self) -> bool:
         return self.side is not None or self.fallback is not None
 
     def figures(self) -> dict[str, OtherFigures | None]:
@@ -188,46 +187,42 @@ class OtherModels:
             "fallback_model": self.fallback.figures() if self.fallback else None,
         }
 
-    def order(self, incoming: Incoming, headers: Mapping[str, str]) -> Sequence[OtherModel | None]:
-        """Who is asked for the answer, one after the other; `None` is the policy. While the engine is known to be away
-        the policy comes last.
-
-        A request for a certain version is about that version, and one that another service passed on stays here.
+    def plan(self, request: ChatRequest) -> AnswerPlan:
+        """The plan for a request that the policy can answer. While the engine is known to be away the policy comes
+        last.
         """
-        verdict, parameters = incoming.verdict, incoming.parameters
-        if incoming.unable is not None:
-            return self.instead(verdict, parameters, headers, incoming.unable)
-        if not self._may_take(parameters, headers):
-            return (None,)
-        first, last = self._first(verdict), self._last()
-        return (*first, None, *last) if self._watch.ready else (*first, *last, None)
+        if not self._may_answer(request):
+            return AnswerPlan()
+        first, last = self._for_side(request), self._for_outage()
+        order = (*first, None, *last) if self._watch.ready else (*first, *last, None)
+        return AnswerPlan(order, "" if self._watch.ready or order[0] is None else f"the engine is away: {self._watch.error}")
 
-    def instead(
-        self, verdict: Verdict, parameters: Parameters, headers: Mapping[str, str], unable: OpenClawRLError
-    ) -> Sequence[OtherModel]:
-        """Who is asked for an answer that the policy is `unable` to give: as its engine is away, or as the prompt is
-        too long for it, or wants an answer held to a schema by an engine that cannot do so, which a side turn's own
-        model need not mind. Nobody where it is the request that is wrong.
+    def plan_without_policy(self, request: ChatRequest, error: OpenClawRLError) -> AnswerPlan | None:
+        """The plan for a request that the policy cannot answer, `None` if no other model may.
+
+        A side turn's model takes prompts that are too long for the policy, and schemas that the engine cannot hold an
+        answer to; both models take requests for an engine that is away. Other errors are the request's own.
         """
-        if not self._may_take(parameters, headers):
-            return ()
-        if is_too_long(unable) or cannot_constrain(unable):
-            return self._first(verdict)
-        away = isinstance(unable, EngineError) and is_away(unable)
-        return (*self._first(verdict), *self._last()) if away else ()
+        first = self._for_side(request) if self._may_answer(request) else ()
+        if is_too_long(error):
+            order, reason = first, "the prompt is too long for the policy"
+        elif cannot_constrain(error):
+            order, reason = first, "the policy cannot be held to the schema that is asked for"
+        elif isinstance(error, EngineError) and is_away(error) and self._may_answer(request):
+            order, reason = (*first, *self._for_outage()), f"the engine is away: {error}"
+        else:
+            return None
+        return AnswerPlan(order, reason, error) if order else None
 
-    def _may_take(self, parameters: Parameters, headers: Mapping[str, str]) -> bool:
-        return self.any and parameters.version is None and ROUTED_HEADER not in headers
+    def _may_answer(self, request: ChatRequest) -> bool:
+        """A request for a certain version is about that version, and one that another service passed on stays here."""
+        return bool(self) and request.parameters.version is None and not request.routed
 
-    def _first(self, verdict: Verdict) -> Sequence[OtherModel]:
-        return (self.side,) if self.side is not None and verdict.kind == "side" else ()
+    def _for_side(self, request: ChatRequest) -> Sequence[OtherModel]:
+        return (self.side,) if self.side is not None and request.kind == "side" else ()
 
-    def _last(self) -> Sequence[OtherModel]:
+    def _for_outage(self) -> Sequence[OtherModel]:
         return (self.fallback,) if self.fallback is not None else ()
-
-    def count(self, model: OtherModel, outcome: Literal["answered", "failed"]) -> None:
-        """Show in the metrics how it went."""
-        self._metrics.other_models.labels(model.role, outcome).inc()
 
 
 def check_installed(settings: Settings) -> None:
@@ -241,12 +236,12 @@ def check_installed(settings: Settings) -> None:
 
 
 def is_too_long(error: OpenClawRLError) -> bool:
-    """Whether it is the policy's context that a prompt does not fit."""
+    """Whether a prompt does not fit into the policy's context."""
     return isinstance(error, ContextLengthExceeded) or getattr(error, "code", None) == "context_length_exceeded"
 
 
 def cannot_constrain(error: OpenClawRLError) -> bool:
-    """Whether it is the schema of `response_format` that the policy cannot be held to."""
+    """Whether the policy cannot be held to the schema of `response_format`."""
     return isinstance(error, BadRequest) and (error.param, error.code) == (FIELD, "unsupported_value")
 
 
@@ -255,9 +250,9 @@ def is_away(error: EngineError) -> bool:
     return error.status not in (400, 404)
 
 
-def wire_request(incoming: Incoming) -> dict[str, Any]:
-    """A request in OpenAI's words, without what only we understand."""
-    chat, parameters = incoming.chat, incoming.parameters
+def wire_request(request: ChatRequest) -> dict[str, Any]:
+    """A request in OpenAI's format, without our own extensions."""
+    chat, parameters = request.chat, request.parameters
     body: dict[str, Any] = {"messages": [_wire_message(one) for one in chat.messages], "stream": parameters.stream}
     for name in _SAMPLING:
         if getattr(parameters.sampling, name) != getattr(_DEFAULT, name):
@@ -286,19 +281,19 @@ def wire_request(incoming: Incoming) -> dict[str, Any]:
 
 
 def _wire_message(message: Message) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    wire: dict[str, Any] = {
         name: message[name] for name in ("role", "content", "tool_call_id", "name") if name in message
     }
-    if not isinstance(told["content"], str):
-        told["content"] = [sent_part(part) for part in told["content"]]
+    if not isinstance(wire["content"], str):
+        wire["content"] = [sent_part(part) for part in wire["content"]]
     calls = message.get("tool_calls")
     if calls:
-        told["content"] = told["content"] or None
-        told["tool_calls"] = [
+        wire["content"] = wire["content"] or None
+        wire["tool_calls"] = [
             {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": _text(call)}}
             for call in calls
         ]
-    return told
+    return wire
 
 
 def _text(call: Mapping[str, Any]) -> str:

@@ -1,6 +1,4 @@
-"""The part of a chat request that says how to answer: sampling, streaming, version. What cannot be honoured is refused
-by name.
-"""
+"""How a chat request wants to be answered: sampling, streaming, version. Unsupported fields are refused by name."""
 
 from __future__ import annotations
 
@@ -22,10 +20,9 @@ _MAX_CHOICES = 16
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
-    """How one request wants to be answered. `version` is `None` for the live one; `model` is the name to answer with.
-
-    `logprobs` is `None`, or how many alternatives per token to report (0 for none). `most_tokens` is the client's own
-    limit, if it set one. `choices` is how many answers it wants. `strict`: it wants its schema kept to strictly.
+    """`version` is `None` for the live one; `model` is the name to answer with. `logprobs` is `None`, or the number of
+    alternatives to report per token. `most_tokens` is the client's own limit, if it set one; `choices` the number of
+    answers; `strict` that of its JSON schema.
     """
 
     model: str
@@ -60,18 +57,25 @@ def read_parameters(body: Mapping[str, Any], *, names: ModelNames, max_output_to
         ignore_eos=_flag(body, "ignore_eos"),
         json_schema=read_schema(body),
     )
-    stream = _flag(body, "stream")
     return Parameters(
         model=model,
         version=version,
         sampling=sampling,
-        stream=stream,
+        stream=_flag(body, "stream"),
         include_usage=_include_usage(body.get("stream_options")),
         logprobs=_logprobs(body),
         most_tokens=most,
         choices=_choices(body),
         strict=is_strict(body),
     )
+
+
+def read_thinking(body: Mapping[str, Any]) -> bool | None:
+    """Whether the client asks for reasoning, in one of the ways clients use; `None` if it says nothing."""
+    template = body.get("chat_template_kwargs")
+    if isinstance(template, dict) and isinstance(template.get("enable_thinking"), bool):
+        return bool(template["enable_thinking"])
+    return False if body.get("reasoning_effort") == "none" else None
 
 
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
@@ -149,9 +153,8 @@ def _number(
     value = body.get(name)
     if value is None:
         return default
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        _refuse(f"{name} must be a number.", name)
-    if isinstance(value, float) and not math.isfinite(value):
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool) or infinite:
         _refuse(f"{name} must be a number.", name)
     if not least <= value <= most or (open_below and value == least):
         _refuse(

@@ -1,72 +1,67 @@
-"""Refuses prompts that are far too long before all of them is tokenized.
+"""Reject over-long prompts without tokenizing them completely.
 
 Tokenizers need seconds a megabyte, and more than linear time for some texts. A prompt with many more characters than
-the context has tokens is therefore counted slice by slice, and no further than to the point from which it cannot fit.
+the context has tokens is counted slice by slice, and only up to the point from which it cannot fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.normalize import ChatInput, text_of
-from openclaw_rl.shared.records import Message
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 _CHARACTERS_PER_TOKEN = 4  # of ordinary text; prompts that are shorter are simply rendered
 _SLICE = 16_384
 _MARGIN = 1.05
-"""How much more the slices have to count than the context holds: cutting text can add tokens, in most tokenizers none
-where a line or a word ends."""
-
-
-def characters(chat: ChatInput) -> int:
-    """How much text a prompt holds, about."""
-    return len(chat.tools_json) + sum(_size(message) for message in chat.messages)
-
-
-def may_exceed(size: int, limit: int) -> bool:
-    """Whether a prompt of `size` characters is worth counting before it is rendered; `limit` in tokens, 0 for none."""
-    return bool(limit) and size > _CHARACTERS_PER_TOKEN * limit
+"""Margin over the context length, as cutting a text can add tokens (in most tokenizers none at the end of a line or a
+word)."""
 
 
 def refuse_if_too_many(messages: Any, limit: int) -> None:
-    """Raise `BadRequest` where there are more messages than the context has tokens (0: nobody knows): each takes some,
-    and reading, placing and rendering so many takes seconds.
+    """Raise `BadRequest` for more messages than the context has tokens (0: unknown): each takes some, and reading,
+    placing and rendering so many takes seconds.
     """
     if limit and isinstance(messages, list) and len(messages) > limit:
-        raise BadRequest(
-            f"This model's maximum context length is {limit} tokens. However, you sent {len(messages)} messages, "
-            "each of which takes several. Please reduce the number of the messages.",
-            code="context_length_exceeded",
-            param="messages",
+        raise _refusal(
+            f"you sent {len(messages)} messages, each of which takes several. Please reduce the number of the "
+            "messages.",
+            limit,
         )
 
 
-def refuse_if_too_long(chat: ChatInput, prompter: Prompter, limit: int) -> None:
-    """Count until it is certain that the prompt does not fit `limit` tokens, and raise `BadRequest` then. Takes time in
-    proportion to the limit, not to the prompt; call it in a thread.
-    """
+async def refuse_if_too_long(chat: ChatInput, prompter: Prompter, limit: int) -> None:
+    """Raise `BadRequest` if the prompt certainly does not fit `limit` tokens (0: unknown)."""
+    texts = list(_texts(chat))
+    if limit and sum(map(len, texts)) > _CHARACTERS_PER_TOKEN * limit:
+        await asyncio.to_thread(_count, texts, prompter, limit)
+
+
+def _count(texts: Sequence[str], prompter: Prompter, limit: int) -> None:
+    """Takes time in proportion to the limit, not to the prompt."""
     counted = 0
-    for text in _texts(chat):
+    for text in texts:
         for part in _slices(text):
             counted += max(len(prompter.tokenizer.encode(part)) - 1, 0)
             if counted > limit * _MARGIN:
-                raise BadRequest(
-                    f"This model's maximum context length is {limit} tokens. However, your messages resulted in more "
-                    f"than {counted} tokens, of which only the first were counted. Please reduce the length of the "
-                    "messages.",
-                    code="context_length_exceeded",
-                    param="messages",
+                raise _refusal(
+                    f"your messages resulted in more than {counted} tokens, of which only the first were counted. "
+                    "Please reduce the length of the messages.",
+                    limit,
                 )
 
 
-def _size(message: Message) -> int:
-    size = len(text_of(message)) + len(message.get("reasoning", ""))
-    return size + sum(len(_arguments(call)) for call in message.get("tool_calls", ()))
+def _refusal(problem: str, limit: int) -> BadRequest:
+    return BadRequest(
+        f"This model's maximum context length is {limit} tokens. However, {problem}",
+        code="context_length_exceeded",
+        param="messages",
+    )
 
 
 def _texts(chat: ChatInput) -> Iterator[str]:
@@ -75,12 +70,8 @@ def _texts(chat: ChatInput) -> Iterator[str]:
         yield text_of(message)
         yield message.get("reasoning", "")
         for call in message.get("tool_calls", ()):
-            yield _arguments(call)
-
-
-def _arguments(call: dict[str, Any]) -> str:
-    arguments = call["arguments"]
-    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            arguments = call["arguments"]
+            yield arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
 def _slices(text: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`response_format`: answers held to a schema, where the engine can hold them to one while it samples."""
+"""`response_format`: answers held to a JSON schema while the engine samples, where it can."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANY_OBJECT = '{"type":"object"}'
 
 
 def read_schema(body: Mapping[str, Any]) -> str:
-    """The JSON schema that a chat body's `response_format` asks for, as JSON; "" for text. Raises `BadRequest`."""
+    """The schema that a chat body asks for, as JSON; "" for text. Raises `BadRequest`."""
     form = body.get(FIELD)
     if form is None:
         return ""
@@ -27,34 +27,34 @@ def read_schema(body: Mapping[str, Any]) -> str:
         return ANY_OBJECT
     if kind != "json_schema":
         raise _refusal("response_format must be of type text, json_object or json_schema.")
-    holder = form.get("json_schema")
-    schema = holder.get("schema") if isinstance(holder, dict) else None
+    schema = _holder(body).get("schema")
     if not isinstance(schema, dict) or too_deep(schema):
         raise _refusal("response_format.json_schema.schema must be a JSON schema.")
     return msgspec.json.encode(schema).decode()
 
 
 def is_strict(body: Mapping[str, Any]) -> bool:
-    """Whether the client set `strict`: OpenAI then takes no schema that leaves anything open, else any."""
-    form = body.get(FIELD)
-    holder = form.get("json_schema") if isinstance(form, dict) else None
-    return isinstance(holder, dict) and holder.get("strict") is True
+    """Whether the client set `strict`, with which OpenAI takes only schemas that leave nothing open."""
+    return _holder(body).get("strict") is True
 
 
 def check_schema(chat: ChatInput, thinking: bool | None, *, constrains: bool) -> None:
-    """Raise `BadRequest` unless an answer to this request can be held to a schema.
-
-    `constrains`: whether the engine can. With tools it could never call one; reasoning is no JSON.
-    """
+    """Raise `BadRequest` unless an answer to this request can be held to a schema; `constrains`: the engine can."""
     if not constrains:
         raise _refusal(
             "response_format: the engine cannot hold answers to a schema (SGLang with a grammar backend can). Use type "
             "text and ask for JSON in words."
         )
     if chat.tools:
-        raise _refusal("response_format cannot be had together with tools: the answer could never be a call.")
+        raise _refusal("response_format cannot be combined with tools: the answer could never be a call.")
     if thinking:
-        raise _refusal("response_format cannot be had together with thinking: reasoning follows no schema.")
+        raise _refusal("response_format cannot be combined with thinking: reasoning follows no schema.")
+
+
+def _holder(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    form = body.get(FIELD)
+    holder = form.get("json_schema") if isinstance(form, dict) else None
+    return holder if isinstance(holder, dict) else {}
 
 
 def _refusal(message: str) -> BadRequest:

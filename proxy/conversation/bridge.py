@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from openclaw_rl.shared.journal.encoding import common_prefix, token_ids
-from openclaw_rl.shared.rendering.prompter import Prompt
+from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.rendering.vocabulary import Vocab
 
 How = Literal["extended", "kept", "rendered"]

@@ -7,8 +7,8 @@ Messages in a row by the assistant, or by the user, count as one text without it
 them.
 
 A client that cuts its history short (compaction, a sliding window, old tool results cleared) changes every digest after
-the cut. What is left is known by its exchanges: an answer together with the user's message, or all the
-tool results, that it was given to.
+the cut. The rest is recognized by its exchanges: an answer together with the user's message, or all the tool results,
+that it answers.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from openclaw_rl.shared.records import Message, Role
 
 ROOT = bytes(16)
 _PASSING = ("context", "announcement")
-"""Whose messages OpenClaw does not keep in its history."""
+"""Speakers whose messages OpenClaw does not keep in its history."""
 _SPACE = b" \t\n\r\v\f"
 _OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
 _NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One message of a history: the chain's digest after it; the digest of its own (or of the run that it ends); who
-    speaks, if it has the user's role; whether the chain skips it.
+class ChainStep(msgspec.Struct, frozen=True):
+    """One message of a history: the chain's digest after it (`key`), its own digest or that of the run that it ends
+    (`part`), whether the chain skips it, and its `speech` if it has the user's role.
     """
 
     key: bytes
@@ -48,10 +48,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where in a history an answer of ours may end: after the step at `index`, at the digest `key`.
+    """A place in a history where an answer of ours may end: after the step at `index`, at the digest `key`.
 
     `answered`: an assistant's message stands there. Otherwise a request may have ended there whose answer was empty, or
-    was left out by a client that put a text in its stead.
+    was replaced by a text of the client.
     """
 
     index: int
@@ -60,8 +60,8 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class NextWords(msgspec.Struct, frozen=True):
-    """What a history says right after an answer: role and text of the next state (`None` where nobody reacted), and
-    typed commands.
+    """The messages right after an answer: role and text of the next state (`None` where there is none), and typed
+    commands.
     """
 
     role: Role | None
@@ -70,15 +70,15 @@ class NextWords(msgspec.Struct, frozen=True):
 
 
 class Chain:
-    """The steps of a request's canonical messages, and the questions that placing it asks. `before`: the chain of the
-    messages that come before these, which is left as it is.
+    """The steps of a request's canonical messages. `before` is the chain of the messages before these; it stays as it
+    is.
     """
 
     def __init__(self, messages: Sequence[Message], before: Chain | None = None) -> None:
         self._key = ROOT
         self._base = ROOT  # the digest before the current run
         self._run: _Run | None = None
-        self.steps: list[Step] = []
+        self.steps: list[ChainStep] = []
         if before is not None:
             self._key, self._base, self.steps = before._key, before._base, before.steps.copy()
             self._run = before._run.copy() if before._run is not None else None
@@ -86,7 +86,7 @@ class Chain:
 
     @property
     def speeches(self) -> list[Speech]:
-        """What each user message says, in order."""
+        """The speeches of all user messages, in order."""
         return [step.speech for step in self.steps if step.speech is not None]
 
     @property
@@ -103,13 +103,13 @@ class Chain:
 
     @property
     def answers_feedback(self) -> bool:
-        """Whether all that a person said since the last answer is feedback: what comes now is an answer to that alone.
+        """Whether all that a person said since the last answer is feedback, so that the next answer is to that alone.
 
-        Said in the middle of a tool loop, it interrupts work on something else.
+        Feedback in the middle of a tool loop interrupts work on something else.
         """
         steps = (step for step in reversed(self.steps) if not step.skipped)
         step = next(steps, None)
-        if step is None or step.role == "assistant":  # an announcement asks, or nobody
+        if step is None or step.role == "assistant":  # an announcement asks, or nothing does
             return False
         while step is not None and step.role != "user":
             step = next(steps, None)
@@ -123,9 +123,7 @@ class Chain:
 
     @property
     def from_openclaw(self) -> bool:
-        """Whether OpenClaw wrote it: it keeps every answer in its history, and what it adds there is not an answer to
-        one that is missing.
-        """
+        """Whether OpenClaw wrote the history: it keeps every answer there, so a text that it adds replaces none."""
         return any(speech.speaker == "context" or speech.runtime for speech in self.speeches)
 
     def answer_key(self, answer: Message) -> bytes:
@@ -146,7 +144,7 @@ class Chain:
 
     def exchange_size(self, index: int) -> int:
         """How many characters of text that exchange has."""
-        return sum(len(step.text) for step in (self.steps[index], *self._heard(index)))
+        return sum(len(step.text) for step in (self.steps[index], *self._asked(index)))
 
     def size(self, index: int) -> int:
         """How many characters the history has up to the step at `index`, without what the chain skips."""
@@ -182,8 +180,8 @@ class Chain:
         return found
 
     def after(self, index: int) -> NextWords:
-        """What follows the step at `index`, up to the next answer: a person's words if there are any, else all tool
-        results together, else what an environment says in the user's role. Answers to feedback alone are passed over.
+        """The words after the step at `index`, up to the next answer: a person's if there are any, else all tool
+        results, else an environment's in the user's role. Answers to feedback alone are skipped.
         """
         persons: list[str] = []
         tools: list[str] = []
@@ -217,37 +215,37 @@ class Chain:
         role: Role | None = "user" if persons else "tool" if tools else "environment" if observations else None
         return NextWords(role, "\n\n".join(persons or tools or observations), tuple(commands))
 
-    def _push(self, message: Message) -> Step:
+    def _push(self, message: Message) -> ChainStep:
         role = message["role"]
         text = text_of(message)
         if role == "system":
-            return Step(self._key, b"", role, True, text)
+            return ChainStep(self._key, b"", role, True, text)
         if role == "assistant":
             text = without_reasoning(text)
             calls = message.get("tool_calls") or ()
             if not calls and not text.strip():
-                return Step(self._key, b"", role, True, text)
+                return ChainStep(self._key, b"", role, True, text)
             return self._extend_run(role, text, map(call_key, calls), None)
         if role == "user":
             speech = read_user(message)
             parts = () if isinstance(message["content"], str) else message["content"]
             images = [msgspec.json.encode(comparable(part), order="sorted") for part in parts if part["type"] != "text"]
             if speech.speaker in _PASSING and not images:
-                return Step(self._key, b"", role, True, "", speech)
+                return ChainStep(self._key, b"", role, True, "", speech)
             return self._extend_run(role, speech.text, map(_digest, images), speech)
         part = message_key(message)
         self._key = _extend(self._key, part)
         self._run = None
-        return Step(self._key, part, role, False, text)
+        return ChainStep(self._key, part, role, False, text)
 
-    def _extend_run(self, role: str, text: str, others: Iterable[bytes], speech: Speech | None) -> Step:
+    def _extend_run(self, role: str, text: str, others: Iterable[bytes], speech: Speech | None) -> ChainStep:
         self._base = self._base_of(role)
         if self._run is None or self._run.role != role:
             self._run = _Run(role)
         self._run.add(text, others)
         part = self._run.digest()
         self._key = _extend(self._base, part)
-        return Step(self._key, part, role, False, text, speech)
+        return ChainStep(self._key, part, role, False, text, speech)
 
     def _base_of(self, role: str) -> bytes:
         """The digest before the run that a message of this role joins or begins."""
@@ -264,14 +262,14 @@ class Chain:
         return run
 
     def _exchange(self, index: int, answer: bytes) -> bytes:
-        parts = [_digest(_squeezed(step.text)) if step.role == "user" else step.part for step in self._heard(index)]
+        parts = [_digest(_squeezed(step.text)) if step.role == "user" else step.part for step in self._asked(index)]
         return _digest(b"".join([answer, *parts])) if parts else b""
 
-    def _heard(self, index: int) -> list[Step]:
-        """What an answer that ends at or before the step at `index` was given to: the user's last message, or all tool
+    def _asked(self, index: int) -> list[ChainStep]:
+        """The steps that an answer at or before the step at `index` answers: the user's last message, or all tool
         results.
         """
-        found: list[Step] = []
+        found: list[ChainStep] = []
         for step in reversed(self.steps[:index]):
             if step.skipped or (step.role == "assistant" and not found):
                 continue
@@ -282,8 +280,8 @@ class Chain:
 
 
 class _Run:
-    """Messages in a row by one speaker: their texts without white space as one, and beside them the digests of calls or
-    images. Grows without reading what is there again: a history may be one long run.
+    """Messages in a row by one speaker: the digest of their texts without white space, and that of their calls or
+    images. It grows incrementally, as a history may be one long run.
     """
 
     __slots__ = ("_others", "_texts", "role")
@@ -322,5 +320,5 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _is_feedback(step: Step) -> bool:
+def _is_feedback(step: ChainStep) -> bool:
     return step.speech is not None and command_score(step.speech) is not None

@@ -2,14 +2,13 @@
 
 A main turn belongs to the conversation that a person (or an environment) has with the policy and may be learned from. A
 side turn is a utility call around it: titles, summaries, heartbeats, scheduled jobs, sub-agents. Headers decide where a
-client sends them, the body otherwise; no header is ever needed. Without evidence of a utility call a request is main:
-one that nobody answers never trains anyway. Rules of the settings (`proxy.conversation.classification_rules`) come
-before all of these.
+client sends them, the body otherwise; no header is ever needed. Without evidence of a utility call a request is main: a
+turn that gets no reaction never trains anyway. Rules of the setting `classification_rules` come before ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -19,20 +18,22 @@ from openclaw_rl.proxy.conversation.claude_code import SUGGESTION, bare_system
 from openclaw_rl.proxy.conversation.speaker import Speech, runtime_fields
 from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.records import Kind, Message
+from openclaw_rl.shared.settings.turn_rules import TurnRule
 
 FEEDBACK = "feedback-command"
 OWN = "rule:"
-"""Stands before the names of rules of the settings where they are given as a reason."""
+"""Prefix of the names of rules of the settings where they are given as a reason."""
+SEARCHED = 20_000
+"""Characters of a text that the expressions of such rules are tried on: meanwhile other requests wait."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What the rules look at: lower-case headers, canonical messages, whether tools are offered, and what the bodies of
-    OpenClaw and Claude Code tell.
+    """The facts that the rules look at.
 
-    `system` is all system text without what Claude Code puts before it, `closing` that of a system message that stands
-    last; `speeches` has one entry per user message, in order; `session_key` is OpenClaw's, from header or `Runtime:`
-    line ("" if neither), `floating` says that its context is there; `subagent`: Claude Code says that a sub-agent asks.
-    `max_tokens` is what the client asked for, `None` where it named none; `feedback`: it answers feedback alone.
+    `headers` have lower-case names; `system` is all system text without what Claude Code puts before it, `closing` that
+    of a system message that stands last; `speeches` has one entry per user message, in order. `session_key` is
+    OpenClaw's ("" if there is none), `floating` says that its context is there, `subagent` that Claude Code says that a
+    sub-agent asks. `max_tokens` is the client's own; `feedback`: the request answers feedback alone.
     """
 
     headers: Mapping[str, str]
@@ -49,7 +50,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     feedback: bool = False
 
     @classmethod
-    def of(
+    def from_request(
         cls,
         headers: Mapping[str, str],
         messages: Sequence[Message],
@@ -86,22 +87,22 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def last_text(self) -> str:
-        """What the last user message says, or a system message that comes after it and asks for something."""
+        """The text of the last user message, or of a system message after it that asks for something."""
         if self.closing and not self.has_tools:
             return self.closing
         return self.last_speech.text if self.last_speech is not None else ""
 
     @cached_property
     def instructions(self) -> list[str]:
-        """Where utility prompts stand: the beginning of the system text, and of the only or last user message, long
-        ones at the end too.
+        """The texts in which utility prompts stand: the beginnings of the system text and of the last user message, and
+        the end of a long one.
         """
         last = self.last_text
         return [self.system[:1500], last[:1500], last[1500:][-800:]]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One reason to take a request for main or side; the first rule whose test holds decides."""
+    """One reason to take a request for main or side; the first rule that holds decides."""
 
     name: str
     kind: Kind
@@ -109,8 +110,8 @@ class Rule(msgspec.Struct, frozen=True):
     test: Callable[[Evidence], bool]
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What a request was taken for; `reason` is the name of the rule."""
+class TurnClass(msgspec.Struct, frozen=True):
+    """Main or side; `reason` is the name of the rule that decided."""
 
     kind: Kind
     reason: str
@@ -146,6 +147,10 @@ def _is_claude_subagent(evidence: Evidence) -> bool:
 
 def _is_probe(evidence: Evidence) -> bool:
     return evidence.max_tokens == 1 and len(evidence.speeches) == 1 and not evidence.has_tools
+
+
+def _last(test: Callable[[str], bool], *, without_tools: bool = False) -> Callable[[Evidence], bool]:
+    return lambda evidence: not (without_tools and evidence.has_tools) and test(evidence.last_text)
 
 
 def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], bool]:
@@ -191,26 +196,26 @@ RULES: tuple[Rule, ...] = (
         "claude-code-suggestion",
         "side",
         "Claude Code asks what its user may type next",
-        lambda evidence: evidence.last_text.startswith(SUGGESTION),
+        _last(lambda text: text.startswith(SUGGESTION)),
     ),
     Rule("probe", "side", "a single token is wanted: a test of key, quota or connection", _is_probe),
     Rule(
         "compaction",
         "side",
         "the program has the conversation condensed, as its context is full",
-        lambda evidence: prompts.asks_compaction(evidence.last_text),
+        _last(prompts.asks_compaction),
     ),
     Rule(
         "handover",
         "side",
         "an agent takes over from one whose context is full",
-        _without_tools(lambda evidence: prompts.hands_over(evidence.last_text)),
+        _last(prompts.hands_over, without_tools=True),
     ),
     Rule(
         "away-recap",
         "side",
         "the program asks where things stand, for a person who was away",
-        lambda evidence: prompts.asks_recap(evidence.last_text),
+        _last(prompts.asks_recap),
     ),
     Rule(
         "command-check",
@@ -242,9 +247,7 @@ RULES: tuple[Rule, ...] = (
         "side",
         "asks for a summary of a conversation, without tools",
         _without_tools(
-            lambda evidence: prompts.asks_summary(
-                evidence.system, evidence.last_text, alone=len(evidence.speeches) == 1
-            )
+            lambda one: prompts.asks_summary(one.system, one.last_text, alone=len(one.speeches) == 1)
         ),
     ),
     Rule(
@@ -259,10 +262,10 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def classify(evidence: Evidence, own: Sequence[Rule] = ()) -> Verdict:
-    """What a request is; every request gets a verdict. `own` are the rules of the settings: they come first."""
+def classify(evidence: Evidence, own: Sequence[Rule] = ()) -> TurnClass:
+    """The class of a request; every request has one. `own` are the rules of the settings: they come first."""
     rule = next(rule for rule in (*own, *RULES) if rule.test(evidence))
-    return Verdict(rule.kind, rule.name)
+    return TurnClass(rule.kind, rule.name)
 
 
 def describe(reason: str) -> str:
@@ -270,3 +273,36 @@ def describe(reason: str) -> str:
     if reason.startswith(OWN):
         return f"your rule {reason.removeprefix(OWN)!r} in the settings (classification_rules)"
     return next((rule.description for rule in RULES if rule.name == reason), "")
+
+
+def own_rules(rules: Iterable[TurnRule]) -> tuple[Rule, ...]:
+    """The rules of the settings, in the same order."""
+    return tuple(
+        Rule(OWN + rule.name, rule.kind, f"rule {rule.name!r} of the settings", _own_test(rule)) for rule in rules
+    )
+
+
+def _own_test(rule: TurnRule) -> Callable[[Evidence], bool]:
+    return lambda evidence: all(_conditions(rule, evidence))
+
+
+def _conditions(rule: TurnRule, evidence: Evidence) -> Iterable[bool]:
+    """Whether each of a rule's conditions holds, the cheap ones first."""
+    if rule.tools is not None:
+        yield rule.tools == evidence.has_tools
+    if rule.dialect is not None:
+        yield rule.dialect == evidence.dialect
+    if rule.max_tokens_at_least is not None:
+        yield evidence.max_tokens is not None and evidence.max_tokens >= rule.max_tokens_at_least
+    if rule.max_tokens_at_most is not None:
+        yield evidence.max_tokens is not None and evidence.max_tokens <= rule.max_tokens_at_most
+    for name, pattern in rule.header.items():
+        yield name in evidence.headers and bool(pattern.search(evidence.headers[name]))
+    for one, text in (
+        (rule.user_agent, evidence.headers.get("user-agent", "")),
+        (rule.model, evidence.model),
+        (rule.system, evidence.system[:SEARCHED]),
+        (rule.last_user, evidence.last_text[:SEARCHED]),
+    ):
+        if one is not None:
+            yield bool(one.search(text))

@@ -1,6 +1,6 @@
-"""What Claude Code wraps around the words of a conversation, taken off again.
+"""Removes what Claude Code wraps around the words of a conversation.
 
-Claude Code (2.1) puts reminders of its own into user messages, tells of local commands and their output there, and
+Claude Code (2.1) puts its own reminders, local commands and their output into user messages, and
 speaks in the user's role itself after a compaction or an interruption. Works on texts.
 """
 
@@ -12,9 +12,9 @@ from typing import Literal
 Wrapped = Literal["", "context", "command", "notice"]
 
 CONTINUED = "This session is being continued from a previous conversation"
-"""How the message begins that stands where a conversation was condensed."""
+"""Beginning of the message that stands in place of a condensed conversation."""
 SUGGESTION = "[SUGGESTION MODE:"
-"""How the request begins by which it asks what its user may type next."""
+"""Beginning of a request for what its user may type next."""
 
 _NOISE = (
     "system-reminder", "local-command-caveat", "local-command-stdout", "local-command-stderr",
@@ -26,13 +26,13 @@ _NOTICES = (CONTINUED, SUGGESTION)
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(?:\s*[\w.-]+=[^;\n]{0,80};)*\s*")
 _IDENTITY = re.compile(r"\AYou are (?:Claude Code|a Claude agent), [^.\n]{0,120}\.\s*")
 _FROM_SYSTEM = "Operator note (not from the user): "
-"""How LiteLLM begins a user message that it makes of a system message in the middle, where it is in between."""
+"""Beginning of a user message that LiteLLM makes of a system message in the middle."""
 _SAID = ("Continue from where you left off.", "Tool loaded.")
 
 
 def unwrap(text: str) -> tuple[str, Wrapped]:
-    """The text without the wrapping, and what the message is if it is not a person's: only wrapping (`context`), a
-    slash command with the prompt that it stands for (`command`), or words of the program itself (`notice`).
+    """The text without the wrapping, and the kind of a message that is not a person's: only wrapping (`context`), a
+    slash command with its prompt (`command`), or the program's words (`notice`).
     """
     if text.startswith(_NOTICES):
         return text, "notice"
@@ -55,7 +55,7 @@ def unwrap(text: str) -> tuple[str, Wrapped]:
 
 
 def bare_system(text: str) -> tuple[str, bool]:
-    """System text without what Claude Code puts before every one, and whether that says that a sub-agent asks."""
+    """System text without what Claude Code puts before it, and whether that says that a sub-agent asks."""
     head = _BILLING.match(text)
     if head is None:
         return text, False

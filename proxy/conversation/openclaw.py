@@ -1,4 +1,4 @@
-"""What OpenClaw wraps around the words of a conversation, taken off again.
+"""Removes what OpenClaw wraps around the words of a conversation.
 
 OpenClaw (2026.9) stamps user texts with the time, ends the first one with a `Runtime:` line that names the session,
 appends a floating context message that it does not keep in its history, and speaks in the user's role itself
@@ -18,7 +18,7 @@ from openclaw_rl.shared.messages.normalize import INTERNAL_CONTEXT, text_of
 from openclaw_rl.shared.records import Message
 
 Program = Literal["heartbeat", "cron", "subagent", "announcement", "flush", "notice"]
-"""What of OpenClaw speaks in the user's role."""
+"""The parts of OpenClaw that speak in the user's role."""
 
 COMPACTED = "The conversation history before this point was compacted"
 _CONTEXT_END = "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
@@ -29,10 +29,10 @@ _RUNTIME = "Runtime: "
 _SESSION = " | session="
 _SYSTEM_LINE = re.compile(r"\ASystem: \[[^\]\n]*\][^\n]*(?:\n+|\Z)")
 _LINE_END = re.compile(r"\\n|\n")
-"""Between two events, which OpenClaw writes as one JSON string."""
+"""Separates two events, which OpenClaw writes as one JSON string."""
 _REACTION = re.compile(r"System: \[[^\][]{0,80}\] (\S{1,60} reaction added: (\S{1,60}) by (.{1,600}))")
 _MESSAGE = re.compile(r"\A.* msg ([^\s\"\\]{1,200})")
-"""The last that a channel names; before it stand names that people chose."""
+"""The message that a channel names last; before it stand names that people chose."""
 _MOST_REACTIONS = 50
 
 _OPENINGS: tuple[tuple[str, Program], ...] = (
@@ -57,9 +57,9 @@ _DISLIKED = frozenset(["👎", "💩", "😡", "🤬", "🤮", "😠", "❌", "�
 _SKIN_AND_VARIANT = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
 
 
-class Reaction(msgspec.Struct, frozen=True):
-    """A channel reaction to an answer: the line as OpenClaw wrote it (time included, so it tells two reactions apart)
-    and its score. `turn_id` is the turn it means, "" where our extension is not there to know it.
+class ChannelReaction(msgspec.Struct, frozen=True):
+    """A channel reaction to an answer: OpenClaw's line, with its time (so that two reactions differ), and its score.
+    `turn_id` is the turn it means, "" where our extension did not send it.
     """
 
     line: str
@@ -68,29 +68,30 @@ class Reaction(msgspec.Struct, frozen=True):
 
 
 def program_of(body: str) -> Program | None:
-    """Which part of OpenClaw a text without its wrapping comes from, `None` for any other author's."""
+    """The part of OpenClaw that wrote a text (without its wrapping), `None` for any other author."""
     if not body.startswith(_ANY_OPENING):
         return None
     return next(program for opening, program in _OPENINGS if body.startswith(opening))
 
 
 def cut_stamps(text: str) -> str:
-    """The text without the time before it and without the lines of the system at its beginning."""
+    """The text without the time stamp and the system lines at its beginning."""
     text = _STAMP.sub("", text, count=1)
     while line := _SYSTEM_LINE.match(text):
         text = text[line.end() :]
     return text
 
 
-def reactions(messages: Sequence[Message], turns: str = "") -> list[Reaction]:
-    """The reactions told in the floating context at the end of a request; emoji that say neither yes nor no are left
-    out. `turns` is the header `X-OpenClaw-Reactions`, which our extension sends with every such request:
-    `message=turn;…` with messages percent-encoded, or `-`. Where it is there, a reaction that it does not name is left
-    out too: nobody knows which answer it is about.
+def reactions(messages: Sequence[Message], turns: str = "") -> list[ChannelReaction]:
+    """The reactions in the floating context at the end of a request, without emoji that say neither yes nor no.
+
+    `turns` is the header `X-OpenClaw-Reactions`, which our extension sends with every such request: `message=turn;…`
+    with messages percent-encoded, or `-`. With it, reactions that it does not name are left out: it is unknown which
+    answer they are about.
     """
     pairs = (pair.partition("=") for pair in turns.split(";"))
-    meant = {unquote(message.strip()): turn.strip() for message, _, turn in pairs if turn.strip()}
-    found: list[Reaction] = []
+    turn_of = {unquote(message.strip()): turn.strip() for message, _, turn in pairs if turn.strip()}
+    found: list[ChannelReaction] = []
     for message in reversed(messages):
         if message["role"] != "user":
             break
@@ -98,19 +99,19 @@ def reactions(messages: Sequence[Message], turns: str = "") -> list[Reaction]:
         if not blocks:
             break
         for line in (line for block in blocks for line in _LINE_END.split(block) if " reaction added: " in line):
-            told = _REACTION.search(line)
-            score = emoji_score(told[2]) if told else None
-            if told is None or score is None or len(found) == _MOST_REACTIONS:
+            match = _REACTION.search(line)
+            score = emoji_score(match[2]) if match else None
+            if match is None or score is None or len(found) == _MOST_REACTIONS:
                 continue
-            names = _MESSAGE.match(told[3])
-            turn_id = meant.get(names[1], "") if names else ""
+            message_id = _MESSAGE.match(match[3])
+            turn_id = turn_of.get(message_id[1], "") if message_id else ""
             if turn_id or not turns.strip():
-                found.append(Reaction(told[1].strip().rstrip('"'), score, turn_id))
+                found.append(ChannelReaction(match[1].strip().rstrip('"'), score, turn_id))
     return found
 
 
 def emoji_score(emoji: str) -> float | None:
-    """+1 or −1 for an emoji that clearly says so."""
+    """+1 or −1 for an emoji with a clear meaning."""
     plain = _SKIN_AND_VARIANT.sub("", emoji).strip(":")
     if plain in _LIKED:
         return 1.0
@@ -130,8 +131,8 @@ def cut_context(text: str) -> tuple[str, list[str]]:
 
 
 def cut_runtime(text: str) -> tuple[str, dict[str, str]]:
-    """The text without a `Runtime:` line at its end, and the fields of that line. It follows without a line break on
-    the summary of a history that was compacted, and on messages that were put into one.
+    """The text without a `Runtime:` line at its end, and the fields of that line. No line break comes before it after
+    the summary of a compacted history, and after merged messages.
     """
     before, newline, line = text.rstrip().rpartition("\n")
     start = 0 if line.startswith(_RUNTIME) else line.find(f"{_RUNTIME}agent=")

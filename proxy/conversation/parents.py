@@ -1,4 +1,4 @@
-"""Which turn a request continues: found by what its history says, never by position or time.
+"""Finds the turn that a request continues, by what its history says, never by position or time.
 
 It is the turn whose answer is the deepest one of ours in the history. A retry therefore has the parent that the first
 try had, and is its sibling; an edit forks where it differs.
@@ -36,14 +36,16 @@ FOUND_BY_EXCHANGE = "its client changed the history before that turn: found by t
 FOUND_DROPPED = "its client left that turn's answer out and sent a text in its stead"
 
 _DEEPEST = 16
-"""Answers of a history that was cut short that are looked for."""
+"""Answers that are looked for in a history that was cut short."""
 _CERTAIN = 200
-"""Characters that are enough to tell, without more, whose history it is."""
+"""Characters that are enough to tell whose history it is."""
 
 
 class Parent(msgspec.Struct, frozen=True):
-    """The turn that a request continues (`None`: `reason` says why there is none), and the step of its history where
-    that turn's answer ends. `reason` also tells how it was found if not by the whole history.
+    """The turn that a request continues, and the `index` of the step of its history where that turn's answer ends.
+
+    `reason` says why there is none, or how it was found if not by the whole history. `dropped`: the client left its
+    answer out.
     """
 
     ref: TurnRef | None
@@ -52,8 +54,8 @@ class Parent(msgspec.Struct, frozen=True):
     dropped: bool = False
 
 
-class _Found:
-    """What is known of the places of one history: turns by the digest of their answer, and of their request."""
+class _KnownTurns:
+    """The turns at the places of one history, by the digest of their answer and of their request."""
 
     def __init__(self, tree: Tree, places: Sequence[Place]) -> None:
         self._tree = tree
@@ -67,7 +69,7 @@ class _Found:
         return self._requests.get(key) or self._tree.requests(key)
 
     def learn(self, answers: Mapping[bytes, Sequence[TurnRef]], requests: Mapping[bytes, Sequence[TurnRef]]) -> None:
-        """Add what the journal has."""
+        """Add turns from the journal."""
         for refs in (*answers.values(), *requests.values()):
             self._tree.add(reversed(refs))
         for key, refs in answers.items():
@@ -89,7 +91,7 @@ class Parents:
         if not places:
             return Parent(None, COMPACTED if chain.compacted else BEGINS)
         search = _Search(chain, session_id, kind)
-        found = _Found(self._tree, places)
+        found = _KnownTurns(self._tree, places)
         depth, parent = search.exact(places, found, certain=True)
         if depth == 0 and parent is not None:
             return parent
@@ -108,7 +110,7 @@ class Parents:
         return parent or Parent(None, reason or search.why_none(places, found))
 
     async def _by_exchange(
-        self, search: _Search, found: _Found, places: Sequence[Place], parent: Parent | None
+        self, search: _Search, found: _KnownTurns, places: Sequence[Place], parent: Parent | None
     ) -> tuple[Parent | None, str]:
         """The parent among answers whose history was changed before them, or why it is none of those."""
         chain = search.chain
@@ -128,9 +130,9 @@ class Parents:
             return None, AMBIGUOUS
         for place, refs in candidates.items():
             own = [ref for ref in refs if ref.session_id == session_id]
-            # The same words and answer twice, there or in a nameless session that may go on there: which is left?
-            which = {ref.answer_key for ref in (refs if search.session_id else own)}
-            if not own or len(which) > 1:
+            # The same words and answer twice, there or in a nameless session that may continue there: which is left?
+            distinct = {ref.answer_key for ref in (refs if search.session_id else own)}
+            if not own or len(distinct) > 1:
                 continue
             ref = _choose(own, session_id)
             later = before is None or ref.arrived > before.arrived
@@ -138,9 +140,9 @@ class Parents:
                 return Parent(ref, FOUND_BY_EXCHANGE, place.index), ""
         return None, AMBIGUOUS
 
-    async def _changed(self, search: _Search, place: Place, found: _Found, session_id: str) -> bool:
-        """Whether the very history before this answer was asked in the session, by whatever kind of turn: then its
-        answer was another one.
+    async def _changed(self, search: _Search, place: Place, found: _KnownTurns, session_id: str) -> bool:
+        """Whether the history before this answer was a request of the session, of any kind: then its answer was another
+        one.
         """
         keys = list(search.chain.keys_before(place.index))
         found.learn({}, await self._journal.find_requests(keys, session_id))
@@ -148,14 +150,14 @@ class Parents:
 
 
 class _Search:
-    """One request's questions to the turns that are known."""
+    """Which known turns one request may continue."""
 
     def __init__(self, chain: Chain, session_id: str, kind: Kind) -> None:
         self.chain = chain
         self.session_id = session_id
         self._kind = kind
 
-    def exact(self, places: Sequence[Place], found: _Found, *, certain: bool = False) -> tuple[int, Parent | None]:
+    def exact(self, places: Sequence[Place], found: _KnownTurns, *, certain: bool = False) -> tuple[int, Parent | None]:
         """The deepest parent by the whole history, and how many places are deeper than it. `certain`: only one that
         stays the parent whatever else the journal knows.
         """
@@ -172,12 +174,12 @@ class _Search:
         return len(places), None
 
     def may_continue(self, ref: TurnRef) -> bool:
-        """Whether a turn can be the parent, for all that kind and session say."""
+        """Whether kind and session allow a turn as the parent."""
         if self._kind != "side" and ref.kind != "main":
             return False
         return not self.session_id or ref.session_id == self.session_id or is_fresh(ref.session_id)
 
-    def why_none(self, places: Sequence[Place], found: _Found) -> str:
+    def why_none(self, places: Sequence[Place], found: _KnownTurns) -> str:
         """Why a history with these places has no parent."""
         known = [ref for place in places for ref in found.answers(place)]
         if any(ref.kind == "main" or self._kind == "side" for ref in known):
@@ -195,8 +197,8 @@ class _Search:
                 return CHANGED
         return UNKNOWN
 
-    def _left_out(self, place: Place, found: _Found) -> TurnRef | None:
-        """The one turn whose answer the client left out at this place."""
+    def _left_out(self, place: Place, found: _KnownTurns) -> TurnRef | None:
+        """The only turn whose answer the client can have left out at this place."""
         if self.chain.from_openclaw:
             return None
         tries = [
@@ -210,8 +212,8 @@ class _Search:
 
 
 def _only_session(chain: Chain, candidates: Mapping[Place, Sequence[TurnRef]]) -> str:
-    """The session that is left when each answer, from the deepest on, rules out others; "" if several are, or if it is
-    too little to tell.
+    """The session that is left when each answer, from the deepest on, rules out others; "" if several are left, or if
+    the answers are too short to tell.
     """
     sessions: set[str] = set()
     for refs in candidates.values():
@@ -225,7 +227,7 @@ def _only_session(chain: Chain, candidates: Mapping[Place, Sequence[TurnRef]]) -
 
 
 def _merged(refs: Sequence[TurnRef], others: Sequence[TurnRef]) -> list[TurnRef]:
-    """All turns once; where both know one, the second's word counts."""
+    """All turns once, those of the second list where both have one."""
     return list({ref.turn_id: ref for ref in (*refs, *others)}.values())
 
 

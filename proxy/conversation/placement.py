@@ -1,11 +1,6 @@
-"""Where a request belongs: its session, and the turn whose answer it continues (`proxy.conversation.parents` says how
-that is found).
-"""
+"""Where a request belongs: its session, and the turn whose answer it continues (`proxy.conversation.parents`)."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -14,15 +9,15 @@ from openclaw_rl.proxy.conversation.chain import Chain, NextWords
 from openclaw_rl.proxy.conversation.chains import Chains
 from openclaw_rl.proxy.conversation.parents import Parents
 from openclaw_rl.proxy.conversation.sampled_turns import SampledTurns
-from openclaw_rl.proxy.conversation.session_id import fresh_session, session_of
+from openclaw_rl.proxy.conversation.session_id import fresh_session
 from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.shared.journal import AsyncJournal, TurnRef
 from openclaw_rl.shared.journal.encoding import token_ids
 from openclaw_rl.shared.records import Kind, Turn, new_id, now
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a request belongs. `words` is what it says after the parent's answer; `parent_reason` tells why there is no
+class TurnPlacement(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of a request. `words` is what it says after the parent's answer; `parent_reason` tells why there is no
     parent, or how it was found if not by the whole history.
 
     `source` says what named the session: `header`, `runtime`, `body`, `tree` (the parent's), `retry`, or `new`.
@@ -44,28 +39,28 @@ class Conversations:
     """
 
     def __init__(self, journal: AsyncJournal, *, retry_window: float = 600.0, capacity: int = 10_000) -> None:
-        self._journal = journal
         self._retry_window = retry_window
         self.tree = Tree(capacity)
         self.chains = Chains()
         self.sampled = SampledTurns()
         self._parents = Parents(journal, self.tree)
 
-    async def place(self, headers: Mapping[str, str], body: Mapping[str, Any], chain: Chain, kind: Kind) -> Placement:
-        """Session and parent of a request. Reads the journal only if memory lacks the history's last answer. Raises
-        `BadRequest` or `JournalError`.
+    async def place(
+        self, chain: Chain, kind: Kind, named: tuple[str, str] | None, *, retried: bool = False
+    ) -> TurnPlacement:
+        """Session and parent of a request; `named` is the session id that it names, and where. Reads the journal only
+        if memory lacks the history's last answer. Raises `JournalError`.
         """
-        named = session_of(headers, body, chain)
-        session_id, source = named if named is not None else ("", "")
+        session_id, source = named or ("", "")
         parent = await self._parents.find(chain, session_id, kind)
         if not session_id and parent.ref is not None:
             session_id, source = parent.ref.session_id, "tree"
         elif not session_id:
-            session_id, source = self._unnamed(headers, chain.request_key, kind)
+            session_id, source = self._new_session(chain.request_key, kind, retried)
         words = chain.after(parent.index) if parent.ref is not None else None
         if words is not None and words.role == "user" and parent.dropped:
             words = msgspec.structs.replace(words, role="environment")
-        return Placement(
+        return TurnPlacement(
             turn_id=new_id("turn"),
             session_id=session_id,
             source=source,
@@ -76,7 +71,21 @@ class Conversations:
             words=words,
         )
 
-    def sampled_before(self, placement: Placement) -> tuple[Answered | None, str]:
+    def place_untracked(self, chain: Chain, kind: Kind, named: tuple[str, str] | None) -> TurnPlacement:
+        """The session of a request that is not recorded."""
+        session_id, source = named or (fresh_session(kind), "new")
+        return TurnPlacement(
+            turn_id=new_id("turn"),
+            session_id=session_id,
+            source=source,
+            kind=kind,
+            parent=None,
+            parent_reason="not recorded",
+            request_key=chain.request_key,
+            words=None,
+        )
+
+    def sampled_before(self, placement: TurnPlacement) -> tuple[Answered | None, str]:
         """The tokens of a request's parent, or why there are none."""
         if placement.parent is None:
             return None, NO_PARENT
@@ -86,10 +95,10 @@ class Conversations:
         """Remove everything of a session from memory."""
         self.tree.forget(session_id)
         self.sampled.forget(session_id)
-        self.chains.clear()  # which session a history belongs to is not told there
+        self.chains.clear()  # they do not know which session a history belongs to
 
     def recorded(self, turn: Turn, written: Written | None = None) -> None:
-        """A turn was committed, its prompt as `written` says: later requests may continue it."""
+        """Remember a committed turn, and how its prompt was `written`: later requests may continue it."""
         if written is not None:
             response = turn.response_ids if turn.status == "complete" else ()
             continued = turn.parent_turn_id if turn.kind == "main" else None
@@ -110,14 +119,13 @@ class Conversations:
         )
         self.tree.add([ref])
 
-    def _unnamed(self, headers: Mapping[str, str], request_key: bytes, kind: Kind) -> tuple[str, str]:
-        """The session of a request that names none and continues nothing: that of the try before it, if its client
-        says that it tries again and only one can be meant.
+    def _new_session(self, request_key: bytes, kind: Kind, retried: bool) -> tuple[str, str]:
+        """The session of a request that names none and continues nothing: a new one, or that of the try before it if
+        its client tries again and only one can be meant.
         """
         time = now()
         waiting = self.tree.unanswered(request_key, time - self._retry_window)
-        retries = headers.get("x-stainless-retry-count", "0").strip()
-        again = retries not in ("", "0") and len(waiting) == 1
+        again = retried and len(waiting) == 1
         session_id = waiting[0] if again else fresh_session(kind)
         self.tree.began(request_key, session_id, time)
         return session_id, "retry" if again else "new"

@@ -1,4 +1,4 @@
-"""Writes what happens in the chat route to the journal, and knows whether the journal can be written."""
+"""Writes requests and turns to the journal, and knows whether it can be written."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 
 import msgspec
+from cachetools import LRUCache
 
 from openclaw_rl.proxy.conversation.bridge import Written
-from openclaw_rl.proxy.conversation.openclaw import Reaction
-from openclaw_rl.proxy.conversation.placement import Conversations, Placement
+from openclaw_rl.proxy.conversation.openclaw import ChannelReaction
+from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
 from openclaw_rl.proxy.conversation.reactions import Reactions
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
@@ -21,8 +22,8 @@ _REMEMBERED = 10_000
 """Sessions that were deleted, of which requests may still be answered."""
 
 
-class Entry:
-    """What is written when a request comes, while its answer is sampled already. `opening` is its episode, `after` the
+class RequestEntry:
+    """The writes that come with a request, while its answer is sampled already. `opening` is its episode, `after` the
     number of deletions that came before it.
     """
 
@@ -33,7 +34,7 @@ class Entry:
         self.after = after
         self._task = task
         if task is not None:
-            task.add_done_callback(_seen)
+            task.add_done_callback(_retrieve)
 
     async def done(self) -> None:
         """Wait for it. Raises `JournalError`."""
@@ -46,10 +47,8 @@ class Entry:
 
 
 class Recorder:
-    """`trouble` is the message of the last failed write, "" once a write succeeds again.
-
-    While there is trouble nothing is promised to a client before it is on disk: answers are held back until they are
-    committed.
+    """`trouble` is the message of the last failed write, "" once a write succeeds again. While there is trouble answers
+    are held back until they are committed, so that no client gets an answer that is lost.
     """
 
     def __init__(self, journal: AsyncJournal, conversations: Conversations, metrics: Metrics, policy: str) -> None:
@@ -58,40 +57,36 @@ class Recorder:
         self._reactions = Reactions(journal, conversations.tree, metrics)
         self._metrics = metrics
         self._deletions = 0
-        self._deleted: dict[str, int] = {}
+        self._deleted: LRUCache[str, int] = LRUCache(_REMEMBERED)
         self.policy = policy
         self.trouble = ""
 
-    def enter(self, placement: Placement, reactions: Sequence[Reaction]) -> Entry:
+    def enter(self, placement: TurnPlacement, reactions: Sequence[ChannelReaction]) -> RequestEntry:
         """Begin to open the request's episode, settle its parent, and add the feedback it carries."""
         opening = self._journal.opening(placement.session_id, self.policy, placement.source, kind=placement.kind)
         settles = placement.kind == "main" and placement.parent is not None
         if opening.number is not None and not settles and not reactions:
-            return Entry(opening, None, self._deletions)
+            return RequestEntry(opening, None, self._deletions)
         task = asyncio.create_task(self._enter(opening, placement, reactions), name="enter")
-        return Entry(opening, task, self._deletions)
+        return RequestEntry(opening, task, self._deletions)
 
     def forget(self, session_id: str) -> None:
-        """Record nothing more of the requests of a session that are being answered: it is about to be deleted, and they
-        hold its history.
+        """Record no more requests of a session that are being answered: it is about to be deleted, and they hold its
+        history.
         """
         self._deletions += 1
-        self._deleted.pop(session_id, None)
         self._deleted[session_id] = self._deletions
-        if len(self._deleted) > _REMEMBERED:
-            del self._deleted[next(iter(self._deleted))]
 
-    async def _enter(self, opening: Opening, placement: Placement, reactions: Sequence[Reaction]) -> None:
+    async def _enter(self, opening: Opening, placement: TurnPlacement, reactions: Sequence[ChannelReaction]) -> None:
         try:
             await self._reactions.apply(placement, await opening.opened(), reactions)
         except JournalError as error:
             self._failed(error)
             raise
 
-    async def record(self, turn: Turn, entry: Entry, written: Written | None = None) -> None:
-        """Commit a turn, into the episode of its request's entry; when this returns both survive any crash. `written`
-        says how its prompt came to be. A turn whose session was deleted meanwhile is counted and not kept. Raises
-        `JournalError`.
+    async def record(self, turn: Turn, entry: RequestEntry, written: Written | None = None) -> None:
+        """Commit a turn and the writes of its entry; when this returns both survive any crash. `written` says how its
+        prompt came to be. A turn whose session was deleted meanwhile is counted and not kept. Raises `JournalError`.
         """
         if self._deleted.get(turn.session_id, 0) > entry.after:
             await self.count(turn.kind, turn.kind_reason)
@@ -124,7 +119,7 @@ class Recorder:
         self._metrics.journal_failures.inc()
 
 
-def _seen(task: asyncio.Task[None]) -> None:
-    """Keep an early failure from being reported as never retrieved: `Entry.done` raises it to whoever waits."""
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Keep asyncio from reporting an early failure as never retrieved: `RequestEntry.done` raises it."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,8 @@
-"""The tokens of recent turns, from which the next prompts of their conversations go on (`proxy.conversation.bridge`).
+"""The tokens of recent turns, from which the next prompts of their conversations continue (`bridge`).
 
-Only memory is asked. After a restart, or where a conversation rests until others have taken its place, its next prompt
-is rendered as a whole, once: to read a turn's tokens from the journal is to replay a chain of differences, and no
-request shall wait for that.
+Only memory is asked. After a restart, or where a conversation rested until others took its place, its next prompt is
+rendered as a whole, once: reading a turn's tokens from the journal replays a chain of differences, which would delay
+the request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _BYTES = 8 << 20
 
 
 class SampledTurns:
-    """Recent turns by id, at most `capacity` bytes of them; those used longest ago are dropped."""
+    """Recent turns by id, at most `capacity` bytes of them. Those that another turn continues are dropped first, then
+    the least recently used (so this is no plain LRU cache): a long conversation shall not push out others.
+    """
 
     def __init__(self, capacity: int = _BYTES) -> None:
         self._capacity = capacity
@@ -26,7 +28,7 @@ class SampledTurns:
         return len(self._turns)
 
     def get(self, turn_id: str) -> Answered | None:
-        """What is known of a turn."""
+        """The tokens of a turn."""
         found = self._turns.get(turn_id)
         if found is None:
             return None
@@ -34,9 +36,7 @@ class SampledTurns:
         return found[1]
 
     def put(self, turn_id: str, session_id: str, answered: Answered, *, instead_of: str | None = None) -> None:
-        """Remember a turn. The one it is a continuation of is the next to go: a long conversation shall not fill the
-        place of others with its own past.
-        """
+        """Remember a turn; the one that it continues is the next to go."""
         self._drop(turn_id)
         if instead_of is not None and instead_of in self._turns:
             self._turns.move_to_end(instead_of, last=False)

@@ -1,4 +1,4 @@
-"""Which session a request says it belongs to, in a header or in its body."""
+"""The session that a request names, in a header or in its body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_SESSION_ID = 256
 
 _FIELDS = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "threadId", "chat_id")
 _CLIENT_HEADERS = ("x-claude-code-session-id", "x-openwebui-chat-id", "session_id", "session-id", "conversation_id")
-"""Headers in which clients name a conversation for reasons of their own (Codex: `session_id`, later `session-id`)."""
+"""Headers in which clients name a conversation for their own purposes (Codex: `session_id`, later `session-id`)."""
 _SESSION_WORD = re.compile(r"(?:^|[^a-z])session[_:=-]+([A-Za-z0-9][\w:.-]{5,})", re.IGNORECASE)
 
 
@@ -34,16 +34,16 @@ def named_session(
     `None`.
 
     `user` (OpenAI: an end user, not a session) and `metadata.user_id` (Anthropic: likewise) count only where they spell
-    out a session, as Claude Code does in the latter. Raises `BadRequest` for an id that the client itself gives us as
-    one and that is none (`fault`); elsewhere such an id is passed over.
+    out a session, as Claude Code does in the latter. Raises `BadRequest` for an invalid id that the client sends as our
+    session id; an invalid id elsewhere is ignored.
     """
     header = headers.get("x-session-id", "").strip()
     if header:
         return check_session_id(header, "X-Session-Id"), "header"
     for name in _CLIENT_HEADERS:
-        told = headers.get(name, "").strip()
-        if told and not fault(told):
-            return told, "header"
+        named = headers.get(name, "").strip()
+        if named and not fault(named):
+            return named, "header"
     runtime = runtime_fields(speeches, system).get("sessionId", "")
     if runtime and not fault(runtime):
         return runtime, "runtime"
@@ -54,22 +54,22 @@ def named_session(
             if isinstance(value, str) and value.strip():
                 return check_session_id(value, prefix + field), "body"
     for value in (metadata.get("user_id") if isinstance(metadata, dict) else None, body.get("user")):
-        session = _spelled_out(value) if isinstance(value, str) else ""
+        session = _session_in(value) if isinstance(value, str) else ""
         if session and not fault(session):
             return session, "body"
     return None
 
 
-def _spelled_out(value: str) -> str:
+def _session_in(user: str) -> str:
     """The session in an end user's id: a field of a JSON object, or what follows the word; "" if there is none."""
-    if value.lstrip().startswith("{"):
+    if user.lstrip().startswith("{"):
         try:
-            told = msgspec.json.decode(value)
+            fields = msgspec.json.decode(user)
         except msgspec.DecodeError:
             return ""
-        session = told.get("session_id") if isinstance(told, dict) else None
+        session = fields.get("session_id") if isinstance(fields, dict) else None
         return session.strip() if isinstance(session, str) else ""
-    found = _SESSION_WORD.search(value)
+    found = _SESSION_WORD.search(user)
     return found[1] if found else ""
 
 
@@ -77,7 +77,7 @@ def check_session_id(value: Any, where: str) -> str:
     """A session id that a client sent. Raises `BadRequest` if it is none."""
     if not isinstance(value, str) or not value.strip():
         raise BadRequest(f"{where} must be a session id (a string).", param=where, code="invalid_value")
-    identity: str = value.strip()
+    identity = value.strip()
     wrong = fault(identity)
     if wrong:
         raise BadRequest(f"{where} {wrong}.", param=where, code="invalid_value")
@@ -85,24 +85,20 @@ def check_session_id(value: Any, where: str) -> str:
 
 
 def fault(identity: str) -> str:
-    """Why a text cannot be a session id ("" if it can): each one that is taken can be asked for at
-    `/rl/sessions/{id}`, percent-encoded.
-    """
+    """Why a text cannot be a session id, "" if it can: `/rl/sessions/{id}` must reach it, percent-encoded."""
     if len(identity) > MAX_SESSION_ID or not identity.isprintable() or "\ufffd" in identity:
         return f"must be at most {MAX_SESSION_ID} printable characters"
     if identity in (".", ".."):
-        return f"must not be {identity!r}: in a URL such as /rl/sessions/{{id}} that is no name but a direction"
+        return f"must not be {identity!r}: in a URL such as /rl/sessions/{{id}} it is not a name but a direction"
     return ""
 
 
 def fresh_session(kind: str) -> str:
-    """An id for a conversation that has none; utility calls get ids that tell them apart."""
+    """An id for a conversation that has none; those of utility calls are told apart by their prefix."""
     return new_id("session" if kind == "main" else "side")
 
 
 def is_fresh(session_id: str) -> bool:
-    """Whether an id was made by `fresh_session`: no client named it, so it may be continued by a request that names
-    another.
-    """
+    """Whether `fresh_session` made an id: a request that names another session may continue it."""
     prefix, _, digits = session_id.partition("_")
     return prefix in ("session", "side") and len(digits) == 32

@@ -1,4 +1,4 @@
-"""Sessions and their episodes: ended by request or by silence, looked up, given feedback, forgotten."""
+"""Sessions and their episodes: ended by request or by silence, looked up, forgotten."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 
 class SessionKeeper:
-    """What the control routes and the clock do to sessions. `idle_seconds` without a main turn or feedback end an
-    episode: heartbeats and other side calls do not keep it open.
+    """Ends, finds and forgets sessions. `idle_seconds` without a main turn or feedback end an episode: heartbeats and
+    other side calls do not keep it open.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class SessionKeeper:
         self._limit = limit
         self._idle_seconds = idle_seconds
 
-    async def end(self, session_id: str, reason: str, *, said: float | None = None) -> int | None:
-        """End the session's open episode; its number, or `None` if none was open. Ending twice changes nothing; what
-        was `said` (Unix seconds) before the first turn of the open episode is about the one before.
+    async def end(self, session_id: str, reason: str, *, given: float | None = None) -> int | None:
+        """End the session's open episode; its number, or `None` if none was open. An end that was `given` (Unix
+        seconds) before the first turn of the open episode is about the one before.
         """
-        if said is not None and await self._journal.begun_after(session_id, said):
+        if given is not None and await self._journal.begun_after(session_id, given):
             return None
         episode = await self._journal.end_episode(session_id, reason)
         self._limit.left(session_id)
@@ -73,7 +73,7 @@ class SessionKeeper:
         return turn
 
     async def forget(self, session_id: str) -> list[int]:
-        """Delete a session everywhere, with what is being answered in it; the versions that had learned from it. Raises
+        """Delete a session everywhere, with its answers in progress; the versions that had learned from it. Raises
         `NotFound`.
         """
         if await self._journal.session(session_id) is None:

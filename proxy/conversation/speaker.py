@@ -1,8 +1,6 @@
-"""Who speaks in a message of the user's role, and what is left of it: the person, or a program around the conversation.
+"""The speaker of a message of the user's role, and what is left of it: a person, or a program around the conversation.
 
-What OpenClaw, Claude Code and the agents that wrap their observations write there is known to
-`proxy.conversation.openclaw`,
-`proxy.conversation.claude_code` and `proxy.conversation.observations`. Works on canonical messages.
+What OpenClaw and Claude Code write there is in `openclaw` and `claude_code`. Works on canonical messages.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from typing import Literal
 import msgspec
 
 from openclaw_rl.proxy.conversation.claude_code import unwrap
-from openclaw_rl.proxy.conversation.observations import is_observation
 from openclaw_rl.proxy.conversation.openclaw import (
     Program,
     cut_context,
@@ -30,13 +27,32 @@ Speaker = Literal["person", "environment", "context", "command", Program]
 
 _COMMAND = re.compile(r"\A/[a-z][a-z0-9_-]{0,31}(?:@\w+)?(?:[ \t].*)?\Z", re.DOTALL | re.IGNORECASE)
 _FEEDBACK = re.compile(r"\A/\s*(good|bad)(?:@\w+)?(?:\s+(.*))?\Z", re.DOTALL | re.IGNORECASE)
-"""Read as OpenClaw reads a command: in any case, with any space."""
+"""As OpenClaw reads a command: in any case, with any space."""
+_OBSERVATIONS = (
+    # mini-swe-agent
+    "<returncode>",
+    "<exception>",
+    "Format error:\n\n<error>",
+    "Tool call error:\n\n<error>",
+    "Please always provide EXACTLY ONE action",
+    "Your previous response reached the output token limit",
+    # Terminus-2
+    "New Terminal Output:",
+    "Current Terminal Screen:",
+    "Current terminal state:",
+    "Previous response had warnings:",
+    "Previous response had parsing errors:",
+    "ERROR!! NONE of the actions",
+    # SWE-agent, OpenHands
+    "OBSERVATION:\n",
+)
+"""How agents that write commands into their text get the output back, in the user's role. It is a next state, but no
+person's reaction."""
 
 
 class Speech(msgspec.Struct, frozen=True):
-    """Who speaks in a user message, and what is left of its text once the wrapping is off.
-
-    `runtime` holds the fields of OpenClaw's `Runtime:` line, if the message ends with one.
+    """A user message without its wrapping, and its speaker. `runtime` holds the fields of OpenClaw's `Runtime:` line, if
+    the message ends with one.
     """
 
     speaker: Speaker
@@ -45,7 +61,7 @@ class Speech(msgspec.Struct, frozen=True):
 
 
 def read_user(message: Message) -> Speech:
-    """What a user message says and who says it."""
+    """The speech in a user message."""
     whole = text_of(message)
     text, blocks = cut_context(whole)
     if blocks and not text.strip():
@@ -58,7 +74,7 @@ def read_user(message: Message) -> Speech:
     program = program_of(body)
     if program is not None:
         return Speech(program, body, runtime)
-    if is_observation(body):
+    if body.startswith(_OBSERVATIONS):
         return Speech("environment", body, runtime)
     if _COMMAND.match(body) or _FEEDBACK.match(body):
         return Speech("command", body, runtime)

@@ -1,7 +1,7 @@
-"""How requests are worded that are not part of a conversation but about it: titles, summaries, tags, probes.
+"""The wording of requests about a conversation that are not part of it: titles, summaries, tags, probes.
 
-Searched only where such a request stands: at the beginning of the system text, and in the last user message. Words
-alone are weak evidence, so each pattern wants several at once: the label, what it is for, and how short it shall be.
+It is looked for at the beginning of the system text and in the last user message. Single words are weak evidence, so
+each pattern needs several at once: the label, its object, and how short it shall be.
 """
 
 from __future__ import annotations
@@ -127,9 +127,7 @@ def asks_title(system: str, instructions: Iterable[str]) -> bool:
 
 
 def asks_summary(system: str, last: str, *, alone: bool) -> bool:
-    """A summary of a conversation is wanted: of one that is quoted (`last` is the only user message then), or of the
-    one above.
-    """
+    """A summary is wanted, of a conversation that is quoted (`alone`: there is no other user message) or above."""
     if _mentions(system[:1000], *_SUMMARIES) and _SUMMARY_SYSTEM.search(system[:1000]):
         return True
     ends = last if len(last) <= 4000 else last[:2000] + "\n" + last[-2000:]
@@ -141,8 +139,8 @@ def asks_summary(system: str, last: str, *, alone: bool) -> bool:
 
 
 def asks_compaction(last: str) -> bool:
-    """The program wants the conversation condensed; also where the tools of the conversation stay offered. A person who
-    asks for a summary does not tell how its markup has to look, or that no tools may be called.
+    """The program wants the conversation condensed, perhaps with its tools still offered. A person who asks for a
+    summary does not prescribe its markup, or forbid tools.
     """
     text = last if len(last) <= 12_000 else last[:6000] + "\n" + last[-6000:]
     if not (_mentions(text, "summary", "compaction", "snapshot", "checkpoint") and _mentions(text, *_PROGRAM_WORDS)):
@@ -151,12 +149,12 @@ def asks_compaction(last: str) -> bool:
 
 
 def hands_over(last: str) -> bool:
-    """One agent asks another one what it did, or is asked, when the first one's context is full."""
+    """An agent takes over from one whose context is full, or is asked about that."""
     return bool(_HANDOFF.search(last[:400]))
 
 
 def asks_side_task(instructions: Iterable[str], last: str) -> bool:
-    """Tags, follow-ups, search queries, completions and the like are wanted, of a conversation that is quoted."""
+    """Tags, follow-ups, search queries or the like are wanted, of a conversation that is quoted."""
     if any(_mentions(text, *_TASKS) and _TASK.search(text) for text in instructions):
         return True
     return bool(_TASK_HEAD.search(last[:40]) and _HISTORY.search(last))
@@ -178,14 +176,14 @@ def asks_commit_message(system: str) -> bool:
 
 
 def _mentions(text: str, *words: str) -> bool:
-    """Whether a text holds one of these words at all, which is found out far sooner than what a pattern wants."""
+    """Whether a text holds one of these words: a quick test before the patterns."""
     lowered = text.lower()
-    for word in words:  # noqa: SIM110 - a generator takes twice as long, and every request asks a dozen times
+    for word in words:  # noqa: SIM110 - a generator takes twice as long, and every request tests a dozen times
         if word in lowered:
             return True
     return False
 
 
 def asks_recap(last: str) -> bool:
-    """A person who comes back wants to know where things stand; the program asks for them."""
+    """The program asks where things stand, for a person who was away."""
     return _mentions(last[:600], "stepped away", "recap") and bool(_AWAY.search(last[:600]))

@@ -25,15 +25,14 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from openclaw_rl.proxy.chat.request import decode_object
-from openclaw_rl.proxy.dialects.dialect import Ask, Dialect, Writer
+from openclaw_rl.proxy.dialects.dialect import Ask, Dialect, DialectWriter
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.fallback import answer_by_other
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, OTHER_PATH, READY
 from openclaw_rl.proxy.dialects.messages import Messages
 from openclaw_rl.proxy.dialects.responses import Responses, continued, previous_turn, unknown_previous
 from openclaw_rl.proxy.http.body import Disconnected, answer_unless_gone, read_body, read_headers
-from openclaw_rl.proxy.http.errors import json_response
+from openclaw_rl.proxy.http.json import decode_object, json_response
 from openclaw_rl.proxy.http.sse import PING
 from openclaw_rl.proxy.http.stream import PING_SECONDS, EventStream
 from openclaw_rl.shared.errors import BadRequest, ConfigError, NotFound, RequestError
@@ -57,7 +56,7 @@ _OWN_HEADERS = frozenset(
 )  # fmt: skip
 
 
-class Adapter:
+class AdapterApp:
     """The ASGI application. `library` is LiteLLM."""
 
     def __init__(self, library: Any) -> None:
@@ -105,7 +104,7 @@ class _Exchange:
         self._path = path
         self._send = send
         self._stream: EventStream | None = None
-        self._writer: Writer | None = None
+        self._writer: DialectWriter | None = None
         self._told: dict[str, str] = {}
 
     async def counted(self, ask: Ask, call: Call) -> None:
@@ -170,7 +169,7 @@ class _Exchange:
         told.type = str(refusal.error.get("type") or told.type)
         return told
 
-    async def _streamed(self, events: AsyncIterator[Any], call: Call, writer: Writer) -> None:
+    async def _streamed(self, events: AsyncIterator[Any], call: Call, writer: DialectWriter) -> None:
         """Pass events on. Nothing leaves before the proxy has begun to answer: until then this can become an error."""
         held: list[Any] = []
         following = asyncio.ensure_future(anext(events))
@@ -268,7 +267,7 @@ def main(path: str, log_level: str) -> int:
     listener.listen(1024)
     gc.freeze()
     config = uvicorn.Config(
-        Adapter(library),
+        AdapterApp(library),
         loop="uvloop",
         http="httptools",
         lifespan="off",

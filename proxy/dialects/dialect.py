@@ -25,7 +25,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool
 
 
-class Writer(Protocol):
+class DialectWriter(Protocol):
     """Writes one answer. `ended` says whether the last event of the stream was written."""
 
     ended: bool
@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """Have LiteLLM's adapter translate the request, call our provider and translate the answer."""
         ...
 
-    def writer(self, body: Mapping[str, Any], call: Call) -> Writer:
+    def writer(self, body: Mapping[str, Any], call: Call) -> DialectWriter:
         """A writer of the answer to this request."""
         ...
 

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from openclaw_rl.proxy.http.errors import error_response, json_response
+from openclaw_rl.proxy.http.errors import error_response
+from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.shared.errors import RequestError
 
 MESSAGES_PATH = "/v1/messages"

@@ -1,20 +1,35 @@
-"""How long a chat request's prompt is, without an answer: what the dialects' counting routes rest on."""
+"""The way to the adapter process: its limit, and the mark by which the chat route knows the adapter's requests.
+
+Only the proxy says which dialect a turn came in: it gives the adapter a mark with a secret, and gets it back on the
+chat route. A mark that a client makes up is ignored.
+"""
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
+import hmac
+import secrets
+from collections.abc import Mapping
 
-from openclaw_rl.proxy.http.body import read_body, read_headers
-from openclaw_rl.proxy.http.errors import json_response
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.dialects.headers import MARK_HEADER
+from openclaw_rl.proxy.dialects.process import AdapterProcess
+from openclaw_rl.proxy.http.limits import ConcurrencyLimit
+
+CHAT = "chat"
 
 
-async def count_tokens(request: Request) -> Response:
-    """`POST /v1/chat/completions/input_tokens`: takes the body of a chat request."""
-    service: Service = request.app.state.service
-    headers = read_headers(request.scope)
-    settings = service.settings
-    data = await read_body(request.receive, headers, settings.max_body_bytes, settings.slow_client_seconds)
-    length = await service.reader.prompt_tokens(data)
-    return json_response({"object": "response.input_tokens", "input_tokens": length})
+class DialectGate:
+    """The adapter process and its limit."""
+
+    def __init__(self, places: int, wait_seconds: float, longest_line: int) -> None:
+        self.process = AdapterProcess()
+        self.limit = ConcurrencyLimit(places, wait_seconds, longest_line, name="dialect_concurrency", per_key=False)
+        self._secret = secrets.token_hex(16)
+
+    def dialect_of(self, headers: Mapping[str, str]) -> str:
+        """The dialect of a request on the chat route."""
+        secret, _, name = headers.get(MARK_HEADER, "").partition(" ")
+        return name if name and hmac.compare_digest(secret.encode(), self._secret.encode()) else CHAT
+
+    def mark(self, name: str) -> str:
+        """The mark of a dialect."""
+        return f"{self._secret} {name}"

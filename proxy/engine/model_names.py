@@ -1,4 +1,4 @@
-"""The names by which clients ask for the policy: its own, with or without a version, and aliases of the settings."""
+"""The names of the policy: its own, with or without a version, and the aliases of the settings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 from openclaw_rl.shared.errors import BadRequest, NotFound
 from openclaw_rl.shared.settings.model_aliases import LONGEST, SETTING, is_version, parse_aliases
-from openclaw_rl.shared.settings.settings import Settings
 
 
 class ModelNames:
-    """Reads names. `own` is the policy's; `listed` are the aliases that are whole names, as they can be listed.
+    """`own` is the policy's name; `listed` are the aliases without wildcards.
 
-    An alias that is a whole name comes before patterns, and of those that fit the longest counts.
+    An alias without wildcards comes before patterns, and of patterns the longest that fits counts.
     """
 
     def __init__(self, own: str, aliases: str = "") -> None:
@@ -23,14 +22,9 @@ class ModelNames:
         self._patterns = [(_expression(alias.pattern), alias.version) for alias in parsed if "*" in alias.pattern]
         self.listed = tuple(sorted(self._exact))
 
-    @classmethod
-    def of(cls, settings: Settings) -> ModelNames:
-        """Those of the settings."""
-        return cls(settings.model_name, settings.model_aliases)
-
     def read(self, model: Any) -> tuple[str, int | None]:
-        """The model name to answer with, which is the one that was asked for, and the version that it means (`None`
-        for the live one). No name at all means the live version. Raises `BadRequest` or `NotFound`.
+        """The model name to answer with, which is the one in the request, and the version that it means (`None` for
+        the live one, as does no name). Raises `BadRequest` or `NotFound`.
         """
         if model is None:
             return self.own, None

@@ -1,4 +1,4 @@
-"""The versions of the policy that clients may ask for by number, and which of them serves those who name none."""
+"""The versions of the policy that clients may ask for by number, and the one that is live."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 SERVED_FOLDER = "served"
 
 
-class Versions:
-    """Sees to it that the engine has a version before a request asks for it, and makes another one live.
+class ServedVersions:
+    """Loads a version into the engine before a request asks for it, and makes another one live.
 
-    Candidates that the guard is probing, and those that it rejected, are nobody's, though the engine may hold them.
+    Candidates that the guard is probing, and those that it rejected, are not served, though the engine may hold them.
     """
 
     def __init__(self, engine: Engine, watch: EngineWatch, journal: AsyncJournal, names: ModelNames) -> None:
@@ -33,8 +33,8 @@ class Versions:
         self._served = {0}
 
     async def require(self, number: int) -> None:
-        """Have version `number` served beside the live one. Raises `NotFound` if there is none, `EngineError` if it
-        cannot be loaded.
+        """Serve version `number` next to the live one. Raises `NotFound` if there is none, `EngineError` while the
+        engine is away.
         """
         if self._knows(number) and number in self._served:
             return
@@ -44,7 +44,7 @@ class Versions:
             raise self._names.unknown(self._names.served(number))
         if self._knows(number) and (version is not None or self._lives(number)):
             if version is not None and version.state in ("live", "retired"):
-                self._served.add(number)  # what served once is never rejected
+                self._served.add(number)  # it will never be rejected
             return
         if version is None or not version.checkpoint:
             raise self._names.unknown(self._names.served(number))
@@ -59,24 +59,24 @@ class Versions:
         await self._watch.refresh()
 
     async def promote(self, number: int) -> dict[str, Any]:
-        """Make version `number` serve new requests; the learner goes on from it. Answers what is live now and what was.
+        """Make version `number` serve new requests; the learner continues from it. Returns the versions that are live
+        now and before.
 
-        The journal decides, so an engine that is away takes it when it is back. Raises `NotFound` for a version that
-        there is not, `Conflict` for one that cannot be had (rejected, not published yet, its files gone or not to be
-        loaded).
+        The journal decides, so an engine that is away loads it when it is back. Raises `NotFound` for an unknown
+        version, `Conflict` for one that is rejected, not published yet, without files, or cannot be loaded.
         """
         versions = {version.number: version for version in await self._journal.versions()}
         version = versions.get(number)
         if version is None:
-            raise NotFound(f"There is no version {number}. {_to_be_had(versions)}", code="version_not_found")
+            raise NotFound(f"There is no version {number}. {_availability(versions)}", code="version_not_found")
         if version.state == "rejected":
             reason = version.guard.get("reason") or "the guard's report names no reason"
-            raise Conflict(f"Version {number} was rejected and never serves: {reason}. {_to_be_had(versions)}")
+            raise Conflict(f"Version {number} was rejected and never serves: {reason}. {_availability(versions)}")
         if version.state == "candidate":
-            raise Conflict(f"Version {number} is about to be published; ask again. {_to_be_had(versions)}")
+            raise Conflict(f"Version {number} is about to be published; ask again. {_availability(versions)}")
         if not available(version):
             raise Conflict(
-                f"The files of version {number} are gone (keep_checkpoints). {_to_be_had(versions)}", code="pruned"
+                f"The files of version {number} are gone (keep_checkpoints). {_availability(versions)}", code="pruned"
             )
         before = next((one.number for one in versions.values() if one.state == "live"), None)
         await self._watch.refresh()
@@ -95,7 +95,7 @@ class Versions:
                     raise
                 engine = str(error)  # whoever may change it follows the journal
             await self._watch.refresh()
-        log.info("version %d is live instead of version %s, as somebody asked", number, before)
+        log.info("version %d is live instead of version %s, on request", number, before)
         return {"live": number, "before": before, "engine": engine}
 
     async def names(self) -> list[str]:
@@ -121,7 +121,7 @@ class Versions:
         return info is not None and number in info.versions
 
     def _lives(self, number: int) -> bool:
-        """Whether the engine serves it without being asked, whatever the journal knows; version 0 always counts."""
+        """Whether the engine serves it by itself, with or without the journal; version 0 always counts."""
         info = self._watch.info
         return number == 0 or (info is not None and number == info.live)
 
@@ -137,6 +137,6 @@ def _folder(version: PolicyVersion) -> Path:
     return Path(version.checkpoint) / SERVED_FOLDER
 
 
-def _to_be_had(versions: Mapping[int, PolicyVersion]) -> str:
+def _availability(versions: Mapping[int, PolicyVersion]) -> str:
     numbers = ", ".join(str(number) for number, version in sorted(versions.items()) if available(version))
-    return f"To be had: {numbers}." if numbers else "None can be had yet: the learner has not been here."
+    return f"Available: {numbers}." if numbers else "None is available yet: the learner has not run."

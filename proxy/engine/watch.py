@@ -1,9 +1,8 @@
-"""What the engine last said about itself, so that nobody waits for it to ask."""
+"""The engine's state as of its last answer, so that no request waits for one."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 
 from openclaw_rl.shared.engine.protocol import Engine, EngineInfo
 from openclaw_rl.shared.errors import EngineError
@@ -13,16 +12,21 @@ ANSWER_SECONDS = 5.0
 
 
 class EngineWatch:
-    """Asks the engine every two seconds. `info` is the last answer, `error` why there is no newer one ("" when all is
-    well).
+    """Asks the engine every two seconds. `info` is its last answer, `error` why there is no newer one ("" if there is).
+
+    `context_length` is the setting, `model_context_length` and `model_blind` come from the model's files: how many
+    tokens it holds (0 if they do not say), and why it takes no images ("" if it does).
     """
 
-    def __init__(self, engine: Engine, context_length: int) -> None:
+    def __init__(
+        self, engine: Engine, context_length: int = 0, *, model_context_length: int = 0, model_blind: str = ""
+    ) -> None:
         self._engine = engine
-        self._own_context_length = context_length
+        self._set_context_length = context_length
+        self._model_context_length = model_context_length
+        self._model_blind = model_blind
         self.info: EngineInfo | None = None
         self.error = "not asked yet"
-        self.asked = 0.0
 
     @property
     def ready(self) -> bool:
@@ -31,9 +35,16 @@ class EngineWatch:
 
     @property
     def context_length(self) -> int:
-        """Tokens that prompt and answer may have together; 0 while nobody knows."""
-        known = self.info.context_length if self.info is not None else 0
-        return min(filter(None, (known, self._own_context_length)), default=0)
+        """Tokens that prompt and answer may have together; 0 while that is unknown."""
+        served = self.info.context_length if self.info is not None else 0
+        return min(filter(None, (served, self._set_context_length)), default=self._model_context_length)
+
+    @property
+    def blind(self) -> str:
+        """Why no images are taken, "" where they are."""
+        if not self._model_blind and self.info is not None and not self.info.sees:
+            return "the engine takes text only (SGLang takes images: engine_url)"
+        return self._model_blind
 
     async def refresh(self) -> None:
         """Ask once."""
@@ -45,10 +56,9 @@ class EngineWatch:
             self.error = str(error)
         except TimeoutError:
             self.error = f"no answer within {ANSWER_SECONDS:.0f} s"
-        self.asked = time.monotonic()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep asking until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(REFRESH_SECONDS if self.ready else 0.5)

@@ -1,4 +1,4 @@
-"""Who may ask: a key, as a bearer token or `x-api-key`, compared in constant time."""
+"""API keys: sent as a bearer token or `x-api-key`, compared in constant time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 
 
 def authorize(headers: Mapping[str, str], keys: Sequence[str]) -> int:
-    """Which of `keys` the lower-case `headers` carry; 0 where there are none, which lets everybody in (loopback only).
-    Raises `Unauthorized`.
-    """
+    """The index of the key that the lower-case `headers` carry; 0 where no keys are set. Raises `Unauthorized`."""
     if not keys:
         return 0
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-    if not given:
+    sent = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    if not sent:
         raise Unauthorized("No API key was sent: put it in the header 'Authorization: Bearer KEY'.")
-    sent = given.encode()
-    found = [index for index, key in enumerate(keys) if hmac.compare_digest(sent, key.encode())]
+    found = [index for index, key in enumerate(keys) if hmac.compare_digest(sent.encode(), key.encode())]
     if not found:
         raise Unauthorized("The API key is wrong; `openclaw-rl serve` prints the right one when it starts.")
     return found[0]

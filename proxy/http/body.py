@@ -1,5 +1,4 @@
-"""Reading a request body with limits: how large it may be, and how slowly it may come; and what its client may do
-after it, which is to leave."""
+"""The receiving side of a request: headers, a body with limits on size and time, and a client that leaves."""
 
 from __future__ import annotations
 
@@ -8,20 +7,23 @@ import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from starlette.types import Receive, Scope
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from openclaw_rl.shared.errors import RequestError, TooLarge, UploadTooSlow
+from openclaw_rl.shared.errors import TooLarge, UploadTooSlow
 
 _SLOWEST = 16_384
-"""Bytes a second that a client has to send beside the seconds that it has anyhow."""
+"""Bytes a second that extend a client's time to send its body."""
+_DISCARD_BYTES = 256 << 20
+_DISCARD_SECONDS = 30.0
 
 
 class Disconnected(Exception):
-    """The client left before its request was complete; there is nobody to answer."""
+    """The client left before its request was complete, so there is no one to answer."""
 
 
 def read_headers(scope: Scope) -> dict[str, str]:
-    """Header names (lower case) and values; of several of one name the first."""
+    """Header names (lower case) and values; the first value where a name is repeated."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1"), _header_text(value))
@@ -29,7 +31,7 @@ def read_headers(scope: Scope) -> dict[str, str]:
 
 
 def _header_text(value: bytes) -> str:
-    """A header's value as UTF-8, which is what clients write, or as Latin-1, which is what HTTP says."""
+    """A header's value as UTF-8, which clients write, or else as Latin-1, which HTTP specifies."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -37,52 +39,61 @@ def _header_text(value: bytes) -> str:
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, seconds: float | None = None) -> bytes:
-    """The body, at most `limit` bytes. Raises `TooLarge` as soon as that is certain, or `UploadTooSlow` where it takes
-    longer than `seconds` (`None`: for ever) and the time that what came would take on a bad line; the rest is unread.
+    """The body, at most `limit` bytes. Raises `TooLarge` as soon as that is certain, `UploadTooSlow` after `seconds`
+    (`None`: never) plus the time that the received bytes take on a slow line, or `Disconnected`.
     """
     try:
         async with asyncio.timeout(seconds) as deadline:
             return await _read(receive, headers, limit, deadline)
     except TimeoutError as error:
         raise UploadTooSlow(
-            f"The request had not come to its end after {seconds:g} s, and came at less than {_SLOWEST >> 10} kB a "
-            "second (slow_client_seconds). Send it again."
+            f"The request was not complete after {seconds:g} s, and arrived at less than {_SLOWEST >> 10} kB a second "
+            "(slow_client_seconds). Send it again."
         ) from error
 
 
 async def _read(receive: Receive, headers: Mapping[str, str], limit: int, deadline: asyncio.Timeout) -> bytes:
     stated = headers.get("content-length", "")
-    if stated.isdigit() and int(stated) > limit:
-        raise _too_large(limit)
     chunks: list[bytes] = []
-    size = 0
-    while True:
+    size = int(stated) if stated.isdigit() and int(stated) > limit else 0
+    while size <= limit:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
         chunks.append(chunk)
-        if not message.get("more_body", False):
+        if not message.get("more_body", False) and size <= limit:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         due = deadline.when()
         if due is not None:
             deadline.reschedule(due + len(chunk) / _SLOWEST)
+    raise TooLarge(f"The request body is larger than {limit} bytes (max_body_bytes); send less, or raise the limit.")
 
 
-async def discard(receive: Receive, most: int) -> None:
-    """Throw away what a client is still sending, so that it gets to read its answer; gives up after `most` bytes."""
-    while most > 0:
+async def send_response(response: Response, send: Send) -> None:
+    """Send a response that is complete."""
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def refuse_upload(response: Response, receive: Receive, send: Send) -> None:
+    """Refuse a body that is too large. A client that is still sending loses the response unless we read on."""
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            await _discard(receive)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _discard(receive: Receive) -> None:
+    left = _DISCARD_BYTES
+    while left > 0:
         message: Any = await receive()
-        most -= len(message.get("body", b"")) + 1
+        left -= len(message.get("body", b"")) + 1
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             return
-
-
-def _too_large(limit: int) -> RequestError:
-    return TooLarge(f"The request body is larger than {limit} bytes (max_body_bytes); send less, or raise the limit.")
 
 
 async def answer_unless_gone(receive: Receive, answer: Coroutine[Any, Any, None]) -> None:

@@ -1,13 +1,12 @@
-"""What a failure inside becomes outside: an OpenAI-style error with the right status."""
+"""Failures inside as clients see them: an OpenAI-style error with the right status."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
+from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.shared.errors import (
     BadRequest,
     ContextLengthExceeded,
@@ -22,7 +21,7 @@ from openclaw_rl.shared.errors import (
 
 ENGINE_RETRY_SECONDS = 2.0
 VISIBLE = "".join(map(chr, range(33, 127))).replace("%", "") + " "
-"""What a header value may hold as it is; the rest is percent-encoded."""
+"""Characters that a header value may hold unchanged; all others are percent-encoded."""
 
 
 class UpstreamFailed(RequestError):
@@ -42,7 +41,7 @@ class TooSlow(RequestError):
 
 
 def to_request_error(error: OpenClawRLError) -> RequestError:
-    """The error that a client is told."""
+    """The error that the client receives."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, ContextLengthExceeded):
@@ -62,18 +61,18 @@ def to_request_error(error: OpenClawRLError) -> RequestError:
     return RequestError(str(error), status=500)
 
 
+def internal_error() -> RequestError:
+    """The error for a bug of ours, whose traceback is in the log."""
+    return RequestError("Something went wrong in the proxy; its log says what.", status=500)
+
+
 def error_response(error: RequestError, headers: dict[str, str] | None = None) -> Response:
     """The JSON response of an error."""
-    told = dict(headers or {})
+    headers = dict(headers or {})
     if error.retry_after is not None:
-        told["retry-after"] = str(max(1, math.ceil(error.retry_after)))
-    if error.status == 408:
-        told["connection"] = "close"
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    if error.status in (408, 413):  # the rest of the body is not read
+        headers["connection"] = "close"
     if error.status == 401:
-        told["www-authenticate"] = "Bearer"
-    return json_response(error.body(), error.status, told)
-
-
-def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON response by msgspec (records are encoded as objects, bytes as base64)."""
-    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+        headers["www-authenticate"] = "Bearer"
+    return json_response(error.body(), error.status, headers)

@@ -1,7 +1,7 @@
 """How many requests are answered at a time: for each API key, and in the dialects that the adapter process speaks.
 
-Who finds no place waits in line, first come first served, until a deadline; then, or where the line itself is full, the
-client is told when to come back. A line costs its requests' bodies and nothing else: they have not been decoded, placed
+A request that finds no place waits in line, first come first served, until a deadline; then, or where the line itself
+is full, the client learns when to come back. A line costs only its requests' bodies: they have not been decoded, placed
 or recorded.
 """
 
@@ -22,7 +22,7 @@ _WEIGHT = 0.1  # of the latest answer in the average of how long answers take
 
 
 class RateLimited(Overloaded):
-    """429: this key has as many requests under way as it may (platform.openai.com, error codes)."""
+    """429: this key has as many requests in progress as it may (platform.openai.com, error codes)."""
 
     status = 429
     type = "requests"
@@ -30,7 +30,7 @@ class RateLimited(Overloaded):
 
 
 class LimitFigures(msgspec.Struct, frozen=True):
-    """A limit as status shows it: places, those taken, requests in line, and how many were refused so far."""
+    """A limit as status shows it: places, those taken, requests in line, and refusals so far."""
 
     places: int
     active: int
@@ -38,10 +38,8 @@ class LimitFigures(msgspec.Struct, frozen=True):
     refused: int
 
 
-class Limit:
-    """`places` to be had. `name` is the setting that says how many; with `per_key` a refusal is the key's own (429),
-    else everybody's (503).
-    """
+class ConcurrencyLimit:
+    """`name` is the setting that gives the number of `places`; a refusal `per_key` is a 429, else a 503."""
 
     def __init__(self, places: int, wait_seconds: float, longest_line: int, *, name: str, per_key: bool) -> None:
         self.active = 0
@@ -55,7 +53,7 @@ class Limit:
         self._average = 1.0
 
     def figures(self) -> LimitFigures:
-        """How it is now."""
+        """Its present state."""
         return LimitFigures(self._places, self.active, self.waiting, self.refused)
 
     @property
@@ -87,7 +85,7 @@ class Limit:
                 await place
         except BaseException as error:
             if place.done() and not place.cancelled():
-                self._leave()  # it was given a place in the very moment it gave up
+                self._leave()  # it got a place in the very moment it gave up
             else:
                 place.cancel()
                 with contextlib.suppress(ValueError):
@@ -119,22 +117,17 @@ class Limit:
 
 
 class KeyLimits:
-    """One limit for each API key. A key is known by its place in the settings, and never shown."""
+    """One limit for each API key. A key is known by its index in the settings, and never shown."""
 
     def __init__(self, places: int, wait_seconds: float, longest_line: int) -> None:
-        self._places = places
-        self._wait_seconds = wait_seconds
-        self._longest_line = longest_line
-        self._limits: dict[int, Limit] = {}
+        self._arguments = (places, wait_seconds, longest_line)
+        self._limits: dict[int, ConcurrencyLimit] = {}
 
-    def of(self, key: int) -> Limit:
-        """The limit of the key at this place."""
-        limit = self._limits.get(key)
-        if limit is None:
-            limit = self._limits[key] = Limit(
-                self._places, self._wait_seconds, self._longest_line, name="key_concurrency", per_key=True
-            )
-        return limit
+    def of_key(self, key: int) -> ConcurrencyLimit:
+        """The limit of the key at this index."""
+        if key not in self._limits:
+            self._limits[key] = ConcurrencyLimit(*self._arguments, name="key_concurrency", per_key=True)
+        return self._limits[key]
 
     @property
     def waiting(self) -> int:
@@ -142,5 +135,5 @@ class KeyLimits:
         return sum(limit.waiting for limit in self._limits.values())
 
     def figures(self) -> list[LimitFigures]:
-        """Every key's, in the order of the settings; of those alone that have asked for something."""
+        """The state of every key that was used, in the order of the settings."""
         return [limit.figures() for _, limit in sorted(self._limits.items())]

@@ -23,9 +23,7 @@ _CONTENT_END = b'},"logprobs":null,"finish_reason":null}]}\n\n'
 
 
 class ChunkWriter:
-    """Writes the chunks of one answer. `fingerprint` names the version of the policy that answers, `index` the answer
-    where there are several.
-    """
+    """Writes the chunks of the answer at `index`; `fingerprint` names the version of the policy."""
 
     __slots__ = ("_begin", "_choice", "_content", "_with_usage")
 
@@ -41,7 +39,7 @@ class ChunkWriter:
         self._with_usage = with_usage
 
     def role(self) -> bytes:
-        """The first chunk: who speaks."""
+        """The first chunk, with the role."""
         return self._chunk(b'{"role":"assistant","content":""}')
 
     def deltas(self, deltas: Sequence[Delta], logprobs: Sequence[Mapping[str, Any]] | None = None) -> bytes:
@@ -53,28 +51,16 @@ class ChunkWriter:
         chunks.append(self._chunk(_delta(merged[-1]) if merged else b"{}", logprobs))
         return b"".join(chunks)
 
-    def finish(
-        self,
-        reason: str,
-        usage: Mapping[str, Any],
-        logprobs: Sequence[Mapping[str, Any]] | None = None,
-        stop_matched: str | None = None,
-    ) -> bytes:
-        """The last events: finish reason (and the stop string that matched, where there is one), usage if it was asked
-        for, and the mark that nothing follows.
-        """
-        return self.end(reason, logprobs, stop_matched) + self.close(usage)
-
     def end(
         self, reason: str, logprobs: Sequence[Mapping[str, Any]] | None = None, stop_matched: str | None = None
     ) -> bytes:
-        """The chunk that ends one answer, where others go on."""
+        """The chunk that ends one answer: its finish reason, and the stop string that matched, if any."""
         return self._chunk(b"{}", logprobs, reason, stop_matched)
 
     def close(self, usage: Mapping[str, Any]) -> bytes:
-        """What follows when all answers have ended."""
-        told = self._begin + b'],"usage":' + _encode(usage) + b"}\n\n" if self._with_usage else b""
-        return told + DONE
+        """The usage, if it was asked for, and the mark of the end, after the end of all answers."""
+        chunk = self._begin + b'],"usage":' + _encode(usage) + b"}\n\n" if self._with_usage else b""
+        return chunk + DONE
 
     def _chunk(
         self,
@@ -83,11 +69,9 @@ class ChunkWriter:
         reason: str | None = None,
         stop_matched: str | None = None,
     ) -> bytes:
-        told = _encode({"content": logprobs}) if logprobs else b"null"
-        stop = b"" if stop_matched is None else b',"stop_reason":' + _encode(stop_matched)
-        return (
-            self._choice + delta + b',"logprobs":' + told + b',"finish_reason":' + _encode(reason) + stop + b"}]}\n\n"
-        )
+        written = _encode({"content": logprobs}) if logprobs else b"null"
+        end = _encode(reason) + (b"" if stop_matched is None else b',"stop_reason":' + _encode(stop_matched))
+        return self._choice + delta + b',"logprobs":' + written + b',"finish_reason":' + end + b"}]}\n\n"
 
 
 def error_event(error: RequestError) -> bytes:

@@ -1,4 +1,4 @@
-"""A streamed response on the bare ASGI interface, with comments that keep idle connections open."""
+"""Streamed responses on the bare ASGI interface, with comments that keep idle connections open."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ PULSE_SECONDS = 1.0
 
 
 class EventStream:
-    """Sends server-sent events. The status leaves with the first one, so until then the answer can still become an
-    error.
+    """Sends server-sent events. The status leaves with the first one: until then the answer can become an error.
 
     With `hold` nothing leaves before `end`, which sends everything at once. A client that does not read makes `write`
     wait, and so the engine: nothing piles up here.
@@ -34,8 +33,8 @@ class EventStream:
         self.hold = hold
         self.started = False
 
-    def tell(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Add headers, unless they have left already."""
+    def add_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add headers, unless they have been sent already."""
         if not self.started:
             self._headers += headers
 
@@ -59,12 +58,12 @@ class EventStream:
         await self._send({"type": "http.response.body", "body": b"".join([*self._held, data])})
 
     async def pulse(self, current: float) -> None:
-        """Send a comment if nothing has left for a while; the status too, after a long wait for the first token."""
+        """Send a comment, after the status if need be, where nothing was sent for a while."""
         if not self.hold and not self._sending and current - self._last >= PING_SECONDS:
             await self.write(PING)
 
     def unread(self, current: float) -> float:
-        """Seconds for which the client has taken nothing of what is being sent."""
+        """Seconds for which the client has not read the data in flight."""
         return current - self._last if self._sending else 0.0
 
     async def _begin(self) -> None:
@@ -74,7 +73,7 @@ class EventStream:
 
 
 class Pulse:
-    """One task that keeps all streams of a process from looking dead, and cuts those that nobody reads.
+    """One task that keeps all streams of a process from looking dead, and cuts those that are not read.
 
     While the engine is away, a stream that has not begun stays silent: its answer may still become a 503.
     """
@@ -85,7 +84,7 @@ class Pulse:
         self._streams: dict[EventStream, Callable[[], None]] = {}
 
     def add(self, stream: EventStream, cut: Callable[[], None]) -> None:
-        """Watch a stream until `discard`; `cut` is called when its client has read nothing for too long."""
+        """Watch a stream until `discard`; call `cut` when its client has read nothing for too long."""
         self._streams[stream] = cut
 
     def discard(self, stream: EventStream) -> None:
@@ -93,7 +92,7 @@ class Pulse:
         self._streams.pop(stream, None)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send comments until cancelled."""
         while True:
             await asyncio.sleep(PULSE_SECONDS)
             current = time.monotonic()

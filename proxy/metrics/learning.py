@@ -17,7 +17,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "kl": ("reference", "KL per token of the new policy from the one before (parent) and from the base"),
     "entropy": ("statistic", "Entropy per token of the policy after the last step"),
     "gradient": ("statistic", "Gradient norm of the last step, before it was clipped"),
-    "lag": ("statistic", "Versions between the answers of the last step and the policy that learned from them"),
+    "lag": ("statistic", "ServedVersions between the answers of the last step and the policy that learned from them"),
     "mix": ("kind", "Turns and rollouts of the last step, by what they were"),
     "samples": ("term", "Samples of the last step that took part in a term"),
     "weights": ("statistic", "How far the last step moved the weights (Euclidean)"),

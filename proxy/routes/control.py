@@ -1,11 +1,11 @@
-"""The `/rl` routes: feedback, outcomes, ends of sessions, and everything an operator asks."""
+"""The `/rl` routes: feedback, outcomes, ends of sessions, and the operator's questions."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -14,15 +14,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openclaw_rl.proxy.chat.request import decode_object
 from openclaw_rl.proxy.conversation.reactions import EXTENSION
 from openclaw_rl.proxy.conversation.session_id import check_session_id
 from openclaw_rl.proxy.dialects.headers import turn_digits
 from openclaw_rl.proxy.engine.versions import available
 from openclaw_rl.proxy.http.body import read_body, read_headers
-from openclaw_rl.proxy.http.errors import VISIBLE, json_response
+from openclaw_rl.proxy.http.errors import VISIBLE
+from openclaw_rl.proxy.http.json import decode_object, json_response
 from openclaw_rl.proxy.routes.status import status_report
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import BadRequest, NotFound
 from openclaw_rl.shared.messages.normalize import clean_text
 from openclaw_rl.shared.records import Feedback, Outcome, now
@@ -33,134 +33,160 @@ _FEEDBACK_ID = re.compile(r"fb_[A-Za-z0-9]{8,64}")
 _OLDEST = 30 * 86400.0
 
 
-class Control:
-    """Endpoints; each takes the service from the application's state."""
+async def feedback(request: Request) -> Response:
+    """Explicit feedback on a turn, or on the last main turn answered in a session."""
+    service, body = await _read(request)
+    score, text, given = _score(body), _text(body, "text"), _given_at(body)
+    if score is None and not text:
+        raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
+    if body.get("turn_id") is not None:
+        turn_id = turn_id_of(body["turn_id"])
+        turn = await service.journal.turn(turn_id)
+        if turn is None:
+            raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found", param="turn_id")
+        session_id = turn.session_id
+    else:
+        session_id = _session_id(request, body)
+        turn_id = (await service.sessions.last_main_turn(session_id, before=given)).turn_id
+    chosen_id = {"feedback_id": _feedback_id(body)} if body.get("feedback_id") is not None else {}
+    source = EXTENSION if body.get("source") in ("command", "reaction") else "api"
+    entry = Feedback(
+        turn_id=turn_id, session_id=session_id, score=score, text=text, source=source, time=given, **chosen_id
+    )
+    await service.journal.add_feedback(entry)
+    service.metrics.feedback.labels(entry.source).inc()
+    answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": entry.feedback_id, "score": score}
+    return await _respond(service, "feedback", answer)
 
-    async def feedback(self, request: Request) -> Response:
-        """Explicit feedback on a turn, or on the last main turn answered in a session."""
-        service, body = await _begin(request)
-        score, text, said = _score(body), _text(body, "text"), _said(body)
-        if score is None and not text:
-            raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
-        if body.get("turn_id") is not None:
-            turn_id = turn_id_of(body["turn_id"])
-            turn = await service.journal.turn(turn_id)
-            if turn is None:
-                raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found", param="turn_id")
-            session_id = turn.session_id
-        else:
-            session_id = _session(request, body)
-            turn_id = (await service.sessions.last_main_turn(session_id, before=said)).turn_id
-        own = {"feedback_id": _feedback_id(body)} if body.get("feedback_id") is not None else {}
-        source = EXTENSION if body.get("source") in ("command", "reaction") else "api"
-        feedback = Feedback(
-            turn_id=turn_id, session_id=session_id, score=score, text=text, source=source, time=said, **own
-        )
-        await service.journal.add_feedback(feedback)
-        service.metrics.feedback.labels(feedback.source).inc()
-        answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": feedback.feedback_id, "score": score}
-        return await _done(service, "feedback", answer)
 
-    async def outcome(self, request: Request) -> Response:
-        """The final reward of a session; `null` means no verdict. With `pending` the word that one will come."""
-        service, body = await _begin(request)
-        session_id = _session(request, body)
-        if body.get("pending") not in (None, False):
-            return await _outcome_to_come(service, session_id, body)
-        if "reward" not in body:
-            raise BadRequest("reward is missing: a number, or null for no verdict.", param="reward")
-        reward = None if body["reward"] is None else _number(body["reward"], "reward")
-        if await service.journal.session(session_id) is None:
-            raise NotFound(f"There is no session {session_id!r}.", code="session_not_found", param="session_id")
-        await service.journal.add_outcome(Outcome(session_id=session_id, reward=reward, detail=_text(body, "detail")))
-        return await _done(service, "outcome", {"session_id": session_id, "reward": reward})
+async def outcome(request: Request) -> Response:
+    """The final reward of a session; `null` means no verdict. `pending` announces that one will come."""
+    service, body = await _read(request)
+    session_id = _session_id(request, body)
+    if body.get("pending") not in (None, False):
+        if body["pending"] is not True or "reward" in body:
+            raise BadRequest("pending is true, without a reward, or left out.", param="pending")
+        episode = await service.journal.expect_outcome(session_id)
+        if episode is None:
+            raise NotFound(f"There is no open session {session_id!r}.", code="session_not_found", param="session_id")
+        return await _respond(service, "outcome", {"session_id": session_id, "episode": episode, "pending": True})
+    if "reward" not in body:
+        raise BadRequest("reward is missing: a number, or null for no verdict.", param="reward")
+    reward = None if body["reward"] is None else _number(body["reward"], "reward")
+    if await service.journal.session(session_id) is None:
+        raise NotFound(f"There is no session {session_id!r}.", code="session_not_found", param="session_id")
+    await service.journal.add_outcome(Outcome(session_id=session_id, reward=reward, detail=_text(body, "detail")))
+    return await _respond(service, "outcome", {"session_id": session_id, "reward": reward})
 
-    async def session_done(self, request: Request) -> Response:
-        """The end of a session's episode; the same id may begin a new one.
 
-        Where none is open that is no error: clients report the end of sessions that never had a turn here, and report
-        ends again. `ended` is false then, and `detail` says why.
-        """
-        service, body = await _begin(request)
-        session_id = _session(request, body)
-        said = _said(body)
-        episode = await service.sessions.end(session_id, _text(body, "reason") or "session-done", said=said)
-        detail = "" if episode is not None else await service.sessions.why_not_ended(session_id)
-        answer = {"session_id": session_id, "episode": episode, "ended": episode is not None, "detail": detail}
-        return await _done(service, "session-done", answer)
+async def session_done(request: Request) -> Response:
+    """The end of a session's episode; the same id may begin a new one.
 
-    async def status(self, request: Request) -> Response:
-        """How everything is."""
-        return json_response(await status_report(_service(request)))
+    It is no error if none is open: clients report ends twice, and ends of sessions that never had a turn here. `ended`
+    is false then, and `detail` says why.
+    """
+    service, body = await _read(request)
+    session_id = _session_id(request, body)
+    reason = _text(body, "reason") or "session-done"
+    episode = await service.sessions.end(session_id, reason, given=_given_at(body))
+    detail = "" if episode is not None else await service.sessions.why_not_ended(session_id)
+    answer = {"session_id": session_id, "episode": episode, "ended": episode is not None, "detail": detail}
+    return await _respond(service, "session-done", answer)
 
-    async def sessions(self, request: Request) -> Response:
-        """Sessions, the last seen first."""
-        limit = _query(request, "limit", 50, _MOST_SESSIONS)
-        rows = await _service(request).journal.sessions(limit, _query(request, "offset", 0, 2**53))
-        listed = [
-            {
-                "session_id": row.session_id,
-                "policy": row.policy,
-                "episodes": len(row.episodes),
-                "main": row.main,
-                "side": row.side,
-                "settled": row.settled,
-                "trained": row.trained,
-                "last_seen": row.last_seen,
-            }
-            for row in rows
-        ]
-        return json_response({"sessions": listed})
 
-    async def session(self, request: Request) -> Response:
-        """One session with its episodes and a line about each turn."""
-        session_id = request.path_params["session_id"]
-        row = await _service(request).journal.session(session_id)
-        if row is None:
-            raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
-        return json_response(msgspec.to_builtins(row))
+async def status(request: Request) -> Response:
+    """The state of the whole service."""
+    return json_response(await status_report(_service(request)))
 
-    async def forget(self, request: Request) -> Response:
-        """Delete a session's content and everything derived from it."""
-        session_id = request.path_params["session_id"]
-        versions = await _service(request).sessions.forget(session_id)
-        return json_response({"session_id": session_id, "forgotten": True, "versions": versions})
 
-    async def turn(self, request: Request) -> Response:
-        """Everything known of a turn; takes the ids of chat completions too."""
-        turn_id = turn_id_of(request.path_params["turn_id"])
-        explained = await _service(request).journal.explain(turn_id)
-        if explained is None:
-            raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found")
-        return json_response(explained)
+async def sessions(request: Request) -> Response:
+    """Sessions, the last seen first."""
+    limit = _query(request, "limit", 50, _MOST_SESSIONS)
+    rows = await _service(request).journal.sessions(limit, _query(request, "offset", 0, 2**53))
+    listed = [
+        {
+            "session_id": row.session_id,
+            "policy": row.policy,
+            "episodes": len(row.episodes),
+            "main": row.main,
+            "side": row.side,
+            "settled": row.settled,
+            "trained": row.trained,
+            "last_seen": row.last_seen,
+        }
+        for row in rows
+    ]
+    return json_response({"sessions": listed})
 
-    async def versions(self, request: Request) -> Response:
-        """Every version of the policy; `available`: it can be made live."""
-        rows = await _service(request).journal.versions()
-        listed = [{**msgspec.to_builtins(row), "available": await asyncio.to_thread(available, row)} for row in rows]
-        return json_response({"versions": listed})
 
-    async def promote(self, request: Request) -> Response:
-        """Make a version live: new requests use it, the learner goes on from it."""
-        service = _service(request)
-        told = request.path_params["number"]
-        if not told.isascii() or not told.isdigit() or len(told) > 15:
-            raise BadRequest(f"{told!r} is no version number.", param="number")
-        return json_response(await service.versions.promote(int(told)))
+async def session(request: Request) -> Response:
+    """One session with its episodes and a line about each turn."""
+    session_id = request.path_params["session_id"]
+    row = await _service(request).journal.session(session_id)
+    if row is None:
+        raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
+    return json_response(msgspec.to_builtins(row))
 
-    async def pause(self, request: Request) -> Response:
-        """Stop training after the step in progress; chat and capture go on."""
-        return await _train(request, "paused")
 
-    async def resume(self, request: Request) -> Response:
-        """Train again."""
-        return await _train(request, "running")
+async def forget(request: Request) -> Response:
+    """Delete a session's content and everything derived from it."""
+    session_id = request.path_params["session_id"]
+    versions = await _service(request).sessions.forget(session_id)
+    return json_response({"session_id": session_id, "forgotten": True, "versions": versions})
+
+
+async def turn(request: Request) -> Response:
+    """Everything about a turn; takes the ids of chat completions too."""
+    turn_id = turn_id_of(request.path_params["turn_id"])
+    explained = await _service(request).journal.explain(turn_id)
+    if explained is None:
+        raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found")
+    return json_response(explained)
+
+
+async def versions(request: Request) -> Response:
+    """Every version of the policy; `available`: it can be made live."""
+    rows = await _service(request).journal.versions()
+    listed = [{**msgspec.to_builtins(row), "available": await asyncio.to_thread(available, row)} for row in rows]
+    return json_response({"versions": listed})
+
+
+async def promote(request: Request) -> Response:
+    """Make a version live: new requests use it, the learner continues from it."""
+    number = request.path_params["number"]
+    if not number.isascii() or not number.isdigit() or len(number) > 15:
+        raise BadRequest(f"{number!r} is no version number.", param="number")
+    return json_response(await _service(request).versions.promote(int(number)))
+
+
+async def pause(request: Request) -> Response:
+    """Stop training after the step in progress; chat and capture continue."""
+    return await _train(request, "paused")
+
+
+async def resume(request: Request) -> Response:
+    """Train again."""
+    return await _train(request, "running")
+
+
+ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
+    ("/feedback", "POST", feedback),
+    ("/outcome", "POST", outcome),
+    ("/session-done", "POST", session_done),
+    ("/pause", "POST", pause),
+    ("/resume", "POST", resume),
+    ("/status", "GET", status),
+    ("/sessions", "GET", sessions),
+    ("/sessions/{session_id:path}", "GET", session),
+    ("/sessions/{session_id:path}", "DELETE", forget),
+    ("/turns/{turn_id}", "GET", turn),
+    ("/versions", "GET", versions),
+    ("/versions/{number}/promote", "POST", promote),
+)
 
 
 def turn_id_of(value: Any) -> str:
-    """A turn's id from what a client calls it: `turn_…`, or the id of its answer (`chatcmpl-…`, `resp_…`, `msg_…`).
-    Raises `BadRequest`.
-    """
+    """A turn's id, or the id of its answer (`chatcmpl-…`, `resp_…`, `msg_…`), as a turn's id. Raises `BadRequest`."""
     if not isinstance(value, str) or not value:
         raise BadRequest("turn_id must be a string.", param="turn_id")
     value = clean_text(value)
@@ -168,32 +194,23 @@ def turn_id_of(value: Any) -> str:
     return value if digits == value else f"turn_{digits}"
 
 
-async def _outcome_to_come(service: Service, session_id: str, body: Mapping[str, Any]) -> Response:
-    if body["pending"] is not True or "reward" in body:
-        raise BadRequest("pending is true, without a reward, or left out.", param="pending")
-    episode = await service.journal.expect_outcome(session_id)
-    if episode is None:
-        raise NotFound(f"There is no open session {session_id!r}.", code="session_not_found", param="session_id")
-    return await _done(service, "outcome", {"session_id": session_id, "episode": episode, "pending": True})
-
-
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
+def _service(request: Request) -> ProxyService:
+    service: ProxyService = request.app.state.service
     return service
 
 
-async def _begin(request: Request) -> tuple[Service, dict[str, Any]]:
+async def _read(request: Request) -> tuple[ProxyService, dict[str, Any]]:
     """The service and the request's body, which may be empty."""
     service = _service(request)
     data = await read_body(request.receive, request.headers, _LARGEST_BODY, service.settings.slow_client_seconds)
     return service, decode_object(data) if data.strip() else {}
 
 
-async def _done(service: Service, reason: str, answer: dict[str, Any]) -> Response:
-    """The answer of a route that clients call; counted beside the chat requests."""
+async def _respond(service: ProxyService, reason: str, answer: dict[str, Any]) -> Response:
+    """The response to a client; counted with the chat requests."""
     await service.recorder.count("control", reason)
-    session = quote(answer["session_id"], safe=VISIBLE)
-    headers = {"x-openclaw-rl-kind": "control", "x-openclaw-rl-reason": reason, "x-openclaw-rl-session": session}
+    session_id = quote(answer["session_id"], safe=VISIBLE)
+    headers = {"x-openclaw-rl-kind": "control", "x-openclaw-rl-reason": reason, "x-openclaw-rl-session": session_id}
     return json_response(answer, headers=headers)
 
 
@@ -203,7 +220,7 @@ async def _train(request: Request, state: str) -> Response:
     return json_response({"training": state if service.settings.train else "off"})
 
 
-def _session(request: Request, body: Mapping[str, Any]) -> str:
+def _session_id(request: Request, body: Mapping[str, Any]) -> str:
     value = body.get("session_id") or read_headers(request.scope).get("x-session-id")
     if value is None:
         raise BadRequest("session_id is missing: put it in the body or in the header X-Session-Id.", param="session_id")
@@ -224,8 +241,8 @@ def _score(body: Mapping[str, Any]) -> float | None:
     return score
 
 
-def _said(body: Mapping[str, Any]) -> float:
-    """When it was said, in Unix seconds: a client that could not deliver it at once says how long ago that was."""
+def _given_at(body: Mapping[str, Any]) -> float:
+    """When the client's user acted, in Unix seconds: `age_seconds` ago where it could not be delivered at once."""
     age = 0.0 if body.get("age_seconds") is None else _number(body["age_seconds"], "age_seconds")
     if not 0 <= age <= _OLDEST:
         raise BadRequest(f"age_seconds is {age:g}; it must be between 0 and {_OLDEST:g}.", param="age_seconds")
@@ -233,7 +250,7 @@ def _said(body: Mapping[str, Any]) -> float:
 
 
 def _feedback_id(body: Mapping[str, Any]) -> str:
-    """The id that a client gave its feedback: sent twice, it counts once."""
+    """The id that a client chose for its feedback, which counts once however often it is sent."""
     value = body["feedback_id"]
     if not isinstance(value, str) or not _FEEDBACK_ID.fullmatch(value):
         raise BadRequest("feedback_id must be fb_ and 8 to 64 letters or digits.", param="feedback_id")

@@ -1,36 +1,35 @@
-"""The routes of the other dialects: each request goes to the adapter process, and its answer comes back byte for byte.
-
-Only the proxy says which dialect a turn came in: it gives the adapter a mark with a secret of its own, and gets it back
-on the chat route. A mark that a client makes up is ignored.
-"""
+"""The routes of the other dialects: each request goes to the adapter process, and its answer comes back unchanged."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import hmac
 import logging
-import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from openclaw_rl.proxy.chat.parameters import read_thinking
+from openclaw_rl.proxy.chat.request import read_chat
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, MARK_HEADER
-from openclaw_rl.proxy.dialects.process import AdapterProcess
-from openclaw_rl.proxy.http.body import Disconnected, answer_unless_gone, discard, read_body, read_headers
+from openclaw_rl.proxy.http.body import (
+    Disconnected,
+    answer_unless_gone,
+    read_body,
+    read_headers,
+    refuse_upload,
+    send_response,
+)
 from openclaw_rl.proxy.http.errors import UpstreamFailed
-from openclaw_rl.proxy.http.limits import Limit
+from openclaw_rl.proxy.http.json import decode_object, json_response
+from openclaw_rl.proxy.http.limits import ConcurrencyLimit
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import RequestError, TooLarge, UploadTooSlow
-
-if TYPE_CHECKING:
-    from openclaw_rl.proxy.service import Service
 
 log = logging.getLogger(__name__)
 
-CHAT = "chat"
 ROUTES: Mapping[str, str] = {
     "/v1/responses": "responses",
     "/v1/responses/input_tokens": "responses",
@@ -39,34 +38,16 @@ ROUTES: Mapping[str, str] = {
 }
 _HOP = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"date", b"server"))
 _NOT_PASSED_ON = ("host", "connection", "content-length", "transfer-encoding", "accept-encoding", "expect")
-_DISCARD_BYTES = 256 << 20
-
-
-class Dialects:
-    """The adapter process, its limit, and the mark that tells its requests from others."""
-
-    def __init__(self, places: int, wait_seconds: float, longest_line: int) -> None:
-        self.process = AdapterProcess()
-        self.limit = Limit(places, wait_seconds, longest_line, name="dialect_concurrency", per_key=False)
-        self._secret = secrets.token_hex(16)
-
-    def of(self, headers: Mapping[str, str]) -> str:
-        """The dialect of a request on the chat route."""
-        secret, _, name = headers.get(MARK_HEADER, "").partition(" ")
-        return name if name and hmac.compare_digest(secret.encode(), self._secret.encode()) else CHAT
-
-    def mark(self, name: str) -> str:
-        """The mark of a dialect."""
-        return f"{self._secret} {name}"
 
 
 class DialectRoute:
     """The ASGI application of one path."""
 
-    def __init__(self, service: Service, path: str) -> None:
-        self._dialects = service.dialects
+    def __init__(self, service: ProxyService, path: str) -> None:
+        self._gate = service.dialects
         self._limits = service.limits
         self._path = path
+        self._dialect = ROUTES[path]
         self._max_body_bytes = service.settings.max_body_bytes
         self._patience = service.settings.slow_client_seconds
         self._requests = service.metrics.dialect_requests
@@ -78,25 +59,22 @@ class DialectRoute:
         except Disconnected:
             return
         except UploadTooSlow as error:
-            await self._tell(error, send, {"connection": "close"})
+            await self._refuse(error, send)
             return
         except TooLarge as error:
-            await self._tell(error, send, {"connection": "close"})
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(30.0):
-                    await discard(receive, _DISCARD_BYTES)
+            await refuse_upload(dialect_response(self._path, error), receive, send)
             return
         headers = {name: value for name, value in headers.items() if name not in _NOT_PASSED_ON}
         headers[CHAT_HEADER] = _own_url(scope)
-        headers[MARK_HEADER] = self._dialects.mark(ROUTES[self._path])
-        own = self._limits.of(scope.get("client_key", 0))
-        await answer_unless_gone(receive, self._relay(headers, data, send, own))
+        headers[MARK_HEADER] = self._gate.mark(self._dialect)
+        key_limit = self._limits.of_key(scope.get("client_key", 0))
+        await answer_unless_gone(receive, self._relay(headers, data, send, key_limit))
 
-    async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send, own: Limit) -> None:
+    async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send, key_limit: ConcurrencyLimit) -> None:
         status, begun = 499, False
         try:
-            async with own.place(), self._dialects.limit.place():
-                connections = await self._dialects.process.connections()
+            async with key_limit.place(), self._gate.limit.place():
+                connections = await self._gate.process.connections()
                 async with connections.post(self._path, data, headers) as response:
                     raw = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
                     await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
@@ -106,24 +84,36 @@ class DialectRoute:
                     await send({"type": "http.response.body", "body": b""})
         except RequestError as error:
             status = error.status
-            await self._tell(error, send)
+            await self._refuse(error, send)
         except ConnectionError as error:
-            if begun:  # the connection closes without its end, which clients see as what it is
+            if begun:  # the connection closes before the response ends, as clients can see
                 log.warning("an answer of %s broke off: %r", self._path, error)
                 raise
             status = UpstreamFailed.status
             log.warning("the adapter process did not answer %s: %r", self._path, error)
             broke = UpstreamFailed("The adapter process broke off.", code="adapter_unavailable", retry_after=1.0)
-            await self._tell(broke, send)
+            await self._refuse(broke, send)
         finally:
-            self._requests.labels(ROUTES[self._path], status).inc()
+            self._requests.labels(self._dialect, status).inc()
 
-    async def _tell(self, error: RequestError, send: Send, headers: dict[str, str] | None = None) -> None:
-        response: Response = dialect_response(self._path, error, headers)
+    async def _refuse(self, error: RequestError, send: Send) -> None:
         with contextlib.suppress(OSError):
-            start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
-            await send(start)
-            await send({"type": "http.response.body", "body": response.body})
+            await send_response(dialect_response(self._path, error), send)
+
+
+async def count_tokens(request: Request) -> Response:
+    """`POST /v1/chat/completions/input_tokens`: the length of a chat request's prompt. The counting routes of the
+    dialects rest on it.
+    """
+    service: ProxyService = request.app.state.service
+    settings = service.settings
+    headers = read_headers(request.scope)
+    data = await read_body(request.receive, headers, settings.max_body_bytes, settings.slow_client_seconds)
+    body = decode_object(data)
+    service.names.read(body.get("model"))
+    chat = await read_chat(body, len(data), service.watch.blind)
+    prompt = await service.renderer.tokenize(chat, read_thinking(body))
+    return json_response({"object": "response.input_tokens", "input_tokens": prompt.length})
 
 
 def _own_url(scope: Scope) -> str:

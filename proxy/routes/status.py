@@ -1,4 +1,4 @@
-"""How everything is, for `/rl/status` and `/readyz`."""
+"""The state of the whole service, for `/rl/status` and `/readyz`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from openclaw_rl.proxy.conversation.classify import describe
 from openclaw_rl.proxy.routes.why_untrained import why_untrained
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.journal import AuditFigures, LearningFigures, ProcessRow
 from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.records import AuditVerdict, now
@@ -16,7 +16,7 @@ from openclaw_rl.shared.records import AuditVerdict, now
 _LOST_SECONDS = 60.0
 
 
-def readiness(service: Service) -> dict[str, Any]:
+def readiness(service: ProxyService) -> dict[str, Any]:
     """Whether chat requests can be answered, if need be by the fallback model, and if not, why."""
     return {
         "ready": (service.watch.ready or service.others.fallback is not None) and not service.journal_error,
@@ -25,20 +25,20 @@ def readiness(service: Service) -> dict[str, Any]:
     }
 
 
-async def status_report(service: Service) -> dict[str, Any]:
-    """The whole picture. Asks the journal only; what the engine said is at most some seconds old."""
+async def status_report(service: ProxyService) -> dict[str, Any]:
+    """Asks the journal only; the engine's last answer is at most some seconds old."""
     counts = await service.journal.status()
     processes = await service.journal.processes()
     control = await service.journal.get_control("train", "running")
     info = service.watch.info
     training = "off" if not service.settings.train else "paused" if control == "paused" else "running"
-    told = _processes(service, processes)
+    shown = _processes(service, processes)
     return {
         "version": {"live": counts["live"], "engine": info.live if info is not None else None},
         "model": {
             "name": service.settings.model_name,
             "path": service.settings.model,
-            "context_length": service.watch.context_length or service.prompter.context_length,
+            "context_length": service.watch.context_length,
             "versions": sorted(info.versions) if info is not None else [],
             "weight_transfer": info.transfer if info is not None else "",
         },
@@ -64,12 +64,12 @@ async def status_report(service: Service) -> dict[str, Any]:
             capture=service.settings.capture,
             training=training,
             batch_size=service.settings.batch_size,
-            learner=told.get("learner"),
+            learner=shown.get("learner"),
         ),
         "training": training,
         "capture": service.settings.capture,
         "trouble": info.trouble if info is not None and service.watch.ready else "",
-        "processes": told,
+        "processes": shown,
         "active": len(service.answering),
         "limits": {
             "keys": service.limits.figures(),
@@ -82,7 +82,7 @@ async def status_report(service: Service) -> dict[str, Any]:
 
 
 def _judging(figures: LearningFigures) -> dict[str, int]:
-    """Judgements and votes since the journal began, and those of them that came to nothing."""
+    """Judgements and votes since the journal began, and how many of them failed."""
     return {
         "judgements": figures.judgements,
         "without_score": figures.without_score,
@@ -91,8 +91,8 @@ def _judging(figures: LearningFigures) -> dict[str, int]:
     }
 
 
-def _audit(service: Service, figures: AuditFigures) -> dict[str, Any]:
-    """What audits found; `mean`, `p99` and `max` are |recorded − found| logprob per token over the last `turns`."""
+def _audit(service: ProxyService, figures: AuditFigures) -> dict[str, Any]:
+    """The results of audits; `mean`, `p99` and `max` are |recorded − found| logprob per token over the last `turns`."""
     compared = figures.turns > 0
     return {
         "fraction": service.settings.audit_fraction,
@@ -107,23 +107,23 @@ def _audit(service: Service, figures: AuditFigures) -> dict[str, Any]:
     }
 
 
-def _processes(service: Service, rows: Mapping[str, ProcessRow]) -> dict[str, Any]:
+def _processes(service: ProxyService, rows: Mapping[str, ProcessRow]) -> dict[str, Any]:
     current = now()
-    told: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for name, row in rows.items():
         age = current - row.time
-        told[name] = {
+        shown[name] = {
             "pid": row.pid,
             "alive": age < _LOST_SECONDS and alive(row.pid),
             "seconds_ago": round(age, 1),
             "detail": row.status,
         }
-    told["proxy"] = {**told.get("proxy", {"detail": {}}), "pid": os.getpid(), "alive": True}
-    children = told.get("supervisor", {}).get("detail", {}).get("processes", {})
+    shown["proxy"] = {**shown.get("proxy", {"detail": {}}), "pid": os.getpid(), "alive": True}
+    children = shown.get("supervisor", {}).get("detail", {}).get("processes", {})
     engine = children.get("engine", {}) if isinstance(children, Mapping) else {}
-    told["engine"] = {
+    shown["engine"] = {
         "pid": engine.get("pid"),
         "alive": service.watch.ready,
         "detail": {"error": service.watch.error, "restarts": engine.get("restarts")},
     }
-    return told
+    return shown

@@ -6,20 +6,18 @@ migration.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import sys
-import threading
 import zlib
 from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import cachetools
 import msgspec
 
+from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import JournalError
 
 _T = TypeVar("_T")
@@ -54,25 +52,9 @@ def _content_bytes(content: Content) -> int:
     return 64 * len(content.digests) + 4 * len(content.ids)
 
 
-class RecentContents:
-    """Contents of recent turns by turn id, so that recording the next one reads nothing. Bounded in bytes."""
-
-    def __init__(self) -> None:
-        self._contents = cachetools.LRUCache[str, Content](_RECENT_BYTES, getsizeof=_content_bytes)
-        self._lock = threading.Lock()
-
-    def get(self, turn_id: str) -> Content | None:
-        with self._lock:
-            return self._contents.get(turn_id)
-
-    def put(self, turn_id: str, content: Content) -> None:
-        # A turn larger than the whole cache is read back from the file instead.
-        with self._lock, contextlib.suppress(ValueError):
-            self._contents[turn_id] = content
-
-    def drop(self, turn_id: str) -> None:
-        with self._lock:
-            self._contents.pop(turn_id, None)
+def recent_contents() -> SharedCache[str, Content]:
+    """Contents of recent turns by turn id, so that recording the next one reads nothing."""
+    return SharedCache(_RECENT_BYTES, _content_bytes)
 
 
 def digest(body: bytes) -> bytes:

@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError, JournalError
-from openclaw_rl.shared.journal.encoding import RecentContents
+from openclaw_rl.shared.journal.encoding import Content, recent_contents
 from openclaw_rl.shared.journal.migrations import migrate
 
 BUSY_SECONDS = 30.0
@@ -35,7 +36,7 @@ class Connection(sqlite3.Connection):
     """
 
     erased = False
-    recent: RecentContents
+    recent: SharedCache[str, Content]
 
     def value(self, query: str, *values: object) -> Any:
         """The first column of the first row of a query, `None` where there is no row."""
@@ -53,7 +54,7 @@ class Database:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _file(os.fspath(path))
         self.commits = 0
-        self._recent = RecentContents()
+        self._recent = recent_contents()
         self._local = threading.local()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._lock = threading.Lock()

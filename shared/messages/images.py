@@ -17,7 +17,6 @@ import base64
 import binascii
 import hashlib
 import io
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,8 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.shared.errors import BadRequest, ConfigError, JournalError
+from openclaw_rl.shared.errors import BadRequest, JournalError
+from openclaw_rl.shared.files import read_config
 from openclaw_rl.shared.records import ImageSpan, Message, PromptImage, Turn
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
@@ -106,21 +106,21 @@ def read_vision(folder: Path, config: Mapping[str, Any], controls: Mapping[str, 
     """
     if "vision_config" not in config:
         return "the model takes text only"
-    told = _processor_config(folder)
-    if not told:
+    processor = _processor_config(folder)
+    if not processor:
         return "the model's folder has no preprocessor_config.json, which says how many tokens an image takes"
-    kind = str(told.get("image_processor_type", ""))
-    size = told.get("size") or {}
-    least, most = (
-        told.get("min_pixels") or size.get("shortest_edge"),
-        told.get("max_pixels") or size.get("longest_edge"),
-    )
-    numbers = (told.get("patch_size"), told.get("merge_size"), least, most)
+    kind = str(processor.get("image_processor_type", ""))
+    size = processor.get("size") or {}
+    least = processor.get("min_pixels") or size.get("shortest_edge")
+    most = processor.get("max_pixels") or size.get("longest_edge")
+    numbers = (processor.get("patch_size"), processor.get("merge_size"), least, most)
     if not kind.startswith(_PROCESSOR) or not all(isinstance(number, int) and number > 0 for number in numbers):
         return f"the image processor in the model's folder ({kind or 'of no name'}) is not one that is known here"
     if PLACEHOLDER not in controls:
         return f"the model's tokenizer has no {PLACEHOLDER}"
-    return Vision(controls[PLACEHOLDER], told["patch_size"] * told["merge_size"], int(least or 0), int(most or 0))
+    return Vision(
+        controls[PLACEHOLDER], processor["patch_size"] * processor["merge_size"], int(least or 0), int(most or 0)
+    )
 
 
 def image_part(url: Any, where: str) -> dict[str, Any]:
@@ -256,16 +256,10 @@ def _lists(messages: Sequence[Message]) -> list[list[dict[str, Any]]]:
 def _processor_config(folder: Path) -> Mapping[str, Any]:
     """The image processor's own settings; empty where there are none."""
     for name, inside in (("preprocessor_config.json", ""), ("processor_config.json", "image_processor")):
-        path = folder / name
-        if not path.is_file():
-            continue
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
-        told = told.get(inside) if inside and isinstance(told, dict) else told
-        if isinstance(told, dict) and told:
-            return told
+        config: Any = read_config(folder / name)
+        config = config.get(inside) if inside else config
+        if isinstance(config, dict) and config:
+            return config
     return {}
 
 

@@ -10,8 +10,7 @@ Images go as they are.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from openclaw_rl.shared.backends import is_cloud
+from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.messages.normalize import ChatInput
@@ -51,12 +51,9 @@ class Outgoing:
 
     def __init__(self, redactor: Redactor, *, capacity: int = _BYTES) -> None:
         self._redactor = redactor
-        self._capacity = capacity
-        self._known: OrderedDict[bytes, tuple[str | None, Counter[str]]] = OrderedDict()
-        self._size = 0
-        self._said: OrderedDict[bytes, None] = OrderedDict()
-        self._tools: OrderedDict[bytes, _Tools] = OrderedDict()
-        self._lock = threading.Lock()
+        self._known = SharedCache[bytes, tuple[str | None, Counter[str]]](capacity, _weight)
+        self._said = SharedCache[bytes, bool](_SAID)
+        self._tools = SharedCache[bytes, _Tools](_TOOLS)
 
     @classmethod
     def of(cls, settings: Settings) -> Outgoing | None:
@@ -117,21 +114,13 @@ class Outgoing:
 
     def said(self, answer: Message) -> None:
         """Leave this answer of the policy as it is from now on."""
-        digests = [_digest(text) for text, _ in _written([answer])]
-        with self._lock:
-            for digest in digests:
-                self._said.pop(digest, None)
-                self._said[digest] = None
-            while len(self._said) > _SAID:
-                self._said.popitem(last=False)
+        for text, _ in _written([answer]):
+            self._said.put(_digest(text), True)
 
     def fresh(self, chat: ChatInput) -> int:
         """How many characters of a request were never looked through."""
-        texts = [text for text, _ in _written(chat.messages)]
-        digest = _digest(chat.tools_json)
-        with self._lock:
-            tools = 0 if not chat.tools or digest in self._tools else len(chat.tools_json)
-            return tools + sum(len(text) for text in texts if _digest(text) not in self._known)
+        tools = 0 if not chat.tools or _digest(chat.tools_json) in self._tools else len(chat.tools_json)
+        return tools + sum(len(text) for text, _ in _written(chat.messages) if _digest(text) not in self._known)
 
     def taken(self, chat: ChatInput) -> Mapping[str, int]:
         """How much is taken out of a request, by kind."""
@@ -146,11 +135,8 @@ class Outgoing:
         if not chat.tools:
             return _NO_TOOLS
         digest = _digest(chat.tools_json or msgspec.json.encode(chat.tools))
-        with self._lock:
-            known = self._tools.get(digest)
-            if known is not None:
-                self._tools.move_to_end(digest)
-                return known
+        if known := self._tools.get(digest):
+            return known
         found: Counter[str] = Counter()
 
         def change(text: str) -> str:
@@ -161,10 +147,7 @@ class Outgoing:
         content = _each(chat.tools, change)
         changed = content is not chat.tools
         entry = _Tools(content if changed else None, msgspec.json.encode(content) if changed else b"", found)
-        with self._lock:
-            self._tools[digest] = entry
-            while len(self._tools) > _TOOLS:
-                self._tools.popitem(last=False)
+        self._tools.put(digest, entry)
         return entry
 
     def _unless_said(self, text: str) -> str:
@@ -172,25 +155,16 @@ class Outgoing:
         return text if left is text or self._is_said(text) else left
 
     def _is_said(self, text: str) -> bool:
-        with self._lock:
-            return _digest(text) in self._said
+        return _digest(text) in self._said
 
     def _looked(self, text: str) -> tuple[str | None, Counter[str]]:
         """What became of a text, `None` for itself, and what was found in it."""
         digest = _digest(text)
-        with self._lock:
-            known = self._known.get(digest)
-            if known is not None:
-                self._known.move_to_end(digest)
-                return known
+        if known := self._known.get(digest):
+            return known
         left, found = self._redactor.counted(text)
         entry = (None if left is text else left, found)
-        with self._lock:
-            if digest not in self._known:
-                self._known[digest] = entry
-                self._size += _weight(entry)
-            while self._size > self._capacity:
-                self._size -= _weight(self._known.popitem(last=False)[1])
+        self._known.put(digest, entry)
         return entry
 
 

@@ -14,7 +14,8 @@ from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.equality import message_key
 from openclaw_rl.shared.messages.normalize import ChatInput, text_of
 from openclaw_rl.shared.records import Message
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 
 
 class Spelled(NamedTuple):

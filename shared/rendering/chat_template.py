@@ -20,6 +20,7 @@ import jinja2.parser
 import jinja2.sandbox
 
 from openclaw_rl.shared.errors import BadRequest, ConfigError
+from openclaw_rl.shared.files import read_config
 
 PLAIN = """\
 {{- bos_token if begin else '' -}}
@@ -86,7 +87,7 @@ class ChatTemplate:
 def load_template(*folders: Path) -> ChatTemplate | None:
     """The template of the first of the folders that has one, None where none has. Raises `ConfigError`."""
     for folder in folders:
-        config = _json(folder / "tokenizer_config.json")
+        config = read_config(folder / "tokenizer_config.json")
         found = _sources(folder, config)
         if found:
             source = found.get("default") or next(iter(found.values()))
@@ -102,7 +103,7 @@ def plain_template(folder: Path, *, begin: bool) -> ChatTemplate:
 
 def special_tokens(folder: Path) -> dict[str, str]:
     """The texts of the begin, end and other named tokens of a tokenizer folder, by name."""
-    named = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
+    named = {**read_config(folder / "special_tokens_map.json"), **read_config(folder / "tokenizer_config.json")}
     texts: dict[str, str] = {}
     for name in _SPECIAL:
         token = named.get(name)
@@ -120,7 +121,7 @@ def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
         found["default"] = kept
     elif isinstance(kept, list):
         found |= {str(one["name"]): one["template"] for one in kept if isinstance(one, dict) and "template" in one}
-    processor = _json(folder / "chat_template.json").get("chat_template")
+    processor = read_config(folder / "chat_template.json").get("chat_template")
     if isinstance(processor, str):
         found["default"] = processor
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
@@ -128,16 +129,6 @@ def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     if (folder / "chat_template.jinja").is_file():
         found["default"] = _text(folder / "chat_template.jinja")
     return found
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(_text(path))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
-    return value if isinstance(value, dict) else {}
 
 
 def _text(path: Path) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.files import read_config
 
 AUTO, PLAIN, TEMPLATE = "auto", "plain", "template"
 
@@ -152,17 +153,13 @@ def model_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+_LENGTH_FIELDS = ["max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length"]
+
+
 def context_length(config: dict[str, Any]) -> int:
     """The number of tokens a model was made for, 0 where its config does not say."""
     for holder in (config.get("text_config"), config):
-        for name in (
-            "max_position_embeddings",
-            "n_positions",
-            "n_ctx",
-            "max_sequence_length",
-            "max_seq_len",
-            "seq_length",
-        ):
+        for name in _LENGTH_FIELDS:
             value = holder.get(name) if isinstance(holder, dict) else None
             if isinstance(value, int) and value > 0:
                 return value
@@ -181,13 +178,7 @@ def vocabulary_size(config: dict[str, Any]) -> int:
 def end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
     """The ids that end an answer as the model's own files say: generation config first, then config."""
     found: list[int] = []
-    holders: list[Any] = [config.get("text_config"), config]
-    if (folder / "generation_config.json").is_file():
-        try:
-            holders.insert(0, json.loads((folder / "generation_config.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{folder / 'generation_config.json'} cannot be read: {error}") from error
-    for holder in holders:
+    for holder in (read_config(folder / "generation_config.json"), config.get("text_config"), config):
         named = holder.get("eos_token_id") if isinstance(holder, dict) else None
         for number in named if isinstance(named, list) else [named]:
             if isinstance(number, int) and number not in found:

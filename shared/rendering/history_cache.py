@@ -8,13 +8,12 @@ compared with the whole.
 
 from __future__ import annotations
 
-import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
 
+from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.messages.equality import calls_json
 from openclaw_rl.shared.records import Message
 from openclaw_rl.shared.rendering.writers import Writer
@@ -46,10 +45,7 @@ class Histories:
 
     def __init__(self, writer: Writer, *, capacity: int) -> None:
         self._writer = writer
-        self._capacity = capacity
-        self._kept: OrderedDict[_Key, _Beginning] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
+        self._kept = SharedCache[_Key, _Beginning](capacity, lambda beginning: beginning.size)
 
     def written(self, messages: Sequence[Message], *, thinking: bool) -> int:
         """How many messages of a history are kept."""
@@ -83,10 +79,7 @@ class Histories:
         text = messages[0]["content"] if messages else None
         if len(messages) < GROWN - _LEFT or not isinstance(text, str):
             return None
-        with self._lock:
-            found = self._kept.get((thinking, text))
-            if found is not None:
-                self._kept.move_to_end((thinking, text))
+        found = self._kept.get((thinking, text))
         if found is None:
             return None
         same = messages[: len(found.messages)]
@@ -96,12 +89,7 @@ class Histories:
         calls = calls_json(messages)
         size = _MESSAGE_BYTES + 2 * len(key[1]) + 4 * len(calls) + len(ids) * ids.itemsize
         size += sum(_MESSAGE_BYTES + 2 * len(message["content"]) for message in messages)
-        with self._lock:
-            replaced = self._kept.pop(key, None)
-            self._kept[key] = _Beginning(messages, calls, ids, size)
-            self._size += self._kept[key].size - (replaced.size if replaced else 0)
-            while self._size > self._capacity:
-                self._size -= self._kept.popitem(last=False)[1].size
+        self._kept.put(key, _Beginning(messages, calls, ids, size))
 
 
 def _place(messages: Sequence[Message]) -> int:

@@ -9,22 +9,21 @@ once with the whole, and where they differ the whole is rendered every time.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import threading
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.answer import Answer
 from openclaw_rl.shared.messages.hint import with_hint
-from openclaw_rl.shared.messages.images import Vision, images_in, placed, read_vision
-from openclaw_rl.shared.messages.normalize import ANY_TOOL, TEXT_ONLY, ChatInput
-from openclaw_rl.shared.records import Message, PromptImage
+from openclaw_rl.shared.messages.images import Vision, images_in, read_vision
+from openclaw_rl.shared.messages.normalize import ANY_TOOL, TEXT_ONLY, ChatInput, text_of
+from openclaw_rl.shared.records import Message
 from openclaw_rl.shared.redaction.outgoing import Outgoing
 from openclaw_rl.shared.rendering.answer_parser import AnswerParser
 from openclaw_rl.shared.rendering.chat_template import load_template, plain_template, special_tokens
@@ -37,16 +36,17 @@ from openclaw_rl.shared.rendering.families import (
     model_config,
     vocabulary_size,
 )
-from openclaw_rl.shared.rendering.family_choice import choose
 from openclaw_rl.shared.rendering.history_cache import GROWN, Histories
-from openclaw_rl.shared.rendering.ids_json import spelled
-from openclaw_rl.shared.rendering.seen_text import Novelty
+from openclaw_rl.shared.rendering.prompt import Head, Prompt
 from openclaw_rl.shared.rendering.tokenizer import PieceTokenizer
 from openclaw_rl.shared.rendering.vocabulary import Vocab, load_tokenizer
+from openclaw_rl.shared.rendering.writers import choose
 from openclaw_rl.shared.rendering.xml_calls import schemas_of
 from openclaw_rl.shared.settings.settings import Settings
 
 _HEADS = 256
+_KNOWN_TEXTS = 20_000
+_SHORT = 256  # characters; shorter texts are not worth remembering
 _LONG_PROMPT = 32_000  # characters; a template takes some 4 ms for 100,000
 _LONGEST_IMAGES = 1 << 20  # tokens, where a model does not say how long its context is
 _PROMPT_END = 64  # tokens in which the start of an answer is looked for
@@ -54,88 +54,15 @@ _MANY_MESSAGES = 250  # the library takes some 15 µs for one
 _COLD_CHARACTERS = 4000  # more than this to encode holds up the event loop for more than a few milliseconds
 
 
-class Head:
-    """A rendered system prompt with its tools. `json` is the inside of a JSON array of the ids, `digest` 16 bytes over
-    them."""
-
-    __slots__ = ("digest", "ids", "json")
-
-    def __init__(self, ids: array[int]) -> None:
-        self.ids = ids
-        self.json = msgspec.json.encode(ids.tolist())[1:-1]
-        self.digest = hashlib.blake2b(self.ids.tobytes(), digest_size=16).digest()
-
-
-class Prompt:
-    """Token ids of a prompt: those of `head` (None where nothing is shared), then `tail`.
-
-    `forced` are the last ids of `tail` where the start of a tool call was written for the policy, and `forced_text`
-    their text; the answer then begins inside that call. `reasoning_open` says that the prompt ends inside reasoning.
-    `tools` are those that it offers, `images` the data URLs of those that stand in it, as `vision` sees them. `taken`
-    says how much was taken out of the messages before they were written (`shared.redaction.outgoing`), by kind.
-    """
-
-    __slots__ = ("forced", "forced_text", "head", "images", "reasoning_open", "tail", "taken", "tools", "vision")
-
-    def __init__(
-        self,
-        head: Head | None,
-        tail: Sequence[int],
-        *,
-        forced: list[int],
-        forced_text: str = "",
-        reasoning_open: bool = False,
-        tools: list[dict[str, Any]] | None = None,
-        images: Sequence[str] = (),
-        vision: Vision | None = None,
-        taken: Mapping[str, int] | None = None,
-    ) -> None:
-        self.tools = tools or []
-        self.taken = taken or {}
-        self.images = images
-        self.vision = vision
-        self.head = head
-        self.tail = tail
-        self.forced = forced
-        self.forced_text = forced_text
-        self.reasoning_open = reasoning_open
-
-    @property
-    def length(self) -> int:
-        """Number of tokens."""
-        return (len(self.head.ids) if self.head else 0) + len(self.tail)
-
-    def ids(self) -> list[int]:
-        """All ids, in order."""
-        return self.packed().tolist()
-
-    def packed(self) -> array[int]:
-        """All ids, in order, as unsigned 32-bit integers."""
-        ids = array("I", self.head.ids) if self.head else array("I")
-        ids.extend(self.tail)
-        return ids
-
-    def placed_images(self) -> list[PromptImage]:
-        """Its images with their places, in order."""
-        return placed(self.images, self.vision.spans(self.packed())) if self.images and self.vision else []
-
-    def json(self) -> bytes:
-        """The ids as a JSON array."""
-        ids = self.tail if isinstance(self.tail, array) else array("I", self.tail)
-        parts = [self.head.json] if self.head else []
-        return b"[" + b",".join([*parts, *spelled(ids)]) + b"]"
-
-
 class Prompter:
     """Renders prompts for, and parses answers of, the model in `folder`. Safe to use from several threads.
 
     `tokenizer` is the tokenizer's folder, if not the model's own; `family` is one of
-    `shared.rendering.families.CHOICES`;
-    `thinking` is the default of `render`. `stop_ids` end an answer; `own_stop_ids` are those of them that the model's
-    files do not name, so that an engine has to be told; `text_stops` are texts that end one too. `vocab_size` counts
-    the model's logits, `context_length` is what the model was made for, in tokens; `blind` says why it takes no images,
-    "" where it does; `outgoing` takes out of prompts what may not leave. Raises `ConfigError` for a model that cannot
-    be served.
+    `shared.rendering.families.CHOICES`; `thinking` is the default of `render`. `stop_ids` end an answer;
+    `own_stop_ids` are those of them that the model's files do not name, so that an engine has to be told; `text_stops`
+    are texts that end one too. `vocab_size` counts the model's logits, `context_length` is what the model was made for,
+    in tokens; `blind` says why it takes no images, "" where it does; `outgoing` takes out of prompts what may not
+    leave. Raises `ConfigError` for a model that cannot be served.
     """
 
     def __init__(
@@ -177,10 +104,11 @@ class Prompter:
         closing = [controls[stop] for stop in (*self.family.grammar.stops, chosen.closes) if stop in controls]
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((*closing, *ends)))
         self.own_stop_ids: tuple[int, ...] = tuple(stop for stop in self.stop_ids if stop not in ends)
-        self._heads: dict[tuple[bool, str, bytes], Head | None] = {}
+        # `None` in a tuple: a start that cannot be cut off.
+        self._heads = SharedCache[tuple[bool, str, bytes], tuple[Head | None]](_HEADS)
         self._histories = Histories(self._writer, capacity=cache_bytes // 4)
-        self._novelty = Novelty(self.tokenizer)
-        self._lock = threading.Lock()
+        # By their hashes: a collision holds up the event loop once, and makes no prompt wrong.
+        self._encoded = SharedCache[int, bool](_KNOWN_TEXTS)
 
     @classmethod
     def of(cls, settings: Settings) -> Prompter:
@@ -224,7 +152,9 @@ class Prompter:
             head, tail, images = self._see(head, tail, messages)
         except RecursionError as error:
             raise BadRequest("The request is nested too deeply to be rendered.", param="tools") from error
-        self._novelty.remember(messages, tools_json)
+        for text in (*_texts(messages), tools_json):
+            if len(text) >= _SHORT and hash(text) not in self._encoded:
+                self._encoded.put(hash(text), True)
         reasoning_open = self._reasons(tail)
         forced, forced_text = self._force(chat.forced_tool, reasoning_open) if chat.forced_tool else ([], "")
         return Prompt(
@@ -262,7 +192,13 @@ class Prompter:
         messages = messages[self._histories.written(messages, thinking=mode) :]
         if len(messages) > _MANY_MESSAGES:
             return True
-        return self._novelty.of_text(tools_json) + self._novelty.of_messages(messages) > _COLD_CHARACTERS
+        return sum(map(self._unknown, (tools_json, *_texts(messages)))) > _COLD_CHARACTERS
+
+    def _unknown(self, text: str | bytes) -> int:
+        """How many characters of a text would have to be encoded, about."""
+        if len(text) >= _SHORT and hash(text) in self._encoded:
+            return 0
+        return self.tokenizer.unknown(text) if isinstance(text, str) else len(text)
 
     def parser(self, prompt: Prompt, chat: ChatInput, *, stop: Sequence[str] = ()) -> AnswerParser:
         """An incremental parser for the answer to `prompt`. `stop` are the client's stop strings."""
@@ -326,17 +262,11 @@ class Prompter:
         if len(messages) < 2 or first["role"] != "system" or messages[1]["role"] == "system":
             return None, self.write(messages, tools, thinking)
         key = (thinking, first["content"], tools_json)
-        with self._lock:
-            known = key in self._heads
-            head = self._heads.pop(key, None)
-            if known:
-                self._heads[key] = head
-        if not known:
-            head = self._prove(messages[:GROWN], tools, thinking) if self._writer.cuttable else None
-            with self._lock:
-                self._heads[key] = head
-                while len(self._heads) > _HEADS:
-                    del self._heads[next(iter(self._heads))]
+        known = self._heads.get(key)
+        if known is None:
+            known = (self._prove(messages[:GROWN], tools, thinking) if self._writer.cuttable else None,)
+            self._heads.put(key, known)
+        (head,) = known
         if head is None:
             return None, self.write(messages, tools, thinking)
         return head, self._histories.ids(messages[1:], thinking=thinking)
@@ -397,3 +327,12 @@ class Prompter:
 
 def _tools_json(chat: ChatInput) -> bytes:
     return chat.tools_json or msgspec.json.encode(chat.tools)
+
+
+def _texts(messages: Sequence[Message]) -> Iterable[str | bytes]:
+    for message in messages:
+        yield text_of(message)
+        if reasoning := message.get("reasoning"):
+            yield reasoning
+        for call in message.get("tool_calls") or ():
+            yield msgspec.json.encode(call["arguments"])

@@ -1,13 +1,16 @@
-"""The two ways to write a prompt: a family's writer of the `renderers` library, or the model's own chat template.
+"""The two ways to write a prompt, a family's writer of the `renderers` library or the model's own chat template, and
+the choice between them.
 
 The library's are faster to cut and come with a second reader of answers, but each is written for certain checkpoints.
-So one is used where it writes what the folder's template writes, which is tried at start; the template has the last
-word.
+By itself (`auto`) a model is served as the family of its `model_type`, if its tokenizer has that family's tokens and
+the library writes what the folder's chat template writes, which is tried at start; else that template writes. Without
+a template there is nothing to go by, and a person has to say `plain`.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -17,10 +20,22 @@ import msgspec
 from openclaw_rl.shared.errors import BadRequest, ConfigError
 from openclaw_rl.shared.messages.images import has_images
 from openclaw_rl.shared.records import Message
-from openclaw_rl.shared.rendering.chat_template import ChatTemplate
-from openclaw_rl.shared.rendering.families import Family
+from openclaw_rl.shared.rendering.chat_template import PLAIN_STOPS, ChatTemplate
+from openclaw_rl.shared.rendering.families import (
+    AUTO,
+    CHOICES,
+    FAMILIES,
+    MODEL_TYPES,
+    PLAIN,
+    TEMPLATE,
+    Family,
+    Grammar,
+    read_grammar,
+)
 from openclaw_rl.shared.rendering.template_limits import arguments_of, brought_into, positional_ids, reach_of
 from openclaw_rl.shared.rendering.tokenizer import PieceTokenizer
+
+log = logging.getLogger("rendering")
 
 
 class Writer(Protocol):
@@ -185,7 +200,57 @@ class TemplateWriter:
         return written
 
 
-def same_prompts(library: LibraryWriter, template: TemplateWriter, tokenizer: PieceTokenizer) -> bool:
+class ChosenFamily(msgspec.Struct, frozen=True):
+    """`closes` is the control token after an answer in the history ("" for none); `text_stops` are texts that end an
+    answer beside the tokens."""
+
+    family: Family
+    writer: Writer
+    closes: str = ""
+    text_stops: tuple[str, ...] = ()
+
+
+def choose(
+    name: str, config: dict[str, Any], template: ChatTemplate | None, tokenizer: PieceTokenizer, *, folder: str
+) -> ChosenFamily:
+    """The family called `name`, or for `auto` the one that fits the model. Raises `ConfigError` saying what to do."""
+    if name not in CHOICES:
+        raise ConfigError(f"family = {name!r} is no family; choose one of {', '.join(CHOICES)}")
+    model_type = config.get("model_type")
+    if name in FAMILIES:
+        known: Family | None = FAMILIES[name]
+    else:
+        known = FAMILIES.get(MODEL_TYPES.get(model_type, "")) if name == AUTO and isinstance(model_type, str) else None
+    own = None
+    if template is not None and name not in FAMILIES:
+        own = TemplateWriter(template, tokenizer, name=folder, options=known.options if known else None)
+    if name == PLAIN:
+        assert own is not None
+        return ChosenFamily(Family(PLAIN, Grammar()), own, own.closes, PLAIN_STOPS)
+    missing = [token for token in known.needs if token not in tokenizer.controls] if known else []
+    if known is not None and not missing:
+        library = LibraryWriter(known, tokenizer, name=folder)
+        if own is None or _same_prompts(library, own, tokenizer):
+            return ChosenFamily(known, library)
+        log.info("the chat template in %s is not the one of %s: it renders by itself", folder, known.name)
+    if own is not None and template is not None:
+        return ChosenFamily(Family(TEMPLATE, read_grammar(template.source, tokenizer.controls)), own, own.closes)
+    lacks = (
+        f"The tokenizer in {folder} lacks {', '.join(missing)}, with which a {known.name} model is written"
+        if known
+        else ""
+    )
+    if name in FAMILIES:
+        raise ConfigError(f"{lacks}. Use the tokenizer that belongs to the model, or set family = auto.")
+    raise ConfigError(
+        f"The model in {folder} (model_type {model_type!r}) has no chat template, so nothing says how conversations "
+        "are written for it. Set family = plain (--family plain) to write plain text, User: and Assistant:, put a "
+        "chat_template.jinja into the folder, or serve a model that was trained to chat."
+        + (f" {lacks}: perhaps it is not the tokenizer that belongs to the model." if lacks else "")
+    )
+
+
+def _same_prompts(library: LibraryWriter, template: TemplateWriter, tokenizer: PieceTokenizer) -> bool:
     """Whether both write the same text for conversations of every usual shape.
 
     One thing is left out on purpose: with reasoning off, the library repeats the empty reasoning block of the prompt in

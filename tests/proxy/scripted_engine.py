@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from openclaw_rl.proxy.app import create_app
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, Scores, Tokens
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import Sampling
@@ -86,12 +86,12 @@ async def scripted_service(
     engine: type[ScriptedEngine] = ScriptedEngine,
     outgoing: Outgoing | None = None,
     **changes: Any,
-) -> AsyncIterator[tuple[httpx.AsyncClient, Service, ScriptedEngine]]:
+) -> AsyncIterator[tuple[httpx.AsyncClient, ProxyService, ScriptedEngine]]:
     """A client of the application, the service behind it and its engine."""
     settings = Settings(model=str(policy), data=data, api_key="key", **changes)
     prompter = Prompter(policy, outgoing=outgoing)
     scripted = engine(prompter, says)
-    service = Service(settings, AsyncJournal.open(settings.journal_path), scripted, prompter)
+    service = ProxyService(settings, AsyncJournal.open(settings.journal_path), scripted, prompter)
     await service.start()
     try:
         transport = httpx.ASGITransport(create_app(service))

@@ -8,9 +8,10 @@ from typing import Any
 
 from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.proxy.conversation.openclaw import reactions
-from openclaw_rl.proxy.conversation.placement import Conversations, Placement
+from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
 from openclaw_rl.proxy.conversation.reactions import Reactions
-from openclaw_rl.proxy.conversation.recorder import Entry, Recorder
+from openclaw_rl.proxy.conversation.recorder import Recorder, RequestEntry
+from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.normalize import assistant_message, normalize_messages
@@ -33,8 +34,8 @@ Sent = dict[str, Any]
 class Asked:
     """A request without its answer."""
 
-    placement: Placement
-    entry: Entry
+    placement: TurnPlacement
+    entry: RequestEntry
     history: list[Message]
     chain: Chain
     response: list[int]
@@ -66,10 +67,12 @@ class Talk:
         """A request that is placed and waits for its answer."""
         arrived = now()
         history = normalize_messages(list(messages))
-        chain = await self.conversations.chains.of(history)
-        placement = await self.conversations.place(headers or {}, body or {}, chain, kind)
-        told = (headers or {}).get("x-openclaw-reactions", "")
-        entry = self.recorder.enter(placement, reactions(history, told))
+        chain = await self.conversations.chains.chain_of(history)
+        headers = headers or {}
+        named = session_of(headers, body or {}, chain)
+        retried = headers.get("x-stainless-retry-count", "0") != "0"
+        placement = await self.conversations.place(chain, kind, named, retried=retried)
+        entry = self.recorder.enter(placement, reactions(history, headers.get("x-openclaw-reactions", "")))
         await entry.done()
         return Asked(placement, entry, history, chain, [next(self._tokens)], arrived)
 
@@ -118,14 +121,14 @@ class Talk:
         reasoning: str = "",
         headers: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
-    ) -> Placement:
+    ) -> TurnPlacement:
         """One request; `answer=None` leaves it unanswered."""
         asked = await self.begin(*messages, kind=kind, headers=headers, body=body)
         if answer is not None:
             await self.finish(asked, answer, calls, status, reasoning)
         return asked.placement
 
-    async def next_state(self, placement: Placement) -> NextState | None:
+    async def next_state(self, placement: TurnPlacement) -> NextState | None:
         return await self.journal.next_state(placement.turn_id)
 
 
@@ -137,5 +140,5 @@ def said(text: str) -> Sent:
     return {"role": "assistant", "content": text}
 
 
-def parent(placement: Placement) -> str | None:
+def parent(placement: TurnPlacement) -> str | None:
     return placement.parent.turn_id if placement.parent else None

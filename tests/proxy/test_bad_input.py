@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from openclaw_rl.shared.errors import BadRequest
+from openclaw_rl.shared.messages.normalize import normalize_chat
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import scripted_service
 
@@ -269,7 +270,7 @@ def test_tools_count_as_part_of_a_prompt_that_is_too_long(service: Proxy) -> Non
 
 @pytest.mark.slow
 async def test_a_text_that_the_tokenizer_gives_up_is_refused(policy_folder: Path, tmp_path: Path) -> None:
-    body = {"model": "policy", "messages": [{"role": "user", "content": " " * 12_000_000}]}
+    chat = normalize_chat({"messages": [{"role": "user", "content": " " * 12_000_000}]}, blind="text only")
     async with scripted_service(policy_folder, tmp_path, "by a scripted engine") as (_, service, _):
         with pytest.raises(BadRequest, match="cannot be tokenized"):
-            await service.reader.prompt_tokens(json.dumps(body).encode())
+            await service.renderer.tokenize(chat, None)

@@ -10,7 +10,7 @@ import pytest
 
 from openclaw_rl.proxy.conversation.bridge import Answered, Written
 from openclaw_rl.proxy.conversation.sampled_turns import SampledTurns
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.journal.encoding import token_ids
 from openclaw_rl.shared.records import Turn
 from tests.fixtures.openclaw import floating
@@ -48,7 +48,7 @@ async def ask(client: httpx.AsyncClient, *messages: dict[str, Any], **body: Any)
     return response.json()["choices"][0]["message"], response.headers["x-openclaw-rl-turn"]
 
 
-async def turns(service: Service, *turn_ids: str) -> list[Turn]:
+async def turns(service: ProxyService, *turn_ids: str) -> list[Turn]:
     found = [await service.journal.turn(turn_id) for turn_id in turn_ids]
     assert all(found)
     return [turn for turn in found if turn is not None]

@@ -1,9 +1,20 @@
-"""Megatron-core trainers of tests, none of which outlives its test. Needs Megatron-core."""
+"""Megatron-core trainers of tests, none of which outlives its test, and the layouts that this process can have. Needs
+Megatron-core.
+"""
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
+
+PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
+"""Under torchrun this is rank 0 of as many."""
+SHARED: dict[str, dict[str, Any]] = {"tensor-parallel": {"tensor_parallel": 2}, "data-parallel": {}}
+LAYOUTS: dict[str, dict[str, Any]] = SHARED if PROCESSES == 2 else {"alone": {}}
+"""How the processes share the work, by settings."""
 
 _OPEN: list[MegatronTrainer] = []
 
@@ -15,7 +26,7 @@ def create(chosen: Settings) -> MegatronTrainer:
 
 
 async def close_all() -> None:
-    """Close what `create` made and nobody closed."""
+    """Close the trainers that `create` made and the test left open."""
     while _OPEN:
         trainer = _OPEN.pop()
         if not trainer.closed:

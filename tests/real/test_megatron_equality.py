@@ -6,7 +6,6 @@ Gradients are read from checkpoints: with beta1 = 0 the mean gradient that AdamW
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -29,16 +28,10 @@ from tests.trainer_local.tiny import anchor, sample, settings, write_policy
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
 from openclaw_rl.trainer_local.megatron.forward import plan
-from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
-from tests.real.megatron_trainers import create
+from tests.real.megatron_trainers import LAYOUTS, create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
 
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "alone": {},
-    "tensor-parallel": {"tensor_parallel": 2},
-    "data-parallel": {"actor_gpus": "2"},
-}
 TOLERANCE = 1e-5
 RECIPE = Recipe(epochs=1, beta1=0.0, clip_grad=1e9, learning_rate=1e-3)
 
@@ -81,11 +74,8 @@ def untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=list(LAYOUTS))
-def layout(request: pytest.FixtureRequest, policy: Path) -> Iterator[dict[str, Any]]:
-    changes = LAYOUTS[request.param]
-    keeper = MegatronTrainer(settings(policy, **changes))
-    yield changes
-    asyncio.run(keeper.close())
+def layout(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return LAYOUTS[str(request.param)]
 
 
 def conversation() -> list[Sample]:

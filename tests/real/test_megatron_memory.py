@@ -30,21 +30,20 @@ TOKENS = 192
 COUNT = """
 import json, sys
 import torch
-import torch.distributed as dist
 from openclaw_rl.shared.settings.settings import Settings
 from tests.shared.saved_tensors import saved_bytes
 from openclaw_rl.trainer_local.training.batching import row
-from openclaw_rl.trainer_local.megatron.weights import Weights
-from openclaw_rl.trainer_local.megatron.process_group import World
+from openclaw_rl.trainer_local.megatron.process_group import join
+from openclaw_rl.trainer_local.megatron.weights import RankWeights
 from openclaw_rl.trainer_local.prefix.tree import pack
 
-store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
-world = World(store, 0, 1, 1, torch.device("cpu"))
+group = join()
+group.arrange(1, torch.device("cpu"))
 tokens, folders = int(sys.argv[1]), sys.argv[2:]
 found = {}
 for lora in (True, False):
     for folder in folders:
-        weights = Weights(Settings(model=folder, lora=lora, lora_rank=4), world, torch.bfloat16)
+        weights = RankWeights(Settings(model=folder, lora=lora, lora_rank=4), group, torch.bfloat16)
         weights.model.train()
         (packed,) = pack([row([1] * (tokens - 1), [2, 3])], 2 * tokens)
         own = [*weights.model.parameters(), *weights.model.buffers()]

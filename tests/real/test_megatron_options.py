@@ -22,8 +22,8 @@ pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Me
 
 from openclaw_rl.trainer_local.megatron import rank
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
-from openclaw_rl.trainer_local.megatron.weights import Weights
-from tests.real.megatron_trainers import create
+from openclaw_rl.trainer_local.megatron.weights import RankWeights
+from tests.real.megatron_trainers import LAYOUTS, PROCESSES, create
 
 pytestmark = [
     pytest.mark.real,
@@ -33,11 +33,6 @@ pytestmark = [
 ]
 
 RECIPE = Recipe(epochs=3, learning_rate=1e-2)
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "alone": {},
-    "tensor-parallel": {"tensor_parallel": 2},
-    "data-parallel": {"actor_gpus": "2"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +55,7 @@ def apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     return max(float((first[name].float() - second[name].float()).abs().max()) for name in first)
 
 
-@pytest.mark.parametrize("layout", ["alone", "tensor-parallel"])
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "data-parallel"])
 @pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
 async def test_layers_that_are_computed_again_learn_the_same(
     policy: Path, layout: str, lora: bool, tmp_path: Path
@@ -104,7 +99,6 @@ async def test_the_distributed_optimizer_learns_the_same_and_resumes_exactly(
     policy: Path, layout: str, lora: bool, tmp_path: Path
 ) -> None:
     chosen = {"lora": lora, **LAYOUTS[layout]}
-    keeper = MegatronTrainer(settings(policy, **chosen))
     plain = await after(create(settings(policy, **chosen)), tmp_path / "plain", batch(1), batch(11))
     shared = settings(policy, distributed_optimizer=True, **chosen)
     ours = await after(create(shared), tmp_path / "shared", batch(1), batch(11))
@@ -121,17 +115,16 @@ async def test_the_distributed_optimizer_learns_the_same_and_resumes_exactly(
     await resumed.restore(checkpoint.path)
     again = await after(resumed, tmp_path / "resumed", batch(11))
     assert apart(ours["weights"], again["weights"]) == 0
-    await keeper.close()
 
-    other = create(
-        settings(policy, **(chosen | {"actor_gpus": "4", "tensor_parallel": 2, "distributed_optimizer": True}))
-    )
-    with pytest.raises(TrainerError, match=r"processes with tensor_parallel = \d share.*without distributed_optimizer"):
-        await other.restore(checkpoint.path)
-    await other.close()
-    alone = create(settings(policy, lora=lora))
+    for name in set(LAYOUTS) - {layout}:
+        other = create(settings(policy, lora=lora, distributed_optimizer=True, **LAYOUTS[name]))
+        told = r"processes with tensor_parallel = \d shard.*without distributed_optimizer"
+        with pytest.raises(TrainerError, match=told):
+            await other.restore(checkpoint.path)
+        await other.close()
+    plain_again = create(settings(policy, **chosen))
     with pytest.raises(TrainerError, match="was written with distributed_optimizer and cannot be resumed without"):
-        await alone.restore(checkpoint.path)
+        await plain_again.restore(checkpoint.path)
 
 
 async def test_the_distributed_optimizer_goes_back_to_the_base(policy: Path, tmp_path: Path) -> None:
@@ -148,13 +141,14 @@ async def test_the_distributed_optimizer_goes_back_to_the_base(policy: Path, tmp
 def half(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bfloat16, as on CUDA."""
 
-    def weights(chosen: Settings, world: Any, _: torch.dtype) -> Weights:
-        return Weights(chosen, world, torch.bfloat16)
+    def weights(chosen: Settings, group: Any, _: torch.dtype) -> RankWeights:
+        return RankWeights(chosen, group, torch.bfloat16)
 
-    monkeypatch.setattr(rank, "Weights", weights)
+    monkeypatch.setattr(rank, "RankWeights", weights)
 
 
 @pytest.mark.usefixtures("half")
+@pytest.mark.skipif(PROCESSES > 1, reason="`half` holds in this process alone")
 @pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
 async def test_in_bfloat16_it_learns_in_single_precision_and_streams_what_is_on_the_host(
     policy: Path, lora: bool, tmp_path: Path
@@ -180,7 +174,7 @@ async def test_in_bfloat16_it_learns_in_single_precision_and_streams_what_is_on_
     assert (await steps.step(turns, RECIPE)).metrics["weights/change"] == first.metrics["weights/change"]
 
 
-def test_megatron_says_where_it_cannot_compute_layers_again(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_megatron_says_where_it_cannot_recompute_layers(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for a CPU without the rig's answers."""
     from openclaw_rl.shared.errors import ConfigError
     from openclaw_rl.trainer_local.megatron import weights
@@ -189,6 +183,6 @@ def test_megatron_says_where_it_cannot_compute_layers_again(policy: Path, monkey
         raise AssertionError("Torch not compiled with CUDA enabled")
 
     monkeypatch.setattr(weights, "_get_all_rng_states", fails)
-    with pytest.raises(ConfigError, match="recompute = true: Megatron-core computes layers again on CUDA alone"):
+    with pytest.raises(ConfigError, match="recompute = true: Megatron-core recomputes layers on CUDA alone"):
         create(settings(policy, recompute=True))
     asyncio.run(create(settings(policy)).close())

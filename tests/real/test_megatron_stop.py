@@ -1,11 +1,10 @@
-"""A step on Megatron-core that is stopped for somebody who wants the GPU: on one process and on two."""
+"""A step on Megatron-core that is stopped because the GPU is needed: on one process and on two."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,14 +16,10 @@ from tests.trainer_local.tiny import sample, settings, write_policy
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
+from tests.real.megatron_trainers import LAYOUTS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "one": {},
-    "tensor-parallel": {"tensor_parallel": 2},
-    "data-parallel": {"actor_gpus": "2"},
-}
 BATCH = [sample(1), sample(2, hints=0, reward=1.0, explicit=True), sample(3), sample(4)]
 ENDLESS = Recipe(epochs=100_000, learning_rate=1e-3)
 SHORT = Recipe(epochs=2, learning_rate=1e-2)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,14 @@ from tests.trainer_local.tiny import settings, write_policy
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
+from tests.real.megatron_trainers import LAYOUTS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
-LAYOUTS = {
-    "lora": {"lora": True},
-    "full": {"lora": False},
-    "lora-tensor-parallel": {"lora": True, "tensor_parallel": 2},
-    "full-tensor-parallel": {"lora": False, "tensor_parallel": 2},
-    "lora-data-parallel": {"lora": True, "actor_gpus": "2"},
-    "full-data-parallel": {"lora": False, "actor_gpus": "2"},
+CASES = {
+    f"{kind}-{layout}": {"lora": kind == "lora", **changes}
+    for layout, changes in LAYOUTS.items()
+    for kind in ("lora", "full")
 }
 
 globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})
@@ -41,26 +38,13 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_policy(tmp_path_factory.mktemp("policy"))
 
 
-@pytest.fixture(scope="module", params=list(LAYOUTS))
-def layout(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def processes(layout: str, policy: Path) -> Iterator[None]:
-    """A trainer that keeps the processes of a layout from ending with each test: they take seconds to start."""
-    keeper = create(settings(policy, **LAYOUTS[layout]))
-    yield
-    asyncio.run(keeper.close())
-
-
-@pytest.fixture
-async def make(processes: None, layout: str, policy: Path) -> AsyncIterator[Make]:
+@pytest.fixture(params=list(CASES))
+async def make(request: pytest.FixtureRequest, policy: Path) -> AsyncIterator[Make]:
     """Makes trainers on the same settings. They share their processes."""
     made: list[MegatronTrainer] = []
 
     def build() -> MegatronTrainer:
-        made.append(create(settings(policy, **LAYOUTS[layout])))
+        made.append(create(settings(policy, **CASES[request.param])))
         return made[-1]
 
     yield build

@@ -31,7 +31,7 @@ VERSIONS = 2
 START_SECONDS = 120.0
 FAILED = re.compile(r"run failed|failover|isError=true|HTTP [45]\d\d", re.IGNORECASE)
 """How OpenClaw's log tells of a chat that failed, or was tried again."""
-FORCED = "the engine was told what to answer and sampled nothing"
+FORCED = "the engine was given the answer and sampled nothing"
 
 
 @pytest.fixture(scope="module", params=["extension", "nothing of ours"])

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM
+
+from openclaw_rl.trainer_local.prefix.tree import Packed
 
 torch.set_num_threads(1)
 
@@ -59,3 +62,13 @@ def ppo(advantage: float, ratio: float, low: float = 0.2, high: float = 0.28, ca
     """The clipped policy loss of one token."""
     ratio = min(ratio, cap)
     return max(-advantage * ratio, -advantage * min(max(ratio, 1 - low), 1 + high))
+
+
+def mask(packed: Packed) -> Tensor:
+    """Boolean `[N, N]`: whether the token of that row sees that of that column of a packed sequence."""
+    seen = torch.zeros(packed.tokens, packed.tokens, dtype=torch.bool)
+    for run in packed.runs:
+        for begin, end in run.before:
+            seen[run.begin : run.end, begin:end] = True
+        seen[run.begin : run.end, run.begin : run.end].fill_(True).tril_()
+    return seen

@@ -15,10 +15,10 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local import backend
 from openclaw_rl.trainer_local.backend import (
     adapter_folder,
+    describe,
     serves_whole,
     sglang_targets,
     sglang_variables,
-    told,
     trainer_for,
 )
 from tests.shared.tiny_vision import vision_folder
@@ -61,18 +61,18 @@ def test_transformers_trains_whatever_megatron_does_not_and_it_says_why(
 ) -> None:
     name, reason = trainer_for(on_gpus(model(tmp_path, **(QWEN3 | changes))))
     assert name == "transformers" and word in reason
-    assert word in told(on_gpus(str(tmp_path)))
+    assert word in describe(on_gpus(str(tmp_path)))
 
 
 def test_the_embedded_backend_has_the_transformers_trainer(tmp_path: Path) -> None:
     settings = Settings(model=model(tmp_path, **QWEN3))
     assert trainer_for(settings)[0] == "transformers"
-    assert told(settings) == "transformers, on device auto"
+    assert describe(settings) == "transformers, on device auto"
 
 
 def test_models_that_see_are_trained_on_images_and_served_by_adapters(tmp_path: Path) -> None:
     for kind in ("qwen3_vl", "qwen3_5"):
-        line = told(on_gpus(str(vision_folder(tmp_path / kind, model_type=kind))))
+        line = describe(on_gpus(str(vision_folder(tmp_path / kind, model_type=kind))))
         assert line.startswith("transformers: ") and "images are trained on" in line and "an adapter for each" in line
 
 
@@ -130,7 +130,7 @@ def test_choosing_needs_no_torch(tmp_path: Path) -> None:
     folder = model(tmp_path, model_type="qwen3_5")
     code = (
         "import sys; from openclaw_rl.shared.settings.settings import Settings; "
-        "from openclaw_rl.trainer_local.backend import told; "
-        f"told(Settings(backend='megatron', model={folder!r})); assert 'torch' not in sys.modules"
+        "from openclaw_rl.trainer_local.backend import describe; "
+        f"describe(Settings(backend='megatron', model={folder!r})); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

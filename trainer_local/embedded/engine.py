@@ -19,10 +19,11 @@ from openclaw_rl.trainer_local.embedded.decoding import Runner
 from openclaw_rl.trainer_local.embedded.jobs import Job
 from openclaw_rl.trainer_local.embedded.scheduler import Scheduler
 from openclaw_rl.trainer_local.embedded.versions import UnknownVersion, Version, Versions
-from openclaw_rl.trainer_local.models.loading import CheckpointError, load_model, resolve_device, resolve_dtype
+from openclaw_rl.trainer_local.models.device import choose_device
+from openclaw_rl.trainer_local.models.loading import CheckpointError, load_model, resolve_dtype
 
 log = logging.getLogger(__name__)
-_MOST_TOPS = 1024
+_MAX_TOP_LOGPROBS = 1024
 _WARM_SECONDS = 10.0
 _WARM_PRIORITY = 1
 
@@ -50,9 +51,9 @@ class EmbeddedEngine:
     def __init__(self, options: Options, *, on_failure: Callable[[], None] = lambda: None) -> None:
         """Load the base model and the live version; `on_failure` is called when the engine cannot go on.
 
-        Raises `CheckpointError` when the base cannot be loaded.
+        Raises `CheckpointError` when the base cannot be loaded, `ConfigError` for a device that is not there.
         """
-        device = resolve_device(options.device)
+        device = choose_device(options.device)
         if device.type == "cpu":
             torch.set_num_threads(1)
         base = load_model(options.model, device, resolve_dtype(options.dtype, device))
@@ -83,7 +84,7 @@ class EmbeddedEngine:
             max_batch=options.max_batch,
             max_queue=options.max_queue,
             cache_bytes=options.cache_bytes,
-            eos=_ends(base, self.tokenizer, options.model),
+            eos=_end_ids(base, self.tokenizer, options.model),
             decode_text=self._decode if self.tokenizer is not None else None,
             on_failure=on_failure,
         )
@@ -92,11 +93,11 @@ class EmbeddedEngine:
 
     @property
     def healthy(self) -> bool:
-        """Whether requests are being worked on."""
+        """True while requests are being computed."""
         return self.scheduler.healthy
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to serve; events are handed over in `loop`."""
+        """Start to serve; events are delivered in `loop`."""
         self._loop = loop
         self.scheduler.start()
 
@@ -159,7 +160,7 @@ class EmbeddedEngine:
         return number
 
     async def _warm(self, version: Version) -> None:
-        """Read the long prompts of the live version's requests with the next one, so that its first chat need not."""
+        """Compute the long prompts that the live version saw last with the next one, before its first chat."""
         live = self.versions.acquire(None)
         assert live is not None
         try:
@@ -230,8 +231,8 @@ class EmbeddedEngine:
             raise Refused("logprob_start_len is beyond the prompt")
         if not (math.isfinite(request.score_temperature) and request.score_temperature > 0):
             raise Refused("score_temperature must be above 0")
-        if not 0 <= request.top_logprobs_num <= min(_MOST_TOPS, self.vocabulary):
-            raise Refused(f"top_logprobs_num must be between 0 and {min(_MOST_TOPS, self.vocabulary)}")
+        if not 0 <= request.top_logprobs_num <= min(_MAX_TOP_LOGPROBS, self.vocabulary):
+            raise Refused(f"top_logprobs_num must be between 0 and {min(_MAX_TOP_LOGPROBS, self.vocabulary)}")
         if len(ids) + params.max_new_tokens > self.context_length:
             raise Refused(
                 f"Requested token count exceeds the model's maximum context length of {self.context_length} tokens. "
@@ -268,7 +269,7 @@ class EmbeddedEngine:
             self.versions.make_live(version)
             self.versions.release(version)
         except CheckpointError as error:
-            # Chat goes on with the base; the learner compares `live` with the journal and publishes again.
+            # Chat continues with the base; the learner compares `live` with the journal and publishes again.
             self.live_error = f"version {number} should be live but cannot be loaded: {error}"
             log.error("%s; serving the base model instead", self.live_error)
 
@@ -286,8 +287,8 @@ def _load_tokenizer(path: str) -> Any:
         return None
 
 
-def _ends(model: PreTrainedModel, tokenizer: Any, path: str) -> frozenset[int]:
-    """Ids that end an answer: of the generation config, the config and the tokenizer, together, as in SGLang."""
+def _end_ids(model: PreTrainedModel, tokenizer: Any, path: str) -> frozenset[int]:
+    """Ids that end an answer, from the generation config, the config and the tokenizer together, as in SGLang."""
     found: set[int] = set()
     try:
         generation = GenerationConfig.from_pretrained(path)

@@ -1,10 +1,13 @@
-"""One request inside the engine: what was asked, how far it is, what came out."""
+"""Requests inside the engine, and the order in which they are computed.
+
+There is one queue for each priority, weighted fair queueing between them, and an order of the prompts within each.
+"""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,15 +15,17 @@ import torch
 
 from openclaw_rl.shared.engine.wire import Event, GenerateRequest
 from openclaw_rl.trainer_local.embedded.kv_pool import Row
-from openclaw_rl.trainer_local.embedded.sampling import Sampler, top_logprobs
+from openclaw_rl.trainer_local.embedded.sampling import Sampler, likeliest
 from openclaw_rl.trainer_local.embedded.versions import Version
 
 LEAST_URGENT = 3
+_SHARES = {0: 8.0, 1: 2.0, 2: 2.0, 3: 1.0}
+_COMMON = 32  # prompts that share more uncached ids are computed in turn: the second then reuses the first's
 
 
 @dataclass(eq=False)
 class Job:
-    """A request on its way. `receive` gets its events, in the event loop's thread."""
+    """A request in progress. `receive` gets its events, in the event loop's thread."""
 
     request: GenerateRequest
     version: Version
@@ -50,24 +55,24 @@ class Job:
 
     @property
     def priority(self) -> int:
-        """Lower numbers go first; those beyond the range count as its end."""
+        """Lower numbers go first; those beyond the range are clamped."""
         return min(max(self.request.priority, 0), LEAST_URGENT)
 
     @property
     def tops(self) -> int:
-        """How many alternatives a sampled token reports."""
+        """Number of alternatives that a sampled token reports."""
         return self.request.top_logprobs_num if self.request.return_logprob else 0
 
     @property
     def reusable(self) -> int:
-        """How many of the first prompt positions need no logits, so that cached ones will do."""
+        """Number of leading prompt positions that need no logits, so that cached ones will do."""
         if self.request.extra_key:
             return 0
         last = len(self.ids) - 1
         return last if self.score_from is None else min(self.score_from, last)
 
     def remaining(self) -> int:
-        """Prompt tokens still to be computed, as far as is known now."""
+        """Prompt tokens that are still to be computed, as far as is known now."""
         if self.row is not None:
             return len(self.ids) - self.row.length
         tree = self.version.prefixes
@@ -76,7 +81,7 @@ class Job:
         return len(self.ids) - self._matched[1]
 
     def keep(self, start: int, end: int) -> range:
-        """Which of the prompt positions `start` to `end` need logits, counted from `start`."""
+        """The prompt positions from `start` to `end` that need logits, counted from `start`."""
         last = len(self.ids) - 1
         first = last if self.score_from is None else min(max(self.score_from, start), last)
         stop = end if self.params.max_new_tokens > 0 else min(end, last)
@@ -91,4 +96,99 @@ class Job:
         self.input_logprobs.extend(zip(chosen, targets.tolist(), strict=True))
         if self.request.top_logprobs_num:
             at_one = torch.log_softmax(logits, dim=-1) if temperature != 1 else logprobs
-            self.input_tops.extend(top_logprobs(at_one, self.request.top_logprobs_num))
+            self.input_tops.extend(likeliest(at_one, self.request.top_logprobs_num))
+
+
+class Queue:
+    """The jobs of one priority; `clock` is the time they have used, divided by their weight."""
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.waiting: list[Job] = []
+        self.running: list[Job] = []
+        self.clock = 0.0
+        self._turn = 0
+
+    @property
+    def active(self) -> bool:
+        """True if it has jobs."""
+        return bool(self.waiting or self.running)
+
+    def charge(self, seconds: float) -> None:
+        """Count the time for which its jobs used the model."""
+        self.clock += seconds / _SHARES[self.priority]
+
+    def remove(self, job: Job) -> None:
+        """Forget a job that ended."""
+        (self.waiting if job in self.waiting else self.running).remove(job)
+
+    def prompts(self, most_running: int) -> list[Job]:
+        """Prompts to compute next, in order, all of one version. First comes, by turns, the one nearest its end and the
+        oldest. A prompt that has not begun is left out if one ahead of it will fill the cache for it.
+        """
+        candidates = [job for job in self.running if not job.prefilled]
+        candidates += self.waiting[: max(0, most_running - len(self.running))]
+        if not candidates:
+            return []
+        self._turn += 1
+        if self._turn % 2:
+            candidates.sort(key=lambda job: (job.remaining(), job.arrived))
+        else:
+            candidates.sort(key=lambda job: job.arrived)
+        chosen = [candidates[0]]
+        for job in candidates[1:]:
+            fresh = job.row is None
+            if job.version is chosen[0].version and not (fresh and any(_profits(job, other) for other in chosen)):
+                chosen.append(job)
+        return chosen
+
+
+class Queues:
+    """One queue for each priority. While chat has jobs, the others together get about a fifth of the model's time."""
+
+    def __init__(self) -> None:
+        self._queues = {priority: Queue(priority) for priority in _SHARES}
+
+    def queue_of(self, job: Job) -> Queue:
+        """The queue of a job's priority."""
+        return self._queues[job.priority]
+
+    def add(self, job: Job) -> None:
+        """Queue a job that arrived."""
+        queue = self.queue_of(job)
+        clocks = [other.clock for other in self._queues.values() if other.active]
+        if not clocks:
+            for other in self._queues.values():
+                other.clock = 0.0
+        elif not queue.active:  # no credit for the time without jobs
+            queue.clock = max(queue.clock, min(clocks))
+        queue.waiting.append(job)
+
+    def next(self) -> Queue | None:
+        """The queue that is computed next, `None` without jobs."""
+        active = [queue for queue in self._queues.values() if queue.active]
+        return min(active, key=lambda queue: (queue.clock, queue.priority), default=None)
+
+    def chat_waits(self, queue: Queue) -> bool:
+        """True if a more urgent queue than `queue` has jobs."""
+        return any(other.active for other in self._queues.values() if other.priority < queue.priority)
+
+    def jobs(self) -> Iterator[Job]:
+        """Every job that has not ended."""
+        for queue in self._queues.values():
+            yield from [*queue.waiting, *queue.running]
+
+    def counts(self) -> dict[str, int]:
+        """Number of jobs that run and wait."""
+        return {
+            "running": sum(len(queue.running) for queue in self._queues.values()),
+            "waiting": sum(len(queue.waiting) for queue in self._queues.values()),
+        }
+
+
+def _profits(job: Job, other: Job) -> bool:
+    """True if computing `other` first saves `job` much."""
+    shared = min(len(job.ids), len(other.ids))
+    different = (job.ids[:shared] != other.ids[:shared]).nonzero()[0]
+    common = int(different[0]) if len(different) else shared
+    return common - (len(job.ids) - job.remaining()) > _COMMON

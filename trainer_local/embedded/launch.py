@@ -10,7 +10,7 @@ from openclaw_rl.shared.settings.settings import Settings
 def command(settings: Settings) -> list[str]:
     """Program and arguments. The caller adds `--live N=FOLDER` when another version than the base is live.
 
-    `settings.engine_port` should be a real port: with 0 the engine takes one that nobody is told.
+    `settings.engine_port` should be a real port: with 0 the engine takes a free one, which the caller does not learn.
     """
     return [
         *(sys.executable, "-m", "openclaw_rl.trainer_local.embedded.server", "--incremental-streaming-output"),

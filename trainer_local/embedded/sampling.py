@@ -33,12 +33,12 @@ class Sampler:
 
 
 def sample(
-    logits: torch.Tensor, samplers: Sequence[Sampler], forbidden: Sequence[Sequence[int]], tops: Sequence[int]
+    logits: torch.Tensor, samplers: Sequence[Sampler], forbidden: Sequence[Sequence[int]], top_logprobs: Sequence[int]
 ) -> list[Choice]:
     """One token for each row of float32 `logits` `[rows, vocabulary]`.
 
-    `forbidden` names ids that a row must not take now (ends of answers before `min_new_tokens`), `tops` how many
-    alternatives to report. Raises `FloatingPointError` when a row of logits is not finite.
+    `forbidden` are ids that a row must not take now (ends of answers before `min_new_tokens`), `top_logprobs` the
+    numbers of alternatives to report. Raises `FloatingPointError` when a row of logits is not finite.
     """
     if any(sampler.penalises for sampler in samplers) or any(forbidden):
         logits = logits.clone()
@@ -64,17 +64,19 @@ def sample(
     chosen = logprobs.gather(1, ids).squeeze(1).tolist()
     if not all(math.isfinite(logprob) for logprob in chosen):
         raise FloatingPointError("the model's logits are not finite")
-    most = max(tops)
-    best = top_logprobs(logprobs, most) if most else [[] for _ in samplers]
+    most = max(top_logprobs)
+    best = likeliest(logprobs, most) if most else [[] for _ in samplers]
     choices = []
-    for sampler, token, logprob, top, wanted in zip(samplers, ids.squeeze(1).tolist(), chosen, best, tops, strict=True):
+    for sampler, token, logprob, top, wanted in zip(
+        samplers, ids.squeeze(1).tolist(), chosen, best, top_logprobs, strict=True
+    ):
         if sampler.penalises:
             sampler.counts[token] += 1
         choices.append(Choice(token, logprob, top[:wanted]))
     return choices
 
 
-def top_logprobs(logprobs: torch.Tensor, count: int) -> list[list[tuple[float, int]]]:
+def likeliest(logprobs: torch.Tensor, count: int) -> list[list[tuple[float, int]]]:
     """The `count` likeliest `(logprob, id)` of each row, best first; ids of probability zero are left out."""
     values, ids = logprobs.topk(min(count, logprobs.shape[-1]), dim=-1)
     pairs: list[list[tuple[float, int]]] = []

@@ -1,11 +1,11 @@
-"""Decides what the model computes next. One thread does all model work; requests join and leave between steps.
+"""The engine's scheduler: decides what the model computes next, in the one thread that uses it.
 
-- Requests of one version decode together; each step advances every one of them by a token.
-- Prompts are computed in chunks between decoding steps, sized by the clock, so that a long one holds up nobody for
+- Requests join and leave between steps. Those of one version decode together, a token each in a step.
+- Prompts are computed in chunks between decoding steps, sized by the clock, so that a long one delays no other for
   long.
-- Priorities (chat, judge, rehearsal, audit) take turns, see `queues`.
-- A model that fails ends the requests that it failed on. A fault of this file ends all of them, and the process with
-  them: a supervisor starts it again, where a thread that is gone would leave every request hanging.
+- Priorities (chat, judge, rehearsal, audit) share the model's time (`jobs.Queues`).
+- A failure of the model ends the requests in that step. A failure of the scheduler ends the process, which a
+  supervisor starts again: without this thread every request would hang.
 """
 
 from __future__ import annotations
@@ -24,32 +24,31 @@ import torch
 
 from openclaw_rl.shared.engine.wire import Event, Refused
 from openclaw_rl.trainer_local.embedded.decoding import Part, Runner
-from openclaw_rl.trainer_local.embedded.jobs import Job
+from openclaw_rl.trainer_local.embedded.jobs import Job, Queues
 from openclaw_rl.trainer_local.embedded.prefix_cache import PrefixBudget
-from openclaw_rl.trainer_local.embedded.queues import Queues
 from openclaw_rl.trainer_local.embedded.sampling import sample
 from openclaw_rl.trainer_local.embedded.versions import Version, Versions
 
 log = logging.getLogger(__name__)
 
-_BUSY_SECONDS = 0.02  # a chunk of a prompt while somebody else waits
-_IDLE_SECONDS = 0.12  # a chunk when nobody does
+_BUSY_SECONDS = 0.02  # a chunk of a prompt while other requests wait
+_IDLE_SECONDS = 0.12  # a chunk while none does
 _LEAST_CHUNK, _LARGEST_CHUNK = 16, 2048
 _LOGITS_BYTES = 64 << 20
-_LONG_PROMPT = 512  # shorter ones are computed again in no time
+_LONG_PROMPT = 512  # shorter ones are computed quickly
 _RECENT_TOKENS = 16384
 
 
 @dataclass(frozen=True)
 class _Abort:
-    """Someone wants a job to end."""
+    """A request to end a job."""
 
     job: Job
 
 
 @dataclass(frozen=True)
 class _Recent:
-    """Someone asks for the prompts that a version saw last."""
+    """A request for the prompts that a version saw last."""
 
     version: Version
     answer: Future[list[list[int]]] = field(default_factory=Future)
@@ -93,12 +92,12 @@ class Scheduler:
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     @property
     def healthy(self) -> bool:
-        """Whether the thread works."""
+        """True while the thread works."""
         return self._thread.is_alive() and not self._stopping
 
     def stop(self) -> None:
@@ -126,7 +125,7 @@ class Scheduler:
             self._wake.notify()
 
     def recent_prompts(self, version: Version) -> Future[list[list[int]]]:
-        """The long prompts that this version saw last: what another version should know before it takes over."""
+        """The long prompts that this version saw last, to warm the cache of the version that takes over."""
         asked = _Recent(version)
         with self._wake:
             if self._stopping:
@@ -136,7 +135,7 @@ class Scheduler:
         return asked.answer
 
     def load(self) -> dict[str, int]:
-        """Requests running and waiting now."""
+        """Number of requests that run and wait."""
         counts = self._queues.counts()
         counts["waiting"] += len(self._inbox)
         return counts
@@ -156,7 +155,7 @@ class Scheduler:
             self._close()
 
     def _take_commands(self) -> bool:
-        """Wait until there is something to do and take in what arrived; false at the end."""
+        """Wait for work and take in what arrived; false at the end."""
         with self._wake:
             while not (self._inbox or self._stopping or self._queues.next()):
                 self._wake.wait()
@@ -174,16 +173,16 @@ class Scheduler:
         return True
 
     def _close(self) -> None:
-        """Tell every job that there is no engine any more."""
+        """End every job with an error: the engine is stopping."""
         with self._wake:
             self._stopping = True
-            left = [*self._queues.jobs(), *(command for command in self._inbox if isinstance(command, Job))]
+            jobs = [*self._queues.jobs(), *(command for command in self._inbox if isinstance(command, Job))]
             for command in self._inbox:
                 if isinstance(command, _Recent):
                     command.answer.set_result([])
             self._inbox.clear()
-        gone = Event(error=Refused("the engine is stopping", 503))
-        self._events.extend((job, gone) for job in left)
+        stopping = Event(error=Refused("the engine is stopping", 503))
+        self._events.extend((job, stopping) for job in jobs)
         self._flush()
 
     def _flush(self) -> None:
@@ -193,7 +192,7 @@ class Scheduler:
 
     def _end(self, job: Job, event: Event) -> None:
         job.ended = True
-        self._queues.of(job).remove(job)
+        self._queues.queue_of(job).remove(job)
         if job.row is not None:
             if event.error is None:
                 self._remember(job, with_output=job.priority == 0)
@@ -205,7 +204,7 @@ class Scheduler:
         self._events.append((job, event))
 
     def _remember(self, job: Job, *, with_output: bool) -> None:
-        """Keep the row's keys and values for prompts that begin the same."""
+        """Cache the row's keys and values for prompts with the same beginning."""
         if not self.runner.packed or job.row is None or job.request.extra_key:
             return
         ids = job.ids[: job.row.length]
@@ -216,7 +215,7 @@ class Scheduler:
         self._budget.trim(self.versions.trees())
 
     def _step(self) -> None:
-        """Let the queue whose turn it is compute one chunk of prompts and one token of every answer."""
+        """Compute one chunk of prompts and one token of every answer of the next queue."""
         queue = self._queues.next()
         if queue is None:
             return
@@ -232,7 +231,7 @@ class Scheduler:
         queue.charge(time.monotonic() - started)
 
     def _guarded(self, work: Callable[..., None], jobs: list[Job], *arguments: Any) -> None:
-        """Run part of a step; if the model fails, the jobs it was running end with the error and the engine goes on."""
+        """Run part of a step; if the model fails, end its jobs with the error and continue."""
         try:
             work(jobs, *arguments)
         except (RuntimeError, ValueError, IndexError, FloatingPointError, MemoryError) as error:
@@ -268,7 +267,7 @@ class Scheduler:
         self._take_prompt_logits(parts, logits)
 
     def _take_prompt_logits(self, parts: list[tuple[Job, Part]], logits: torch.Tensor) -> None:
-        """Scores of prompt tokens, and the first token of the answers whose prompts are complete."""
+        """Score prompt tokens, and sample the first token of answers whose prompts are complete."""
         ready: list[Job] = []
         last: list[torch.Tensor] = []
         pieces = torch.split(logits, [len(part.keep) for _, part in parts])
@@ -292,8 +291,8 @@ class Scheduler:
             self._sample(ready, torch.stack(last))
 
     def _begin(self, job: Job) -> None:
-        """Give a waiting job a row, with what the prefix cache has of its prompt."""
-        queue = self._queues.of(job)
+        """Give a waiting job a row, filled with the cached prefix of its prompt."""
+        queue = self._queues.queue_of(job)
         queue.waiting.remove(job)
         queue.running.append(job)
         job.row = self.runner.row(job.version.model)
@@ -310,9 +309,9 @@ class Scheduler:
         self._sample(jobs, self.runner.forward(jobs[0].version.model, parts))
 
     def _sample(self, jobs: list[Job], logits: torch.Tensor) -> None:
-        """Draw a token for each job and see whether its answer is complete."""
-        ends = [tuple(self._ends(job)) if len(job.output) < job.params.min_new_tokens else () for job in jobs]
-        choices = sample(logits, [job.sampler for job in jobs], ends, [job.tops for job in jobs])
+        """Sample a token for each job, and end those whose answers are complete."""
+        forbidden = [tuple(self._end_ids(job)) if len(job.output) < job.params.min_new_tokens else () for job in jobs]
+        choices = sample(logits, [job.sampler for job in jobs], forbidden, [job.tops for job in jobs])
         for job, choice in zip(jobs, choices, strict=True):
             job.output.append(choice.id)
             event = Event(choices=(choice,), finish=self._finish(job, choice.id))
@@ -321,7 +320,7 @@ class Scheduler:
             else:
                 self._events.append((job, event))
 
-    def _ends(self, job: Job) -> frozenset[int]:
+    def _end_ids(self, job: Job) -> frozenset[int]:
         """The tokens that end the job's answer."""
         return job.stop_ids if job.params.ignore_eos else job.stop_ids | self._eos
 

@@ -13,6 +13,7 @@ import transformers
 import uvicorn
 
 from openclaw_rl.shared.engine.server import create_app, http_server, live_version
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.process import die_with_parent
 from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, Options
 from openclaw_rl.trainer_local.models.loading import CheckpointError
@@ -85,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     try:
         engine = EmbeddedEngine(options(flags), on_failure=fail)
-    except CheckpointError as error:
+    except (CheckpointError, ConfigError) as error:
         raise SystemExit(f"the engine cannot start: {error}") from error
     log.info("serving %s, version %d live, context %d", flags.model, engine.versions.live, engine.context_length)
     app = create_app(engine, incremental=flags.incremental_streaming_output)

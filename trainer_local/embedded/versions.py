@@ -1,5 +1,4 @@
-"""The versions of the policy that are in memory: which is live, which can be made room for, and loading the others
-from disk."""
+"""The versions of the policy in memory: the live one, eviction of the others, and loading from disk."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ class Version:
 
 
 def fingerprint(path: str) -> tuple[tuple[str, int, int], ...]:
-    """Names, sizes and times of a folder's files: differs when a checkpoint was written anew. Empty when there is no
+    """Names, sizes and times of a folder's files: differs when a checkpoint was written again. Empty without a
     folder."""
     folder = Path(path)
     if not folder.is_dir():

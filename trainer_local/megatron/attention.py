@@ -1,9 +1,9 @@
-"""Attention over packed sequences, for Megatron-core's layers: torch's kernels in place of the unfused one, which holds
-every score of every pair of tokens.
+"""Attention over packed sequences, for Megatron-core's layers: torch's kernels in place of its unfused one, which holds
+the scores of all pairs of tokens.
 
-A packed sequence consists of runs, each of which sees slices before it, and itself causally (see `prefix_tree.Run`).
-So each run is one call: queries of the run, keys and values of what it sees, causal from the lower right corner. What a
-run does not see costs nothing, and on CUDA no mask is made.
+A packed sequence consists of runs, each of which sees slices before it, and itself causally (`prefix.tree.Run`).
+So each run is one call: queries of the run, keys and values of what it sees, causal from the lower right corner. No
+other score is computed, and on CUDA no mask is made.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from openclaw_rl.trainer_local.prefix.tree import Run
 
 
 class Runs:
-    """The runs of the sequence that is in the model just now, for all layers. It stays open during the backward pass
-    too, where layers may be computed again.
+    """The runs of the sequence that is in the model, for all layers; open during the backward pass too, where layers
+    may be recomputed.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Runs:
 
 
 class PackedAttention(torch.nn.Module):
-    """Takes the place of a layer's core attention; `runs` is filled, then called with what Megatron-core calls with."""
+    """Replaces a layer's core attention: `partial(PackedAttention, runs)` takes what Megatron-core passes."""
 
     def __init__(self, runs: Runs, *, softmax_scale: float | None = None, **_: Any) -> None:
         super().__init__()
@@ -54,16 +54,13 @@ class PackedAttention(torch.nn.Module):
         """Of queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]` of one sequence: `[N, 1, heads · d]`."""
         queries, keys, values = (part.permute(1, 2, 0, 3) for part in (query, key, value))  # [1, heads, N, d]
         parts = [self._attend(run, queries, keys, values) for run in self._runs]
-        filled = query.shape[0] - sum(part.shape[2] for part in parts)
-        if filled:
-            parts.append(query.new_zeros(1, query.shape[2], filled, query.shape[3]))
-        seen = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
-        return seen.permute(2, 0, 1, 3).reshape(query.shape[0], 1, -1)
+        attended = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        return attended.permute(2, 0, 1, 3).reshape(query.shape[0], 1, -1)
 
     def _attend(self, run: Run, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if run.before and torch.is_grad_enabled():
-            # Each branch has what it sees put together for itself: kept for the backward pass, that would be the trunk
-            # again for every branch, in every layer. It is made again instead.
+            # Each branch concatenates what it sees. Kept for the backward pass, that would be a copy of the trunk for
+            # every branch in every layer; it is recomputed instead.
             attended = checkpoint(
                 self._branch, run, queries, keys, values, use_reentrant=False, preserve_rng_state=False
             )
@@ -82,8 +79,8 @@ class PackedAttention(torch.nn.Module):
         return cast(Tensor, attended)
 
     def _branch(self, run: Run, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        seen = [*run.before, (run.begin, run.end)]
-        key, value = (torch.cat([part[:, :, begin:end] for begin, end in seen], dim=2) for part in (keys, values))
+        visible = [*run.before, (run.begin, run.end)]
+        key, value = (torch.cat([part[:, :, begin:end] for begin, end in visible], dim=2) for part in (keys, values))
         return scaled_dot_product_attention(
             queries[:, :, run.begin : run.end],
             key,

@@ -1,7 +1,7 @@
-"""What tensor-parallel ranks do together in a forward pass, with what that is in the backward pass.
+"""Differentiable collectives of tensor-parallel ranks.
 
-Megatron-core has the first two as well, but its sums are lost where a tensor is not contiguous (0.16.1), and its
-gathering runs on CUDA alone.
+Megatron-core (0.16.1) has them as well, but its sums are lost where a tensor is not contiguous, and its gathering runs
+on CUDA alone.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-def summed(part: Tensor, group: Any) -> Tensor:
-    """The sum of the `part`s of all ranks; each part gets the gradient of the sum, which is whole on every rank."""
-    return cast(Tensor, _Summed.apply(part, group))
+def reduce_parts(part: Tensor, group: Any) -> Tensor:
+    """The sum of the `part`s of all ranks. Each part gets the gradient of the sum, which every rank has."""
+    return cast(Tensor, _Reduce.apply(part, group))
 
 
-def shared(whole: Tensor, group: Any) -> Tensor:
-    """`whole`, the same on all ranks, before each uses it for a part: its gradient is the sum of theirs."""
-    return cast(Tensor, _Shared.apply(whole, group))
+def copy_to_parts(whole: Tensor, group: Any) -> Tensor:
+    """`whole`, which all ranks have, before each uses it for a part: its gradient is the sum of theirs."""
+    return cast(Tensor, _Copy.apply(whole, group))
 
 
-def gathered(part: Tensor, group: Any) -> Tensor:
-    """The `part`s of all ranks side by side along the last dimension. Each gets its part of the gradient: all ranks go
-    on alike from there.
+def gather_parts(part: Tensor, group: Any) -> Tensor:
+    """The `part`s of all ranks, concatenated along the last dimension. Each gets its part of the gradient, since all
+    ranks compute the same from there.
     """
-    return cast(Tensor, _Gathered.apply(part, group))
+    return cast(Tensor, _Gather.apply(part, group))
 
 
 def _sum(tensor: Tensor, group: Any) -> Tensor:
@@ -36,7 +36,7 @@ def _sum(tensor: Tensor, group: Any) -> Tensor:
     return total
 
 
-class _Summed(Function):
+class _Reduce(Function):
     @staticmethod
     def forward(context: Any, part: Tensor, group: Any) -> Tensor:
         return _sum(part, group)
@@ -46,7 +46,7 @@ class _Summed(Function):
         return gradients[0], None
 
 
-class _Shared(Function):
+class _Copy(Function):
     @staticmethod
     def forward(context: Any, whole: Tensor, group: Any) -> Tensor:
         context.group = group
@@ -57,7 +57,7 @@ class _Shared(Function):
         return _sum(gradients[0], context.group), None
 
 
-class _Gathered(Function):
+class _Gather(Function):
     @staticmethod
     def forward(context: Any, part: Tensor, group: Any) -> Tensor:
         context.part = group.rank() * part.shape[-1], part.shape[-1]

@@ -1,6 +1,6 @@
-"""Megatron-core's DistributedOptimizer: the ranks that learn from parts of the batch share AdamW's state among them.
+"""Megatron-core's DistributedOptimizer: data-parallel ranks shard AdamW's state.
 
-It cuts by its own buffers, not by weights, so what it holds fits the number of ranks that it was made by, and no other.
+Shards are cut by its own buffers, not by weights, so they fit only as many ranks as wrote them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from torch import Tensor
 
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_local.megatron.weights import Weights
+from openclaw_rl.trainer_local.megatron.weights import RankWeights
 from openclaw_rl.trainer_local.training.optimizer import follow, move_state
 
 SHARDS, LAYOUT = "shards", "layout"
 
 
-class SharedOptimizer:
-    """As `Optimizer`; the weights in single precision are in here too."""
+class DistributedOptimizer:
+    """As `Optimizer`; it also keeps the weights in single precision."""
 
-    def __init__(self, weights: Weights, recipe: Recipe) -> None:
-        """`recipe` is where its numbers begin."""
+    def __init__(self, weights: RankWeights, recipe: Recipe) -> None:
+        """`recipe` has its first hyperparameters."""
         self._weights = weights
-        self._world = weights.world
+        self._group = weights.group
         gpt = weights.model.gpt
         half = weights.dtype == torch.bfloat16
         self._wrapped = DistributedDataParallel(
@@ -49,22 +49,19 @@ class SharedOptimizer:
 
     @property
     def layout(self) -> list[int]:
-        """What its state fits: how many ranks, and how many of them share a layer."""
-        return [self._world.size, self._world.tensor_parallel]
+        """The layout that its state fits: number of ranks, and tensor parallel size."""
+        return [self._group.size, self._group.tensor_parallel]
 
     def rate(self, recipe: Recipe, step: int) -> float:
-        """See `Optimizer.rate`."""
         return follow(self._optimizer.optimizer, recipe, step)
 
     def clear(self) -> None:
-        """See `Optimizer.clear`."""
         self._wrapped.zero_grad_buffer()
         self._optimizer.zero_grad()
 
     def clip(self, limit: float) -> Tensor:
-        """See `Optimizer.clip`."""
         some = any(bool(buffer.grad_data.any()) for buffer in self._wrapped.buffers)
-        self._idle = not any(self._world.exchange(some))
+        self._idle = not any(self._group.exchange(some))
         if self._idle:
             return torch.zeros(())
         finalize_model_grads([self._wrapped])
@@ -72,21 +69,19 @@ class SharedOptimizer:
         return torch.as_tensor(float(self._optimizer.clip_grad_norm(limit)))
 
     def update(self) -> None:
-        """See `Optimizer.update`. Without gradients nothing moves."""
+        """Without gradients nothing changes."""
         if not self._idle:
             self._optimizer.step_with_ready_grads()
 
-    def wake(self) -> None:
-        """See `Optimizer.wake`."""
-        move_state(self._optimizer.optimizer, self._world.device)
+    def onload(self) -> None:
+        move_state(self._optimizer.optimizer, self._group.device)
 
-    def rest(self) -> None:
-        """See `Optimizer.rest`."""
+    def offload(self) -> None:
         if self._weights.offload:
             move_state(self._optimizer.optimizer, torch.device("cpu"))
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """What `restore` takes: of each of this rank's parts the numbers in single precision, and AdamW's state."""
+        """A copy of this rank's shards for `restore`: weights in single precision and AdamW's state."""
         inner = self._optimizer.optimizer
         return [
             {"master": part.detach().to("cpu", copy=True), "step": group.get("step")}
@@ -96,7 +91,7 @@ class SharedOptimizer:
         ]
 
     def restore(self, state: list[dict[str, Any]] | None) -> None:
-        """Go back to a snapshot; `None` is a fresh one over the weights as they are."""
+        """Go back to a snapshot, or with `None` to a fresh optimizer over the weights as they are."""
         inner = self._optimizer.optimizer
         inner.state.clear()
         if state is None:
@@ -104,13 +99,13 @@ class SharedOptimizer:
                 group.pop("step", None)
             self._optimizer.reload_model_params()
             return
-        held = iter(state)
+        shards = iter(state)
         for group in inner.param_groups:
             for part in group["params"]:
-                one = dict(next(held))
+                one = dict(next(shards))
                 with torch.no_grad():
                     part.copy_(one.pop("master"))
-                # Of AdamW's kinds, Apex's counts steps by group and torch's by weight.
+                # Apex's AdamW counts steps by group, torch's by weight.
                 step = one.pop("step")
                 if isinstance(step, int):
                     group["step"] = step
@@ -121,13 +116,13 @@ class SharedOptimizer:
                         name: value if name == "step" else value.to(part.device, copy=True)
                         for name, value in one.items()
                     }
-        self.rest()
+        self.offload()
 
-    def whole(self) -> dict[str, Any]:
-        """What `take` takes, on rank 0; elsewhere nothing."""
-        shards = self._world.collected(self.snapshot())
+    def gather_state(self) -> dict[str, Any]:
+        """The shards of all ranks on rank 0; nothing elsewhere."""
+        shards = self._group.gather_to_first(self.snapshot())
         return {SHARDS: shards, LAYOUT: self.layout} if shards is not None else {}
 
-    def take(self, state: Mapping[str, Any] | None, *, fresh: bool) -> None:
-        """Take over what `whole` gave, which rank 0 has as `state`."""
-        self.restore(self._world.dealt(None if state is None else state[SHARDS]))
+    def load_state(self, state: Mapping[str, Any] | None, *, fresh: bool) -> None:
+        """Load what `gather_state` returned, which rank 0 passes as `state`."""
+        self.restore(self._group.scatter(None if state is None else state[SHARDS]))

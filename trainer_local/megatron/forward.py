@@ -1,6 +1,4 @@
-"""Rows through a packed model: what they share is computed once, and logits are made where answers are drawn from, a
-part of them at a time.
-"""
+"""Rows through a packed model: shared prefixes are computed once, and logits only of answers, a part at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +12,10 @@ from openclaw_rl.trainer_local.prefix.tree import Packed, apart, pack, passes
 from openclaw_rl.trainer_local.training.batching import Row
 
 CPU_TOKENS = 2048
-"""Tokens at a time on a CPU, whatever the setting: more leave its caches and take longer."""
+"""Most tokens at a time on a CPU, whatever the setting: more leave its caches and take longer."""
 
 LOGIT_BYTES = 512 << 20
-"""Logits in single precision held at once; the answer that exceeds it by itself goes alone."""
+"""Logits in single precision held at once; an answer that exceeds it goes alone."""
 
 Use = Callable[[Sequence[int], Tensor], Tensor | None]
 """Called with row indices and the logits `[N, V]` of their answers, row after row; returns this part's loss, or

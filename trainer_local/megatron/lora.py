@@ -1,9 +1,9 @@
-"""LoRA (Hu et al. 2021) on Megatron-core's fused and cut linear layers, as PEFT has it on the layers they are made of.
+"""LoRA (Hu et al. 2021) on Megatron-core's fused and cut linear layers, with PEFT's adapters.
 
-Each Hugging Face projection has an adapter of its own, though query, key and value are one layer here, and gate and up
-another: so an adapter trained here is PEFT's, to the name. Under tensor parallelism the side that is next to a cut is
-cut with it: B of column-parallel layers, A of row-parallel ones. The other side is on every rank, and its gradient is
-whole there: what is computed from parts of it is added up, forward in row-parallel layers, backward in the others.
+Each Hugging Face projection has its own adapter, though query, key and value are one layer here, and gate and up
+another: an adapter trained here is PEFT's, to the name. Under tensor parallelism the side next to a cut is cut with it:
+B of column-parallel layers, A of row-parallel ones. The other side is on every rank with its full gradient: parts are
+summed in the forward pass of row-parallel layers, in the backward pass of the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import dropout, linear
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.trainer_local.megatron.collectives import shared, summed
+from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, reduce_parts
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.megatron.weight_names import Chunked, Mapped, Replicated
 
@@ -39,7 +39,7 @@ PREFIX, DOWN, UP = "base_model.model.", "lora_A", "lora_B"
 
 @dataclass
 class Switch:
-    """Whether adapters take part; off, the model is the base."""
+    """Turns the adapters on and off; off, the model is the base."""
 
     on: bool = True
 
@@ -63,9 +63,7 @@ class Lora:
 
 
 def targets(setting: str, shape: Shape, model: str) -> list[str]:
-    """The Hugging Face modules that `lora_targets` names, in order. Raises `ConfigError` where it names none, or one
-    that has no adapter here.
-    """
+    """The Hugging Face modules that `lora_targets` names, in order. Raises `ConfigError` for a name that fits none."""
     every = [f"model.layers.{layer}.{name}" for layer in range(shape.layers) for name, _ in PROJECTIONS]
     if setting.strip() == "all-linear":
         return every
@@ -84,7 +82,7 @@ def _matches(module: str, name: str) -> bool:
 
 
 def sizes(module: str, shape: Shape) -> tuple[int, int]:
-    """How many numbers go into a projection and come out of it."""
+    """Input and output width of a projection."""
     queries, keys = shape.heads * shape.head, shape.groups * shape.head
     return {
         "q_proj": (shape.hidden, queries),
@@ -98,8 +96,8 @@ def sizes(module: str, shape: Shape) -> tuple[int, int]:
 
 
 def initial(modules: Sequence[str], shape: Shape, rank: int) -> dict[str, Tensor]:
-    """The untrained adapters by PEFT's names: A drawn, B zero, in the order and by the draws of PEFT, so that one
-    random state makes the same adapters in both.
+    """The untrained adapters by PEFT's names: A random, B zero, drawn in PEFT's order and way, so that the same random
+    state makes the same adapters in both.
     """
     found: dict[str, Tensor] = {}
     for module in modules:
@@ -113,12 +111,12 @@ def initial(modules: Sequence[str], shape: Shape, rank: int) -> dict[str, Tensor
 
 
 def parameter_name(module: str, side: str) -> str:
-    """What PEFT's model calls a parameter."""
+    """PEFT's name of a parameter in its model."""
     return f"{PREFIX}{module}.{side}.default.weight"
 
 
 def file_name(name: str) -> str:
-    """What it is called in an adapter's file."""
+    """PEFT's name of it in an adapter's file."""
     return name.replace(".default.", ".")
 
 
@@ -140,16 +138,16 @@ class Adapter(torch.nn.Module):
         for side, mapped in self.cuts.items():
             part = mapped.cut.split([whole[mapped.names[0]]], self._group.size(), self._group.rank())
             parameter = torch.nn.Parameter(part.to(device, torch.float32).contiguous())
-            # What Megatron-core's own optimizer asks to count each number once.
+            # Megatron-core's optimizer needs it to count each element of the norm once.
             parameter.tensor_model_parallel = mapped.cut.parallel  # type: ignore[attr-defined]
             self.register_parameter(side, parameter)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """What it adds to the projection's output, of `hidden` `[…, in]`: `[…, out]`, parts as the layer has them."""
+        """Its addition to the projection's output: `[…, in]` to `[…, out]`, cut as the layer's."""
         down, up = (self.get_parameter(side).to(hidden.dtype) for side in (DOWN, UP))
         inner = linear(self._dropped(hidden), down)
         if self._group.size() > 1:
-            inner = summed(inner, self._group) if self._row_parallel else shared(inner, self._group)
+            inner = reduce_parts(inner, self._group) if self._row_parallel else copy_to_parts(inner, self._group)
         return linear(inner, up) * self._lora.scale
 
     def _dropped(self, hidden: Tensor) -> Tensor:
@@ -159,7 +157,7 @@ class Adapter(torch.nn.Module):
         ranks = self._group.size()
         if not self._row_parallel or ranks == 1:
             return dropout(hidden, share)
-        # Ranks draw alike, for the whole width, and each takes its part: so dropout does not depend on their number.
+        # Ranks draw alike for the full width and take their parts, so that dropout does not depend on their number.
         width = hidden.shape[-1]
         kept = dropout(hidden.new_ones(*hidden.shape[:-1], width * ranks), share)
         return hidden * kept.narrow(-1, self._group.rank() * width, width)
@@ -176,7 +174,6 @@ class Adapted(torch.nn.Module):
         self._switch = switch
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Any]:
-        """See the layer's own."""
         output, bias = self.layer(hidden)
         return (output + self._added(hidden, output) if self._switch.on else output), bias
 
@@ -202,8 +199,8 @@ class Adapted(torch.nn.Module):
 def adapt(
     gpt: Any, shape: Shape, lora: Lora, whole: Mapping[str, Tensor], switch: Switch, device: torch.device
 ) -> dict[str, tuple[torch.nn.Parameter, Mapped]]:
-    """Put adapters that hold `whole` into a GPTModel, and freeze the rest. Their parameters by PEFT's names, in PEFT's
-    order, each with how it is cut.
+    """Put adapters with the values `whole` into a GPTModel, and freeze the rest. Returns their parameters by PEFT's
+    names, in PEFT's order, each with how it is cut.
     """
     gpt.requires_grad_(False)
     found: dict[str, tuple[torch.nn.Parameter, Mapped]] = {}

@@ -12,7 +12,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
 from openclaw_rl.trainer_local.megatron.attention import PackedAttention, Runs
-from openclaw_rl.trainer_local.megatron.collectives import gathered
+from openclaw_rl.trainer_local.megatron.collectives import gather_parts
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.prefix.tree import Packed
 
@@ -20,17 +20,16 @@ from openclaw_rl.trainer_local.prefix.tree import Packed
 def configuration(
     shape: Shape, tensor_parallel: int, dtype: torch.dtype, *, recompute: bool, on_cpu: bool
 ) -> TransformerConfig:
-    """What Megatron-core is told. Weights are always overwritten, so nothing is drawn for them; but initialising them
-    must stay on: it marks which ones are cut among ranks.
+    """Megatron-core's configuration. All weights are overwritten, so nothing is drawn for them; their initialisation
+    stays on, since it marks which of them are cut among ranks.
     """
 
     def leave(weight: Tensor) -> Tensor:
         return weight
 
-    half = dtype == torch.bfloat16
     options: dict[str, Any] = {}
     if recompute:
-        options |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+        options = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     return TransformerConfig(
         num_layers=shape.layers,
         hidden_size=shape.hidden,
@@ -50,15 +49,15 @@ def configuration(
         tensor_model_parallel_size=tensor_parallel,
         params_dtype=dtype,
         pipeline_dtype=dtype,
-        bf16=half,
+        bf16=dtype == torch.bfloat16,
         use_cpu_initialization=on_cpu,
         perform_initialization=True,
         init_method=leave,
         output_layer_init_method=leave,
         embedding_init_method=leave,
-        # A batch's loss is a mean over all its tokens already: gradients of ranks are added up.
+        # A batch's loss is already a mean over all its tokens: gradients of ranks are summed.
         calculate_per_token_loss=True,
-        # What needs Apex, or a compiler at run time.
+        # These need Apex, or a compiler at run time.
         gradient_accumulation_fusion=False,
         bias_activation_fusion=False,
         bias_dropout_fusion=False,
@@ -70,7 +69,7 @@ def configuration(
 
 
 class PackedModel(torch.nn.Module):
-    """A GPTModel that takes packed sequences and gives logits where they are asked for.
+    """A GPTModel that takes packed sequences and computes logits only where they are needed.
 
     `gpt` is Megatron-core's model; nothing else here has weights.
     """
@@ -93,13 +92,13 @@ class PackedModel(torch.nn.Module):
         )
         self._ranks = config.tensor_model_parallel_size
         even = torch.arange(0, shape.head, 2, dtype=torch.float32)
-        # Rounded as transformers rounds it: one number of a large position is a visible difference.
+        # Rounded as transformers rounds it: at large positions one unit of rounding is a visible difference.
         self.register_buffer("frequencies", 1.0 / shape.rope_theta ** (even / shape.head), persistent=False)
         self._open_input = False
 
     def open_input(self) -> None:
-        """Let gradients reach the embeddings' output though nothing before it learns: layers that are computed again in
-        the backward pass would have none otherwise.
+        """Let gradients reach the embeddings' output though nothing before it is trained: recomputed layers would have
+        none otherwise.
         """
         self._open_input = True
 
@@ -121,12 +120,12 @@ class PackedModel(torch.nn.Module):
         return hidden[:, 0]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """`[N, vocabulary]` from the last hidden states `[N, hidden]`, on every rank all of it."""
+        """`[N, vocabulary]` from the last hidden states `[N, hidden]`, complete on every rank."""
         shared = self.gpt.shared_embedding_or_output_weight() if self.shape.tied else None
         part, _ = self.gpt.output_layer(hidden[:, None], weight=shared)
         whole: Tensor = part[:, 0]
         if self._ranks > 1:
-            whole = gathered(whole, self.gpt.pg_collection.tp)
+            whole = gather_parts(whole, self.gpt.pg_collection.tp)
         return whole[:, : self.shape.vocabulary]
 
 

@@ -1,17 +1,18 @@
-"""The processes that train together, as each of them sees it: its rank, what it exchanges with the others, and how one
-that fails ends what all are doing.
+"""The processes that train together, as each of them sees it: its rank, its collectives, and one error for all.
 
-Ranks of one model lie next to each other: rank = data-parallel rank · tensor_parallel + tensor-parallel rank. Tensors
-go by NCCL on CUDA and by gloo on a CPU, objects by gloo. Outside the passes through a model all exchange goes through
-`World.exchange`, which brings errors along: a rank that has failed goes to the end of its command and exchanges its
-error there, whatever exchange the others are at; it fails for them all, and all undo the same.
+Ranks of one model are neighbors: rank = data-parallel rank · tensor_parallel + tensor-parallel rank. Tensors go by NCCL
+on CUDA and by gloo on a CPU, objects by gloo. Outside the passes through a model all ranks meet in `exchange`, which
+carries errors: a rank that failed skips to the end of its command and exchanges its error there, whatever exchange the
+others are at. The command then fails on every rank, and every rank undoes it.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,21 +22,25 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
-from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.trainer_local.megatron.launch import under_torchrun
 
 log = logging.getLogger("megatron")
 
+START = timedelta(minutes=10)
+"""For all processes to import what they need and find each other."""
 FOREVER = timedelta(days=3650)
-"""Ranks wait for their next command as long as it takes; that one has died is noticed by its connection."""
+"""Ranks wait for their next command as long as it takes; a rank that died is noticed by its connection."""
 
 GRACE_SECONDS = 120.0
-"""How long a rank that has failed waits for the others to hear it. They may be within a pass that it has left, and wait
-for it: then nothing but an end of the process helps them.
+"""How long a rank that failed waits for the others to meet its error. They may wait for it within a pass that it has
+left; only the end of the process helps them then.
 """
 
 BUCKET = 1 << 24
-"""Numbers of gradients that are added up at a time."""
+"""Gradient elements that are reduced at once."""
 
 Value = TypeVar("Value")
 
@@ -44,22 +49,50 @@ class RankFailed(TrainerError):
     """A rank failed, and every rank knows."""
 
 
-class World:
-    """This process among those that train together. All methods are called by all ranks, in the same order."""
+@functools.cache
+def join() -> ProcessGroup:
+    """The group of the processes that torchrun started, once all are there; else of this process alone."""
+    if not under_torchrun():
+        return ProcessGroup(dist.HashStore(), 0, 1)  # type: ignore[attr-defined]
+    store, rank, size = next(iter(rendezvous("env://", timeout=START)))
+    return ProcessGroup(store, rank, size)
 
-    def __init__(self, store: Any, rank: int, size: int, tensor_parallel: int, device: torch.device) -> None:
-        """Join the others; returns when all are there. `store` is one that all of them have."""
-        self.rank, self.size, self.tensor_parallel, self.device = rank, size, tensor_parallel, device
-        self.on_stuck: Callable[[], None] = left
+
+class ProcessGroup:
+    """This process among those that train together. All ranks call each method, in the same order."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        """Join the others; returns when all are there. `store` is shared by all of them."""
+        self.rank, self.size = rank, size
+        self.tensor_parallel, self.device = 1, torch.device("cpu")
+        self._arranged = 0
         self._store = store
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=FOREVER)
-        parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor_parallel)
         self._control = dist.new_group(backend="gloo", timeout=FOREVER) if size > 1 else None
-        self.tensor_group = parallel_state.get_tensor_model_parallel_group()
-        self.data_group = parallel_state.get_data_parallel_group()
+        store.set_timeout(FOREVER)
+
+    def arrange(self, tensor_parallel: int, device: torch.device) -> None:
+        """Split the ranks into models of `tensor_parallel` ranks each, which compute on `device`. Raises
+        `ConfigError`.
+        """
+        if self.size % tensor_parallel:
+            raise ConfigError(
+                f"tensor_parallel = {tensor_parallel} does not divide the {self.size} processes that train: set it to "
+                "a divisor"
+            )
+        if device.type == "cuda":
+            index = int(os.environ.get("LOCAL_RANK", "0")) if self.size > 1 else device.index
+            device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
+            torch.cuda.set_device(device)
+        self.device = device
+        if tensor_parallel != self._arranged:
+            if self._arranged:
+                parallel_state.destroy_model_parallel()
+            parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor_parallel)
+            self._arranged = self.tensor_parallel = tensor_parallel
+            self.tensor_group = parallel_state.get_tensor_model_parallel_group()
+            self.data_group = parallel_state.get_data_parallel_group()
         if device.type == "cuda":
             from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
 
@@ -68,48 +101,48 @@ class World:
 
     @property
     def tensor_rank(self) -> int:
-        """Which part of the weights is here."""
+        """Index of this rank's part of the weights."""
         return self.rank % self.tensor_parallel
 
     @property
     def data_rank(self) -> int:
-        """Which part of the batch is learned from here."""
+        """Index of this rank's part of the batch."""
         return self.rank // self.tensor_parallel
 
     @property
     def data_parallel(self) -> int:
-        """How many parts of the batch there are."""
+        """Number of parts of the batch."""
         return self.size // self.tensor_parallel
 
     def exchange(self, value: Value, error: str = "") -> list[Value]:
-        """What every rank brought, in order. Raises `RankFailed` on all where one brought an error."""
+        """The values of all ranks, in order. Raises `RankFailed` on all of them if one brought an error."""
         if self._control is None:
             return [value]
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, (error, value), group=self._control)
-        failed = [f"rank {rank} of {self.size}: {told}" for rank, (told, _) in enumerate(found) if told]
+        failed = [f"rank {rank} of {self.size}: {reason}" for rank, (reason, _) in enumerate(found) if reason]
         if failed:
             raise RankFailed("; ".join(failed))
         return [brought for _, brought in found]
 
-    def gather(self, value: Value) -> list[Value]:
-        """What each part of the batch brought, in order; tensors in lists come to the CPU. Of the ranks of one model
-        the first is heard, so that no rounding lets them go on differently.
+    def gather_batch(self, value: Value) -> list[Value]:
+        """One value for each part of the batch, in order; tensors in lists come to the CPU. The first rank of each
+        model counts, so that no rounding makes the others continue differently.
         """
         if self.size == 1:
             return [value]
         brought: Any = [part.cpu() for part in value] if isinstance(value, list) else value
         return self.exchange(brought)[:: self.tensor_parallel]
 
-    def told(self, command: Any = None) -> Any:
-        """The command that rank 0 gives; the others wait for it."""
-        box = [command]
+    def broadcast(self, value: Any = None) -> Any:
+        """The object that rank 0 passes."""
+        box = [value]
         if self._control is not None:
             dist.broadcast_object_list(box, src=0, group=self._control)
         return box[0]
 
-    def sent(self, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor that rank 0 has, on the CPU of all."""
+    def broadcast_tensor(self, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """The tensor that rank 0 passes, on the CPU of all."""
         if self._control is None:
             assert tensor is not None, "rank 0 has it"
             return tensor
@@ -117,16 +150,16 @@ class World:
         dist.broadcast(box, src=0, group=self._control)
         return box
 
-    def collected(self, value: Value) -> list[Value] | None:
-        """What every rank has, in order, on rank 0; elsewhere `None`."""
+    def gather_to_first(self, value: Value) -> list[Value] | None:
+        """The values of all ranks, in order, on rank 0; elsewhere `None`."""
         if self._control is None:
             return [value]
         found: list[Any] | None = [None] * self.size if self.rank == 0 else None
         dist.gather_object(value, found, dst=0, group=self._control)
         return found
 
-    def dealt(self, values: Sequence[Value] | None) -> Value:
-        """What rank 0 has for each rank."""
+    def scatter(self, values: Sequence[Value] | None) -> Value:
+        """This rank's of the values that rank 0 passes, one for each rank."""
         if self._control is None:
             assert values is not None, "rank 0 has them"
             return values[0]
@@ -135,16 +168,16 @@ class World:
         found: Value = box[0]
         return found
 
-    def parts(self, part: Tensor) -> list[Tensor]:
-        """The parts that the ranks of one model have of a weight, in order."""
+    def gather_parts(self, part: Tensor) -> list[Tensor]:
+        """The parts of a weight that the ranks of one model hold, in order."""
         if self.tensor_parallel == 1:
             return [part]
         found = [torch.empty_like(part, device=self.device) for _ in range(self.tensor_parallel)]
         dist.all_gather(found, part.to(self.device).contiguous(), group=self.tensor_group)
         return found
 
-    def add_up(self, tensors: Iterable[Tensor], group: Any) -> None:
-        """Add up tensors of one type over the ranks of `group`, in place."""
+    def all_reduce(self, tensors: Iterable[Tensor], group: Any) -> None:
+        """Sum tensors of one type over the ranks of `group`, in place."""
         if group.size() == 1:
             return
         for bucket in _buckets(tensors):
@@ -154,7 +187,7 @@ class World:
                 part.copy_(total.view_as(part))
 
     def perform(self, work: Callable[[], Value]) -> Value:
-        """Do one command; what fails fails on all ranks, and is raised on all."""
+        """Do one command. If it fails on one rank, it fails on all; the rank that failed raises its own error."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)  # of this thread
         try:
@@ -162,28 +195,23 @@ class World:
         except RankFailed:
             raise
         except Exception as error:
-            self._fail(error)
+            self._report(error)
             raise
         self.exchange(None)
         return found
 
-    def _fail(self, error: Exception) -> None:
-        if self._control is None:
-            return
-        told = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
-        key = f"failed/{self.rank}"
-        self._store.set(key, told)
-        with self._impatient(told):
-            try:
-                self.exchange(None, told)
-            except RankFailed:
-                self._store.delete_key(key)
+    def _report(self, error: Exception) -> None:
+        reason = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
+        try:
+            with self._deadline(reason):
+                self.exchange(None, reason)
+        except RankFailed:
+            pass  # all of them know; `error` itself says more here
 
     @contextmanager
-    def _impatient(self, told: str) -> Iterator[None]:
+    def _deadline(self, reason: str) -> Iterator[None]:
         def give_up() -> None:
-            log.critical("rank %d failed, and the others cannot hear it: %s", self.rank, told)
-            self.on_stuck()
+            leave(f"rank {self.rank} failed, and the others wait for it elsewhere: {reason}")
 
         timer = threading.Timer(GRACE_SECONDS, give_up)
         timer.daemon = True
@@ -193,12 +221,12 @@ class World:
         finally:
             timer.cancel()
 
-    def stop(self, key: str) -> None:
-        """Let every rank hear that what knows `key` is to stop."""
+    def request_stop(self, key: str) -> None:
+        """Ask all ranks to end the step that checks `key`. May be called while it runs, by one rank alone."""
         self._store.set(key, "stop")
 
-    def stopped(self, key: str) -> bool:
-        """Whether that is so. All ranks of one model call it together, and hear the same."""
+    def stop_requested(self, key: str) -> bool:
+        """True if the step is to end; the same on all ranks of one model."""
         asked = bool(self._store.check([key]))
         if self.tensor_parallel == 1:
             return asked
@@ -206,38 +234,30 @@ class World:
         dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=self.tensor_group)
         return bool(flag.item())
 
-    def failures(self) -> str:
-        """What ranks have told of their failures, for when they are gone; that they lost another one only where none
-        has told more.
-        """
-        found = {}
-        for rank in range(self.size):
-            key = f"failed/{rank}"
-            if self._store.check([key]):
-                found[rank] = self._store.get(key).decode()
-        first = {rank: told for rank, told in found.items() if "onnection" not in told} or found
-        return "; ".join(f"rank {rank}: {told}" for rank, told in first.items())
-
-    def close(self) -> None:
-        """Leave the others."""
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
-
 
 def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     bucket: list[Tensor] = []
-    held = 0
+    elements = 0
     for tensor in tensors:
-        if bucket and held + tensor.numel() > BUCKET:
+        if bucket and elements + tensor.numel() > BUCKET:
             yield bucket
-            bucket, held = [], 0
+            bucket, elements = [], 0
         bucket.append(tensor)
-        held += tensor.numel()
+        elements += tensor.numel()
     if bucket:
         yield bucket
 
 
-def left() -> None:
-    """End this process at once: what it waits for will not come."""
+def is_lost(error: RuntimeError) -> bool:
+    """True if a collective failed because another process is gone."""
+    return isinstance(error, dist.DistError) or "onnection" in str(error)
+
+
+def leave(reason: str, after: float = 0.0) -> None:
+    """End this process: torchrun's agent ends the others with it, and the supervisor starts all of them again. Nothing
+    in here could be cleaned up, since a collective may never return.
+    """
+    log.critical("%s; this process ends", reason)
+    time.sleep(after)
     logging.shutdown()
     os._exit(1)

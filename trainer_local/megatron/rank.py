@@ -1,11 +1,11 @@
-"""One rank of a trainer: what it does when rank 0 says so. All ranks do the same, in the same order."""
+"""One rank of a trainer: its part of the policy, and a step on it. All ranks do the same, in the same order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,138 +16,170 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.megatron import checkpoint
-from openclaw_rl.trainer_local.megatron.distributed_optimizer import SharedOptimizer
-from openclaw_rl.trainer_local.megatron.learning import RankLearning
+from openclaw_rl.trainer_local.megatron.distributed_optimizer import DistributedOptimizer
+from openclaw_rl.trainer_local.megatron.forward import Use, run_packed
 from openclaw_rl.trainer_local.megatron.optimizer import Optimizer
-from openclaw_rl.trainer_local.megatron.process_group import World
-from openclaw_rl.trainer_local.megatron.weights import Weights
+from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
+from openclaw_rl.trainer_local.megatron.weights import RankWeights
+from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.models.vision import check_images
+from openclaw_rl.trainer_local.training.batching import Row
+from openclaw_rl.trainer_local.training.checkpoint import TrainerState
 from openclaw_rl.trainer_local.training.ema import moved
-from openclaw_rl.trainer_local.training.step import train
-from openclaw_rl.trainer_local.training.stop import emptied
+from openclaw_rl.trainer_local.training.step import Learning, train
+from openclaw_rl.trainer_local.training.stop import emptied, stopping
+from openclaw_rl.trainer_local.training.targets import RunModel
+
+Value = TypeVar("Value")
+
+COMMANDS = ("step", "save", "restore", "full_weight", "export", "free")
 
 
-class Replica:
-    """One rank's part of a policy, with its optimizer. `random_state` is that of rank 0's; the others draw from theirs
-    as each step tells them.
+def perform(group: ProcessGroup, trainers: dict[int, Rank], command: tuple[int, str, tuple[Any, ...]]) -> Any:
+    """Do what rank 0 says to one of the `trainers` that these ranks hold."""
+    number, name, arguments = command
+
+    def work() -> Any:
+        if name == "open":
+            (settings,) = arguments
+            group.arrange(settings.tensor_parallel, choose_device(settings.device))
+            trainers[number] = Rank(group, settings)
+            return None
+        if name == "close":
+            trainers.pop(number, None)
+            return None
+        if name not in COMMANDS:
+            raise TrainerError(f"rank {group.rank} knows no command {name!r}: its version is another than rank 0's")
+        return getattr(trainers[number], name)(*arguments)
+
+    try:
+        return group.perform(work)
+    except Exception:
+        if name == "open":
+            trainers.pop(number, None)
+        raise
+
+
+class Rank:
+    """One rank's part of a policy, with its optimizer. `random_state` is rank 0's; the others draw from theirs as each
+    step tells them.
     """
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, group: ProcessGroup, settings: Settings) -> None:
         """Load the model. Raises `ConfigError`."""
-        self._world = world
+        self._group = group
         self._settings = settings
         if settings.custom_loss:
             load_loss(settings.custom_loss)
-        dtype = torch.bfloat16 if world.device.type == "cuda" else torch.float32
+        dtype = torch.bfloat16 if group.device.type == "cuda" else torch.float32
         with torch.random.fork_rng(devices=self._cuda()):
             torch.manual_seed(settings.seed)
-            self.weights = Weights(settings, world, dtype)
+            self.weights = RankWeights(settings, group, dtype)
             self.random_state = self._read_random_state()
         self._first_random_state = self.random_state
-        self._optimizer: Optimizer | SharedOptimizer
-        if settings.distributed_optimizer:
-            self._optimizer = SharedOptimizer(self.weights, settings.recipe())
-        else:
-            self._optimizer = Optimizer(self.weights, settings.recipe())
+        kind = DistributedOptimizer if settings.distributed_optimizer else Optimizer
+        self.optimizer: Optimizer | DistributedOptimizer = kind(self.weights, settings.recipe())
         self._average: Mapping[str, Tensor] | None = None
-        self.made = 0
+        self.steps = 0
 
     def step(
         self, samples: Sequence[Sample], recipe: Recipe, random_state: Mapping[str, Tensor], stop: str = ""
     ) -> StepReport:
-        """See `Trainer.step`. What fails on one rank is undone on all. `stop` is the key of `World.stopped`, if any."""
+        """As `Trainer.step`; what fails on one rank is undone on all. `stop` is the key of
+        `ProcessGroup.stop_requested`, if any.
+        """
         weights = self.weights
-        before, optimizer = weights.snapshot(), self._optimizer.snapshot()
+        before, optimizer = weights.snapshot(), self.optimizer.snapshot()
         try:
             check_images(samples, None)
-            self._optimizer.wake()
+            self.optimizer.onload()
             with self._drawing(random_state):
                 learning = RankLearning(
                     weights,
-                    self._optimizer,
+                    self.optimizer,
                     recipe,
-                    self.made,
+                    self.steps,
                     parent=before,
                     average=self._average,
                     merge=self._settings.merge_prefixes,
                     stop=stop,
                 )
-                report = train(learning, samples, recipe, self.made + 1)
+                report = train(learning, samples, recipe, self.steps + 1)
                 drawn = self._read_random_state()
             average = self._average
             if recipe.teacher == "ema" or average is not None:
                 average = moved(average or before, weights.snapshot(), recipe.ema_decay)
-            self._world.exchange(None)  # all have made it
+            self._group.exchange(None)  # all have made it
         except BaseException as error:
             weights.assign(before)
-            self._optimizer.restore(optimizer)
+            self.optimizer.restore(optimizer)
             if isinstance(error, TrainerError) or not isinstance(error, Exception):
                 raise
             loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
-            raise TrainerError(f"Step {self.made + 1}{loss} failed and was undone: {error}") from error
+            raise TrainerError(f"Step {self.steps + 1}{loss} failed and was undone: {error}") from error
         finally:
-            self._optimizer.rest()
+            self.optimizer.offload()
         self.random_state, self._average = drawn, average
-        self.made += 1
+        self.steps += 1
         return report
 
     def save(self, path: str) -> None:
-        """See `Trainer.save`."""
-        state = checkpoint.State(
-            weights=self.weights.whole(self.weights.masters),
-            optimizer=self._optimizer.whole(),
-            step=self.made,
+        """As `Trainer.save`; rank 0 writes."""
+        state = TrainerState(
+            weights=self.weights.gather(self.weights.masters),
+            optimizer=self.optimizer.gather_state(),
+            step=self.steps,
             random_state=self.random_state,
-            average=None if self._average is None else self.weights.whole(self._average),
+            average=None if self._average is None else self.weights.gather(self._average),
         )
-        if self._world.rank == 0:
+        if self._group.rank == 0:
             checkpoint.write(Path(path), state, self.weights, self._settings)
 
-    def restore(self, state: checkpoint.State | None, contents: checkpoint.Contents) -> None:
-        """Go back to what rank 0 has read as `state`; all are told of its `contents`."""
+    def restore(self, state: TrainerState | None, contents: checkpoint.Contents) -> None:
+        """Go back to what rank 0 has read as `state`; all get its `contents`."""
         if not contents.weights:
             self.weights.reset()
-            self._optimizer.restore(None)
-            self.random_state, self._average, self.made = self._first_random_state, None, 0
+            self.optimizer.restore(None)
+            self.random_state, self._average, self.steps = self._first_random_state, None, 0
             return
-        self.weights.assign(self._taken(None if state is None else state.weights))
-        self._optimizer.take(None if state is None else state.optimizer, fresh=not contents.optimizer)
+        self.weights.assign(self._receive(None if state is None else state.weights))
+        self.optimizer.load_state(None if state is None else state.optimizer, fresh=not contents.optimizer)
         self._average = None
         if contents.average:
-            average = self._taken(None if state is None else state.average)
-            self._average = {name: part.to(self.weights.aside) for name, part in average.items()}
-        self.made = contents.step
+            average = self._receive(None if state is None else state.average)
+            self._average = {name: part.to(self.weights.copies_device) for name, part in average.items()}
+        self.steps = contents.step
         if state is not None:
             self.random_state = dict(state.random_state)
 
     def free(self) -> None:
-        """Give the device's memory back that nothing is in."""
+        """Give unused memory of the device back."""
         emptied()
 
-    def joined(self, name: str) -> list[tuple[str, Tensor]]:
-        """See `Weights.joined`."""
-        return self.weights.joined(name)
+    def full_weight(self, name: str) -> list[tuple[str, Tensor]]:
+        """As `RankWeights.full_weight`."""
+        return self.weights.full_weight(name)
 
     def export(self, path: str) -> None:
-        """See `Trainer.export`."""
-        whole = self.weights.whole(self.weights.masters)
-        if self._world.rank == 0:
+        """As `Trainer.export`; rank 0 writes."""
+        whole = self.weights.gather(self.weights.masters)
+        if self._group.rank == 0:
             checkpoint.export(Path(path), whole, self.weights, self._settings)
 
-    def _taken(self, whole: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-        def sent(name: str) -> Tensor:
+    def _receive(self, whole: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+        def receive(name: str) -> Tensor:
             held = None if whole is None else whole[name].float()
-            return self._world.sent(held, self.weights.shapes[name], torch.float32)
+            return self._group.broadcast_tensor(held, self.weights.shapes[name], torch.float32)
 
-        return self.weights.parts(sent)
+        return self.weights.cut(receive)
 
     def _cuda(self) -> list[torch.device]:
-        return [self._world.device] if self._world.device.type == "cuda" else []
+        return [self._group.device] if self._group.device.type == "cuda" else []
 
     def _read_random_state(self) -> dict[str, Tensor]:
         state = {"cpu": torch.get_rng_state()}
-        if self._world.device.type == "cuda":
-            state["cuda"] = torch.cuda.get_rng_state(self._world.device)
+        if self._group.device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(self._group.device)
         return state
 
     @contextmanager
@@ -157,28 +189,126 @@ class Replica:
         """
         with torch.random.fork_rng(devices=self._cuda()):
             torch.set_rng_state(state["cpu"])
-            if self._world.device.type == "cuda" and "cuda" in state:
-                torch.cuda.set_rng_state(state["cuda"], self._world.device)
-            if self._world.data_parallel > 1:
-                seeds = torch.randint(1 << 62, (self._world.data_parallel,))
-                if self._world.data_rank:
-                    torch.manual_seed(int(seeds[self._world.data_rank]))
+            if self._group.device.type == "cuda" and "cuda" in state:
+                torch.cuda.set_rng_state(state["cuda"], self._group.device)
+            if self._group.data_parallel > 1:
+                seeds = torch.randint(1 << 62, (self._group.data_parallel,))
+                if self._group.data_rank:
+                    torch.manual_seed(int(seeds[self._group.data_rank]))
             yield
 
 
-def perform(world: World, replicas: dict[int, Replica], command: tuple[int, str, tuple[Any, ...]]) -> Any:
-    """Do what rank 0 says to one of the trainers that these ranks hold."""
-    number, name, arguments = command
+class RankLearning:
+    """Step `step` (from 0) of `recipe`, which begins at the weights `parent`; `average` is the moving one, if any."""
 
-    def work() -> Any:
-        if name == "open":
-            replicas[number] = Replica(world, *arguments)
-            return None
-        if name == "close":
-            replicas.pop(number, None)
-            return None
-        if name not in ("step", "save", "restore", "joined", "export", "free"):
-            raise TrainerError(f"rank {world.rank} knows no command {name!r}: its version is another than rank 0's")
-        return getattr(replicas[number], name)(*arguments)
+    def __init__(
+        self,
+        weights: RankWeights,
+        optimizer: Optimizer | DistributedOptimizer,
+        recipe: Recipe,
+        step: int,
+        *,
+        parent: Mapping[str, Tensor],
+        average: Mapping[str, Tensor] | None,
+        merge: bool,
+        stop: str = "",
+    ) -> None:
+        self._stop = stop
+        self._weights = weights
+        self._optimizer = optimizer
+        self._recipe = recipe
+        self._step = step
+        self._parent = parent
+        self._merge = merge
+        self.device = weights.group.device
+        self.vocab_size = weights.vocab_size
+        teacher = {"base": None, "live": parent, "ema": average or parent}[recipe.teacher]
+        self.run_teacher: RunModel | None = None if teacher is None else self._with_weights(teacher)
 
-    return world.perform(work)
+    def run_policy(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+        with self._weights.evaluating():
+            self._run(rows, use)
+
+    def run_base(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+        with self._weights.evaluating(), self._weights.base():
+            self._run(rows, use)
+
+    def part(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Neighbors in the order of their tokens, which may share a prefix; about as many tokens for each rank."""
+        group = self._weights.group
+        if group.data_parallel == 1:
+            return list(samples)
+        order = sorted(range(len(samples)), key=lambda index: (tuple(samples[index].prompt_ids), index))
+        costs = [len(sample.prompt_ids) + len(sample.response_ids) for sample in samples]
+        total, done = sum(costs), 0
+        mine: list[int] = []
+        for index in order:
+            # By the middle of each: so no rank gets more than its share and half a sample.
+            if (2 * done + costs[index]) * group.data_parallel // (2 * max(total, 1)) == group.data_rank:
+                mine.append(index)
+            done += costs[index]
+        return [samples[index] for index in sorted(mine)]
+
+    def gather(self, value: Value) -> list[Value]:
+        return self._weights.group.gather_batch(value)
+
+    def rate(self) -> float:
+        return self._optimizer.rate(self._recipe, self._step)
+
+    @contextmanager
+    def passes(self) -> Iterator[None]:
+        """In training mode, where layers are recomputed and adapters drop."""
+        self._weights.model.train()
+        try:
+            yield
+        finally:
+            self._weights.model.eval()
+            self.clear()
+
+    def clear(self) -> None:
+        self._optimizer.clear()
+
+    def backward(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], Tensor]) -> None:
+        self._run(rows, use, backward=True)
+
+    def clip(self, limit: float) -> Tensor:
+        return self._optimizer.clip(limit)
+
+    def update(self) -> None:
+        self._optimizer.update()
+
+    def change(self) -> float:
+        group = self._weights.group
+        squares = torch.zeros(2, dtype=torch.float64, device=group.device)
+        for name, one in self._weights.trained.items():
+            difference = one.master.detach() - self._parent[name].to(one.master.device)
+            squares[0 if one.mapped.cut.parallel else 1] += difference.double().square().sum()
+        group.exchange(None)
+        group.all_reduce([squares[:1]], group.tensor_group)
+        return float(squares.sum()) ** 0.5
+
+    def _with_weights(self, values: Mapping[str, Tensor]) -> RunModel:
+        def run(rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+            with self._weights.evaluating(), self._weights.with_values(values):
+                self._run(rows, use)
+
+        return run
+
+    def _run(self, rows: Sequence[Row], use: Use, *, backward: bool = False) -> None:
+        def use_unless_stopped(indices: Sequence[int], logits: Tensor) -> Tensor | None:
+            if self._stop:
+                stopping(lambda: self._weights.group.stop_requested(self._stop))
+            return use(indices, logits)
+
+        run_packed(
+            self._weights.model,
+            rows,
+            use_unless_stopped,
+            micro_batch_tokens=self._recipe.micro_batch_tokens,
+            merge=self._merge,
+            backward=backward,
+        )
+
+
+def _is_learning(learning: RankLearning) -> Learning:
+    return learning

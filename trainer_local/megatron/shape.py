@@ -1,6 +1,4 @@
-"""What a Hugging Face configuration says about a model, as far as Megatron-core has to know it; and which models this
-trainer refuses.
-"""
+"""The shape of a model for Megatron-core, from its Hugging Face configuration, and the refusal of unsupported ones."""
 
 from __future__ import annotations
 

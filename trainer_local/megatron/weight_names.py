@@ -1,29 +1,88 @@
-"""Which Hugging Face weights make up a Megatron-core weight, and how both are cut among tensor-parallel ranks.
+"""Hugging Face weights, the Megatron-core weights made of them, and how both are cut among tensor-parallel ranks.
 
 Megatron-core fuses query, key and value into one weight, group by group (the queries of a key-value head, its key, its
 value), and gate and up projection into another, which each rank has as its part of the gate above its part of the up
 projection. Embedding, qkv and fc1 are cut by rows, the projections behind them by columns, norms not at all. The same
-cuts hold for everything that a weight has for each of its numbers: gradients, moments, averages.
+cuts hold for gradients, moments and averages.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
+from huggingface_hub import snapshot_download
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from transformers import AutoConfig
 
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.trainer_local.megatron.shape import Shape
-from openclaw_rl.trainer_local.megatron.source import EMBEDDING, HEAD
+
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+
+
+class Source:
+    """The weights of a Hugging Face folder, or of a hub name that is downloaded. They are read one by one, so that no
+    process holds more than its own part. Raises `ConfigError` where it is no model.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        try:
+            self.config: Any = AutoConfig.from_pretrained(model)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"model = {model!r} cannot be loaded as a causal language model: {error}") from error
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where its files are."""
+        if Path(self.model).is_dir():
+            return Path(self.model)
+        try:
+            return Path(snapshot_download(self.model, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"model = {self.model!r} cannot be downloaded: {error}") from error
+
+    @cached_property
+    def files(self) -> Mapping[str, Path]:
+        """The file of every tensor."""
+        index = self.folder / "model.safetensors.index.json"
+        if index.exists():
+            return {name: self.folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
+        single = self.folder / "model.safetensors"
+        if not single.exists():
+            raise ConfigError(
+                f"{self.folder} has no model.safetensors: write the model with save_pretrained of transformers 5"
+            )
+        with safe_open(single, "pt") as file:
+            return dict.fromkeys(file.keys(), single)
+
+    def tensor(self, name: str) -> Tensor:
+        """The weight called `name`, on the CPU. Raises `ConfigError` where it is not there."""
+        file = self.files.get(name)
+        if file is None and name == HEAD:  # tied models are often written without it
+            return self.tensor(EMBEDDING)
+        if file is None:
+            raise ConfigError(f"{self.folder} has no weight {name}: it is no complete {self.config.model_type}")
+        try:
+            with safe_open(file, "pt") as opened:
+                found: Tensor = opened.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise ConfigError(f"{file} cannot be read: {error}") from error
+        return found
 
 
 class Cut(Protocol):
-    """How the Hugging Face tensors of one weight become the parts of the ranks, and these the tensors again."""
+    """Cuts the Hugging Face tensors of one weight into the parts of the ranks, and joins them again."""
 
     @property
     def parallel(self) -> bool:
-        """Whether every rank has another part."""
+        """True if each rank has a different part."""
         ...
 
     def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
@@ -41,33 +100,29 @@ class Replicated:
     parallel = False
 
     def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
-        """See `Cut.split`."""
         return whole[0]
 
     def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """See `Cut.join`."""
         return [parts[0]]
 
 
 class Chunked:
-    """One tensor, cut along dimension `dim`; with `rows` its first dimension is filled up to so many first."""
+    """One tensor, cut along dimension `dim`."""
 
     parallel = True
 
     def __init__(self, dim: int, rows: tuple[int, int] | None = None) -> None:
-        """`rows`: how many there are, and how many there are filled up."""
+        """`rows`: rows of the tensor, and to how many it is padded before it is cut."""
         self._dim = dim
         self._rows = rows
 
     def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
-        """See `Cut.split`."""
         (tensor,) = whole
         if self._rows is not None and self._rows[0] < self._rows[1]:
             tensor = torch.cat([tensor, tensor.new_zeros(self._rows[1] - self._rows[0], *tensor.shape[1:])])
         return tensor.chunk(ranks, self._dim)[rank]
 
     def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """See `Cut.join`."""
         tensor = torch.cat(list(parts), self._dim)
         return [tensor if self._rows is None else tensor[: self._rows[0]]]
 
@@ -82,13 +137,11 @@ class Attention:
         self._queries = shape.heads // shape.groups * shape.head
 
     def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
-        """See `Cut.split`."""
         grouped = [part.reshape(self._groups, -1, part.shape[-1]) for part in whole]
         fused = torch.cat(grouped, 1).chunk(ranks, 0)[rank]
         return fused.reshape(-1, fused.shape[-1])
 
     def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """See `Cut.join`."""
         fused = torch.cat(list(parts), 0)
         grouped = fused.reshape(self._groups, -1, fused.shape[-1])
         sizes = [self._queries, self._head, self._head]
@@ -101,11 +154,9 @@ class Gated:
     parallel = True
 
     def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
-        """See `Cut.split`."""
         return torch.cat([part.chunk(ranks, 0)[rank] for part in whole])
 
     def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """See `Cut.join`."""
         halves = [part.chunk(2, 0) for part in parts]
         return [torch.cat([half[which] for half in halves]) for which in (0, 1)]
 

@@ -1,5 +1,5 @@
-"""The weights of a policy that Megatron-core runs, on one rank: what is trained beside the frozen base, in single
-precision, and its parts put together and taken apart by their Hugging Face or PEFT names.
+"""The weights of a policy on one rank: the frozen base, the trained weights in single precision, and their exchange by
+Hugging Face or PEFT names.
 """
 
 from __future__ import annotations
@@ -18,103 +18,102 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.megatron.lora import Lora, Switch, adapt, initial, targets
 from openclaw_rl.trainer_local.megatron.model import PackedModel, configuration
-from openclaw_rl.trainer_local.megatron.process_group import World
+from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
-from openclaw_rl.trainer_local.megatron.source import Source
-from openclaw_rl.trainer_local.megatron.weight_names import Mapped, mapping
+from openclaw_rl.trainer_local.megatron.weight_names import Mapped, Source, mapping
 from openclaw_rl.trainer_local.training.ema import wearing
 
 
 @dataclass
 class Trained:
-    """A weight that is trained: as the model computes with it, in single precision as the optimizer changes it (the
-    same tensor where the model computes in it, else maybe on the host), and how it is cut.
+    """A trained weight: the parameter that the model computes with, the master in single precision that the optimizer
+    changes (the same tensor where the model computes in it, else maybe on the host), and how it is cut.
     """
 
     parameter: torch.nn.Parameter
     master: Tensor
     mapped: Mapped
-    collected: Tensor | None = None
+    accumulated: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.separate:
-            self.parameter.register_post_accumulate_grad_hook(self._collect)
+            self.parameter.register_post_accumulate_grad_hook(self._accumulate)
 
     @property
     def separate(self) -> bool:
-        """Whether the model computes with a copy in less precision."""
+        """True if the model computes with a copy in lower precision."""
         return self.master is not self.parameter
 
     @property
     def gradient(self) -> Tensor | None:
-        """In single precision, where the model is."""
-        return self.collected if self.separate else self.parameter.grad
+        """In single precision, on the model's device."""
+        return self.accumulated if self.separate else self.parameter.grad
 
     @gradient.setter
     def gradient(self, value: Tensor | None) -> None:
-        self.collected = value if self.separate else None
+        self.accumulated = value if self.separate else None
         self.parameter.grad = None if self.separate else value
 
-    def _collect(self, parameter: Tensor) -> None:
-        """Add up in single precision what each micro batch gives in less."""
+    def _accumulate(self, parameter: Tensor) -> None:
+        """Add a micro batch's gradient in single precision."""
         assert parameter.grad is not None, "the hook runs when there is one"
         part = parameter.grad.float()
-        self.collected = part if self.collected is None else self.collected.add_(part)
+        self.accumulated = part if self.accumulated is None else self.accumulated.add_(part)
         parameter.grad = None
 
 
-class Weights:
-    """One rank's part of a policy. `model` is what computes; `trained` by its own names; `names` are those that other
-    tools know, in their order.
+class RankWeights:
+    """One rank's part of a policy: `model`, and its `trained` weights by Megatron-core's names. `names` are their
+    Hugging Face or PEFT names, in the order of those tools.
 
-    On a CPU all is in single precision; on CUDA the model computes in bfloat16, and what is trained has a copy in
-    single precision (LoRA has only that).
+    On a CPU all is in single precision; on CUDA the model computes in bfloat16, and trained weights have a copy in
+    single precision (adapters have only that).
     """
 
-    def __init__(self, settings: Settings, world: World, dtype: torch.dtype) -> None:
-        self.world = world
+    def __init__(self, settings: Settings, group: ProcessGroup, dtype: torch.dtype) -> None:
+        self.group = group
         self.lora = settings.lora
         self.dtype = dtype
         self.source = Source(settings.model)
-        self.shape = shape_of(self.source.config, settings.model, world.tensor_parallel)
+        self.shape = shape_of(self.source.config, settings.model, group.tensor_parallel)
         self.vocab_size = self.shape.vocabulary
         self.offload = settings.offload_optimizer
-        self.shared = settings.distributed_optimizer  # which has the weights in single precision itself
+        self.shared = settings.distributed_optimizer  # it keeps the weights in single precision itself
         host = torch.device("cpu")
-        self._rest = host if self.offload else world.device
-        self.aside = self._rest if settings.lora else host
-        """Where copies go: those of all weights leave no room on a GPU that holds them in training."""
-        on_cpu = world.device.type == "cpu"
+        self._rest = host if self.offload else group.device
+        self.copies_device = self._rest if settings.lora else host
+        """Where copies go: a GPU that trains all weights has no room for another copy of them."""
+        on_cpu = group.device.type == "cpu"
         self._recomputes = settings.recomputes(on_gpu=not on_cpu)
-        config = configuration(self.shape, world.tensor_parallel, dtype, recompute=self._recomputes, on_cpu=on_cpu)
+        config = configuration(self.shape, group.tensor_parallel, dtype, recompute=self._recomputes, on_cpu=on_cpu)
         if self._recomputes and on_cpu:
             _check_recomputing()
-        self.model = PackedModel(self.shape, config).to(world.device).eval()
+        self.model = PackedModel(self.shape, config).to(group.device).eval()
         self.model.gpt.to(dtype)  # norms too, which torch makes in single precision
         self._switch = Switch()
         self._base: Mapping[str, Tensor] | None = None
-        self._cuts = mapping(self.shape, world.tensor_parallel)
+        self._cuts = mapping(self.shape, group.tensor_parallel)
         self._gpt = dict(self.model.gpt.named_parameters())
         with torch.no_grad():
             for name, part in self._read():
                 self._gpt[name].copy_(part)
         self._untrained: Mapping[str, Tensor] | None = None
         self.trained = self._adapted(settings) if settings.lora else self._all()
-        self.shapes = self._whole_shapes()
+        self.shapes = self._full_shapes()
         if settings.lora:
             self._untrained = self.snapshot()
 
     @property
     def masters(self) -> dict[str, Tensor]:
-        """What the optimizer changes."""
+        """The tensors that the optimizer changes."""
         return {name: one.master for name, one in self.trained.items()}
 
     def base(self) -> Any:
         """A context in which the model is the frozen base."""
-        return self._switch.off() if self._base is None else self.wearing(self._base)
+        return self._switch.off() if self._base is None else self.with_values(self._base)
 
     @contextmanager
-    def wearing(self, values: Mapping[str, Tensor]) -> Iterator[None]:
+    def with_values(self, values: Mapping[str, Tensor]) -> Iterator[None]:
         """While the block runs, the model computes with `values`; no gradient may be computed inside."""
         own = {name: one.parameter for name, one in self.trained.items()}
         with wearing(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
@@ -125,28 +124,28 @@ class Weights:
         return _evaluating(self.model) if self.model.training else nullcontext()
 
     def snapshot(self) -> dict[str, Tensor]:
-        """A copy of all that is trained, on the host where the optimizer's state is."""
-        return {name: one.master.detach().to(self.aside, copy=True) for name, one in self.trained.items()}
+        """A copy of all trained weights; on the host if the optimizer's state is."""
+        return {name: one.master.detach().to(self.copies_device, copy=True) for name, one in self.trained.items()}
 
     def reset(self) -> None:
-        """Go back to what training began with."""
+        """Go back to the weights that training began with."""
         if self._untrained is not None:
             self.assign(self._untrained)
             return
         with torch.no_grad():
             for name, part in self._read():
                 self.trained[name].master.copy_(part)
-        self.show()
+        self.update_model()
 
     def assign(self, values: Mapping[str, Tensor]) -> None:
-        """Set all that is trained."""
+        """Set all trained weights."""
         with torch.no_grad():
             for name, one in self.trained.items():
                 one.master.copy_(values[name])
-        self.show()
+        self.update_model()
 
-    def show(self) -> None:
-        """Let the model compute with what the optimizer has made of the weights."""
+    def update_model(self) -> None:
+        """Copy the masters to the parameters that the model computes with."""
         with torch.no_grad():
             for one in self.trained.values():
                 if one.separate:
@@ -157,53 +156,51 @@ class Weights:
         for one in self.trained.values():
             one.gradient = None
 
-    def whole(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Of something that every trained weight has for each of its numbers, the whole by the names that other tools
-        know, on the CPU of rank 0; elsewhere nothing.
+    def gather(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Join the ranks' parts of `values` (weights, moments, …, one for each trained weight): full tensors by `names`
+        on the CPU of rank 0, nothing elsewhere.
         """
         found: dict[str, Tensor] = {}
         for name, one in self.trained.items():
-            parts = self.world.parts(values[name]) if one.mapped.cut.parallel else [values[name]]
-            if self.world.rank == 0:
+            parts = self.group.gather_parts(values[name]) if one.mapped.cut.parallel else [values[name]]
+            if self.group.rank == 0:
                 joined = one.mapped.cut.join([part.detach() for part in parts])
                 found |= {name: part.to("cpu", copy=True) for name, part in zip(one.mapped.names, joined, strict=True)}
         return {name: found[name] for name in self.names} if found else {}
 
-    def joined(self, name: str) -> list[tuple[str, Tensor]]:
-        """The whole of one trained weight by the names that other tools know, as the model computes with it, on the
-        device of every rank.
-        """
+    def full_weight(self, name: str) -> list[tuple[str, Tensor]]:
+        """One trained weight joined, by its `names`, as the model computes with it, on the device of every rank."""
         one = self.trained[name]
         part = one.parameter.detach()
-        parts = self.world.parts(part) if one.mapped.cut.parallel else [part]
+        parts = self.group.gather_parts(part) if one.mapped.cut.parallel else [part]
         return list(zip(one.mapped.names, one.mapped.cut.join(parts), strict=True))
 
-    def parts(self, whole: Callable[[str], Tensor]) -> dict[str, Tensor]:
-        """This rank's parts, on its device, of what `whole` gives by the names that other tools know. It is called in
-        the same order on all ranks.
+    def cut(self, full: Callable[[str], Tensor]) -> dict[str, Tensor]:
+        """This rank's parts of the tensors that `full` returns for `names`; it is called in the same order on all
+        ranks.
         """
-        world = self.world
+        group = self.group
         return {
             name: one.mapped.cut.split(
-                [whole(theirs) for theirs in one.mapped.names], world.tensor_parallel, world.tensor_rank
+                [full(theirs) for theirs in one.mapped.names], group.tensor_parallel, group.tensor_rank
             ).to(one.master.device, copy=True)
             for name, one in self.trained.items()
         }
 
     def _read(self) -> Iterator[tuple[str, Tensor]]:
-        """This rank's part of every weight of the source, by Megatron-core's name."""
-        world = self.world
+        """This rank's part of every weight of the folder, by Megatron-core's name."""
+        group = self.group
         for name in self._gpt:
             mapped = self._cuts[name]
             whole = [self.source.tensor(theirs) for theirs in mapped.names]
-            yield name, mapped.cut.split(whole, world.tensor_parallel, world.tensor_rank)
+            yield name, mapped.cut.split(whole, group.tensor_parallel, group.tensor_rank)
 
     def _adapted(self, settings: Settings) -> dict[str, Trained]:
         modules = targets(settings.lora_targets, self.shape, settings.model)
         lora = Lora(settings.lora_rank, settings.lora_alpha / settings.lora_rank, settings.lora_dropout)
         whole = initial(modules, self.shape, settings.lora_rank)
         self.names = list(whole)
-        parts = adapt(self.model.gpt, self.shape, lora, whole, self._switch, self.world.device)
+        parts = adapt(self.model.gpt, self.shape, lora, whole, self._switch, self.group.device)
         self.model.eval()
         if self._recomputes:
             self.model.open_input()
@@ -219,14 +216,14 @@ class Weights:
             for name, part in self._read()
         }
 
-    def _whole_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each trained weight by the names that other tools know."""
+    def _full_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The full shape of each trained weight, by `names`."""
         found: dict[str, tuple[int, ...]] = {}
         for one in self.trained.values():
             part = torch.empty(one.master.shape, device="meta")
-            count = self.world.tensor_parallel if one.mapped.cut.parallel else 1
+            count = self.group.tensor_parallel if one.mapped.cut.parallel else 1
             joined = one.mapped.cut.join([part] * count)
-            found |= {name: tuple(whole.shape) for name, whole in zip(one.mapped.names, joined, strict=True)}
+            found |= {name: tuple(full.shape) for name, full in zip(one.mapped.names, joined, strict=True)}
         return {name: found[name] for name in self.names}
 
 
@@ -240,16 +237,16 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _check_recomputing() -> None:
-    """Raise `ConfigError` where Megatron-core cannot keep the random state that a layer began with."""
+    """Raise `ConfigError` where Megatron-core cannot read the random state that it restores to recompute a layer."""
     try:
         _get_all_rng_states()
     except (AssertionError, RuntimeError) as error:
         raise ConfigError(
-            "recompute = true: Megatron-core computes layers again on CUDA alone; set recompute = false on a CPU"
+            "recompute = true: Megatron-core recomputes layers on CUDA alone; set recompute = false on a CPU"
         ) from error
 
 
 def _names(config: Any) -> list[str]:
-    """The weights of the model as transformers names and orders them."""
+    """The names of the model's weights, in transformers' order."""
     with torch.device("meta"):
         return [name for name, _ in AutoModelForCausalLM.from_config(config).named_parameters()]

@@ -1,63 +1,58 @@
-"""A process of the Megatron-core trainer other than rank 0. Rank 0 starts it on its own machine; torchrun starts one
-for every GPU of several, rank 0 among them, whose learner then takes this one's place:
+"""A process that torchrun starts for the Megatron-core trainer. Rank 0 becomes the learner (or the Python command given
+as arguments); the others do what it says:
 
     torchrun --nnodes 2 --nproc-per-node 8 … -m openclaw_rl.trainer_local.megatron.worker
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import signal
 import sys
-import threading
-from datetime import timedelta
 
-import torch
-from torch.distributed.rendezvous import rendezvous
-
-from openclaw_rl.trainer_local.megatron.leader import CHILD, LAYOUT, START_SECONDS, ready
-from openclaw_rl.trainer_local.megatron.process_group import FOREVER, RankFailed, World
-from openclaw_rl.trainer_local.megatron.rank import Replica, perform
+from openclaw_rl.shared.process import PARENT_VARIABLE, die_with_parent
 
 log = logging.getLogger("megatron")
 
+LEARNER = ("-m", "openclaw_rl.learner.main")
+
 
 def main() -> int:
-    """Do what rank 0 says until it says no more; the exit code."""
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if rank == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "openclaw_rl.learner.main"])
-    if CHILD in sys.argv:
-        threading.Thread(target=_end_with_leader, name="watch-leader", daemon=True).start()
-    logging.basicConfig(stream=sys.stderr, format=f"%(asctime)s %(levelname)s rank {rank}: %(message)s")
+    """Become rank 0's program, or follow it until it ends; the exit code."""
+    os.environ[PARENT_VARIABLE] = str(os.getppid())  # for the case that the agent is killed
+    die_with_parent()
+    if os.environ["RANK"] == "0":
+        os.execv(sys.executable, [sys.executable, *(sys.argv[1:] or LEARNER)])
+    logging.basicConfig(stream=sys.stderr, format=f"%(asctime)s %(levelname)s rank {os.environ['RANK']}: %(message)s")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 gets it too, closes, and ends this process with it
+    return follow()
+
+
+def follow() -> int:
+    """Do what rank 0 says until it ends; the exit code."""
+    import torch
+
+    from openclaw_rl.trainer_local.megatron.process_group import RankFailed, is_lost, join
+    from openclaw_rl.trainer_local.megatron.rank import Rank, perform
+
     torch.set_num_threads(1)
-    store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=START_SECONDS))))
-    store.wait([LAYOUT], FOREVER)
-    kind, tensor_parallel, generation = json.loads(store.get(LAYOUT))
-    store.set(ready(rank), str(generation))
-    store.set_timeout(FOREVER)
-    device = torch.device(kind, int(os.environ["LOCAL_RANK"])) if kind == "cuda" else torch.device(kind)
-    world = World(store, rank, size, tensor_parallel, device)
-    replicas: dict[int, Replica] = {}
-    while (command := world.told()) is not None:
+    group = join()
+    trainers: dict[int, Rank] = {}
+    while True:
         try:
-            perform(world, replicas, command)
+            command = group.broadcast()
+        except RuntimeError:
+            return 0  # rank 0 has ended: its exit code says how
+        try:
+            perform(group, trainers, command)
         except RankFailed as error:
             log.warning("%s", error)
-        except RuntimeError:
-            log.exception("rank 0 or another rank is gone")
-            return 1
-        except Exception as error:  # every rank knows of it, and rank 0 tells
-            log.warning("%s: %s", command[1], error)
-    world.close()
-    return 0
-
-
-def _end_with_leader() -> None:
-    """The other end of this pipe is rank 0's, and closes when that ends."""
-    sys.stdin.buffer.read()
-    os._exit(1)
+        except Exception as error:
+            if isinstance(error, RuntimeError) and is_lost(error):
+                log.error("another rank is gone: %s", error)
+                return 1
+            log.warning("%s: %s", command[1], error)  # every rank knows, and rank 0 raises it
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""What is in a Hugging Face model's folder, from its config and the headers of its safetensors files: no torch, and no
-weights are read.
+"""A Hugging Face model's folder, read from its config and the headers of its safetensors files, without torch.
 
 Format of a header: 8 bytes length, little-endian, then JSON by tensor name
 (https://huggingface.co/docs/safetensors/index#format).
@@ -14,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-_MOST_BYTES = 100 << 20
-_TIED = "lm_head.weight"  # written by some and left out by others where it is the embedding's
+_MAX_HEADER_BYTES = 100 << 20
+_TIED = "lm_head.weight"  # in tied models some writers leave it out
 
 
 class _Tensor(msgspec.Struct):
@@ -30,13 +29,13 @@ class _Text(msgspec.Struct):
 
 class _Size(_Text):
     model_type: str = ""
-    text_config: _Text | None = None  # of a model that sees
+    text_config: _Text | None = None  # of a vision model
 
 
 class _Config(msgspec.Struct):
     quantization_config: dict[str, Any] | None = None
     dtype: Any = None
-    torch_dtype: Any = None  # what `dtype` was called before transformers 5
+    torch_dtype: Any = None  # its name before transformers 5
 
 
 def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
@@ -46,7 +45,7 @@ def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
         with file.open("rb") as content:
             try:
                 (length,) = struct.unpack("<Q", content.read(8))
-                if length > _MOST_BYTES:
+                if length > _MAX_HEADER_BYTES:
                     raise ValueError(f"a header of {length} bytes")
                 header = msgspec.json.decode(content.read(length), type=dict[str, msgspec.Raw])
                 header.pop("__metadata__", None)
@@ -65,17 +64,17 @@ def quantization(folder: str) -> str:
 
 
 def dtype(folder: str) -> str:
-    """The type that a model's weights are made for, "" if nobody says."""
+    """The type that a model's weights are made for, "" if its config has none."""
     config = _config(folder)
     return str(config.dtype or config.torch_dtype or "")
 
 
 def another(path: str, kind: str, base: str) -> str:
-    """What shows that a server of the model at `path`, of the type `kind` ("" if it does not say), has another one than
-    that in the folder `base`; "" if nothing does, or if the folders are not on this machine.
+    """Why a server of the model at `path`, of the type `kind` ("" if unknown), does not serve the model in the folder
+    `base`; "" if no difference is found, or if the folders are not on this machine.
     """
     wanted, served = _config(base, _Size), _config(path, _Size)
-    found = served.model_type or kind  # SGLang calls some types otherwise than their folder does
+    found = served.model_type or kind  # SGLang has other names for some types
     if found and wanted.model_type and found != wanted.model_type:
         return f"{path} is {found}, not {wanted.model_type}"
     for name in _Text.__struct_fields__:

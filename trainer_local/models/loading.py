@@ -17,11 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
-from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.rendering.families import FAMILIES, MODEL_TYPES
-from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.training.checkpoint import ADAPTER_CONFIG
 
-ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 # Fields of a LoRA adapter's config that this file understands or that do not change its weights; with any other one
 # set, the adapter goes through PEFT.
@@ -54,31 +52,6 @@ _PLAIN_LORA = frozenset(
 
 class CheckpointError(Exception):
     """A folder that cannot be served; the message says which and why."""
-
-
-def check_scale(checkpoint: Path, settings: Settings) -> None:
-    """Raise `TrainerError` where an adapter was trained at another scale than `settings` say: with this one the same
-    numbers would be another policy than the one that is served.
-    """
-    if not settings.lora:
-        return
-    for file in (checkpoint / "meta.json", checkpoint / "served" / ADAPTER_CONFIG):
-        try:
-            alpha = json.loads(file.read_text(encoding="utf-8")).get("lora_alpha")
-        except (OSError, ValueError):
-            continue
-        if alpha is not None and alpha != settings.lora_alpha:
-            raise TrainerError(
-                f"{checkpoint} was trained with lora_alpha = {alpha:g}, not {settings.lora_alpha:g}: set it as it was, "
-                "or begin with other data (--data)"
-            )
-
-
-def resolve_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype | str:

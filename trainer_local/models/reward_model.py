@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from openclaw_rl.shared.errors import ConfigError, JudgeError
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.models.weights import choose_device
+from openclaw_rl.trainer_local.models.device import choose_device
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ def probability(logits: Sequence[float], positive: int | None) -> float:
 
 
 def positive_label(count: int, names: dict[int, str]) -> int | None:
-    """Which of two labels means good: the one whose name says so, else the second; `None` where there is one logit.
-    Raises `ConfigError` for more than two.
+    """The index of the label that means good: the one whose name says so, else the second of two; `None` where there is
+    one logit. Raises `ConfigError` for more than two.
     """
     if count == 1:
         return None

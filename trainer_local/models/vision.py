@@ -1,16 +1,15 @@
 """Rows with images through a vision-language model (Qwen3-VL, Qwen3.5).
 
-An image goes through the vision encoder by itself, so that what comes out depends on nothing beside it, and once a
-step where the encoder is frozen: the same features stand in every row that shows it, under every hint. Where it is
-trained they are made anew for each chunk, with gradients. Rows are padded on the right and share no prefix. Positions
-in time, height and width are the model's own work, from the ids and the images' grids.
+Each image goes through the vision encoder alone, so that its features do not depend on others, and once a step where
+the encoder is frozen: the same features serve every row with that image, under every hint. Where it is trained they
+are computed again for each chunk, with gradients. Rows are padded on the right and share no prefix. The model computes
+positions in time, height and width from the ids and the images' grids.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError, TrainerError
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.trainer_local.models.forward import Use, run_rows
@@ -33,7 +33,7 @@ FEATURE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Features:
-    """What the vision encoder makes of an image of T tokens: `tokens` `[T, d]`, and `deep`, as many for each of the
+    """The vision encoder's output for an image of T tokens: `tokens` `[T, d]`, and `deep`, as many for each of the
     first layers that take some (DeepStack; none in Qwen3.5). `grid` is that of `Patches`.
     """
 
@@ -53,7 +53,9 @@ class Sight:
 
     pixels: Pixels
     frozen: bool
-    _kept: OrderedDict[tuple[int, bytes], Features] = field(default_factory=OrderedDict)
+    _kept: SharedCache[tuple[int, bytes], Features] = field(
+        default_factory=lambda: SharedCache(FEATURE_BYTES, lambda features: features.size)
+    )
 
     @classmethod
     def of(cls, model: Any, source: str) -> Sight | None:
@@ -71,9 +73,9 @@ class Sight:
     def features(self, model: Any, url: str, device: torch.device) -> Features:
         """Of the image at `url`, as `model` makes them; with gradients where its encoder is trained."""
         key = (id(model), hashlib.blake2b(url.encode(), digest_size=16).digest())
-        if self.frozen and key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        kept = self._kept.get(key) if self.frozen else None
+        if kept is not None:
+            return kept
         patches = self.pixels.patches(url)
         grid = patches.grid.to(device)
         with torch.no_grad() if self.frozen else nullcontext():
@@ -81,9 +83,7 @@ class Sight:
         deep = getattr(found, "deepstack_features", None) or ()
         made = Features(torch.cat(tuple(found.pooler_output)), tuple(torch.cat(tuple(part)) for part in deep), grid)
         if self.frozen:
-            self._kept[key] = made
-            while len(self._kept) > 1 and sum(one.size for one in self._kept.values()) > FEATURE_BYTES:
-                self._kept.popitem(last=False)
+            self._kept.put(key, made)
         return made
 
     def forget(self) -> None:

@@ -22,31 +22,18 @@ from torch import Tensor
 from transformers import AutoTokenizer
 from transformers.utils import cached_file
 
-from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import FOR_SGLANG, serves_whole
 from openclaw_rl.trainer_local.models.loading import model_class
+from openclaw_rl.trainer_local.training.checkpoint import check_weights
 
-FORMAT = 1
 ALL_LINEAR = "all-linear"
 _SMALL_GATES = frozenset({"in_proj_a", "in_proj_b"})
 """Projections of a gated delta net to one number a head: no adapter there can be served by SGLang."""
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _READERS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 """Files beside the weights that say how images become pixels."""
-
-
-def choose_device(name: str) -> torch.device:
-    """The device a setting names; `auto` is CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device = {name!r} is no torch device: use auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device = {name!r}, but torch finds no CUDA device: use cpu or auto")
-    return device
 
 
 class Weights:
@@ -108,19 +95,13 @@ class Weights:
 
     def assign(self, values: Mapping[str, Tensor]) -> None:
         """Set every trainable parameter; `TrainerError` where names or shapes are others."""
-        if values.keys() != self.parameters.keys():
-            raise TrainerError("The checkpoint holds other weights than the settings train (model, lora, lora_targets)")
+        check_weights(values, {name: part.shape for name, part in self.parameters.items()})
         with torch.no_grad():
             for name, part in self.parameters.items():
-                if part.shape != values[name].shape:
-                    raise TrainerError(
-                        f"{name} is {tuple(values[name].shape)} in the checkpoint and {tuple(part.shape)} with these "
-                        "settings (lora_rank)"
-                    )
                 part.copy_(values[name])
 
     def write_served(self, folder: Path) -> None:
-        """What an engine loads: a PEFT adapter, and beside it the same one under SGLang's names where those are others;
+        """Write the folder that an engine loads: a PEFT adapter, with a copy under SGLang's names where those differ;
         or a Hugging Face folder where all weights are trained, or SGLang takes no such adapter.
         """
         if not self.lora or self._served_whole:
@@ -173,17 +154,18 @@ def split_adapter(folder: Path, keys: int) -> None:
     inside = folder / FOR_SGLANG
     inside.mkdir()
     save_file(parts, inside / _WEIGHTS)
-    write_json(inside / _CONFIG, config | {"target_modules": sorted([*kept, "in_proj_qkvz"])})
+    config["target_modules"] = sorted([*kept, "in_proj_qkvz"])
+    (inside / _CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def is_vision(name: str) -> bool:
-    """Whether a parameter or module of this name belongs to the vision encoder."""
+    """True if a parameter or module of this name belongs to the vision encoder."""
     return ".visual." in f".{name}."
 
 
 def lora_targets(model: Any, wanted: str) -> str | list[str]:
-    """What PEFT is told to adapt: the names in `wanted`, comma-separated. `all-linear` is PEFT's own word, but for a
-    model with a vision encoder or gated delta nets, where it is the linear layers of the language model.
+    """PEFT's `target_modules` for the comma-separated names in `wanted`. `all-linear` is PEFT's own word; for models
+    with a vision encoder or gated delta nets it means the linear layers of the language model.
     """
     if wanted != ALL_LINEAR:
         return [name.strip() for name in wanted.split(",")]
@@ -193,8 +175,3 @@ def lora_targets(model: Any, wanted: str) -> str | list[str]:
         return ALL_LINEAR
     seeing = {name.rpartition(".")[2] for name in linear if is_vision(name)}
     return sorted(inside - seeing - _SMALL_GATES)
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write `value` as indented JSON."""
-    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -66,7 +66,7 @@ ON_CPU = Grain(step=128, largest=1 << 21, slack=1 << 14)
 """Measured with the shipped policy: calls are cheap."""
 
 ON_GPU = Grain(step=1024, largest=1 << 24, slack=1 << 20, aligned=1024)
-"""Fewer calls. By reckoning, not by measuring."""
+"""Fewer calls; an estimate, not measured."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class PrefixAttention:
         }
 
     def take_kept(self) -> dict[int, Layer]:
-        """Keys and values by layer, once: layers that are computed anew in the backward pass add nothing."""
+        """Keys and values by layer, once: layers that are recomputed in the backward pass add nothing."""
         kept, self._kept, self._keeping = self._kept, {}, False
         return kept
 
@@ -266,7 +266,7 @@ def _blocks(runs: Sequence[Run], grain: Grain) -> Iterator[_Block]:
 
 
 def _causal(block: _Block, grain: Grain) -> bool:
-    """Whether it is one causal call: a trunk that is worth one, or a long branch."""
+    """True if it is one causal call: a trunk that is worth one, or a long branch."""
     worth = block.run.tokens**2 > grain.slack
     return worth if not block.run.visible else block.run.tokens > grain.aligned
 

@@ -1,5 +1,5 @@
-"""What of a batch a model can compute once, found out by looking at the model and trying a few tokens: no family is
-taken at its word.
+"""How much of a batch a model can compute once, found by looking at the model and trying a few tokens, whatever its
+family is.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _forked(model: Any, rows: Sequence[Row]) -> Mapping[int, Tensor]:
 
 
 def _plain(model: Any) -> bool:
-    """Whether each layer keeps the keys and values of all tokens, and leaves attention to a function that can be
+    """True if each layer keeps the keys and values of all tokens, and leaves attention to a function that can be
     replaced.
     """
     layers = DynamicCache(config=model.config).layers

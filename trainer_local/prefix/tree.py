@@ -1,11 +1,10 @@
-"""The prefix tree of a batch: which tokens are computed so that what rows share is computed once. Plans only: no model
-is known here, and every trainer can run such a plan.
+"""The prefix tree of a batch: plans in which prefixes that rows share are computed once. Any trainer can run them.
 
 A row's *inputs* are all its tokens but the last, which nothing is drawn from; token `ids[i]` of its answer is drawn
 from input `i - 1`. The inputs of all rows form a trie. Its paths are cut into `Branch`es: the longest row is one, and
-each further row adds the tokens that no row before it had, from the place where it leaves them. So an agent's
-conversation is a trunk (its last turn) with one short branch a turn, whatever floating text stands at the end of each
-prompt; a plain chat, where each prompt continues the last answer, is one branch with an answer of every turn in it.
+each further row adds the tokens that no row before it had. So an agent's conversation is a trunk (its last turn) with
+one short branch a turn, whatever floating text ends each prompt; a plain chat, where each prompt continues the last
+answer, is one branch with an answer of every turn in it.
 
 Two ways to run a tree, both lists of `Packed` sequences:
 
@@ -14,10 +13,10 @@ Two ways to run a tree, both lists of `Packed` sequences:
 - `passes(tree, budget)`: nothing is computed again. A tree that is larger than the budget puts its trunk into a
   sequence of its own, and the sequences after it see the trunk's keys and values (`Run.past`).
 
-In a sequence each token sees, beside itself, the tokens before it in its row: `Packed.runs` says which in slices,
-`Packed.mask()` as a dense matrix. `Packed.positions` are positions in the row, `Packed.answers` says from which inputs
-each row's answer is drawn: the rows of all sequences together are all rows that have an answer, each once. The sum of
-`Packed.tokens` is what goes through the model. Rows need not share anything.
+In a sequence each token sees the tokens before it in its row, which `Packed.runs` lists in slices, and itself.
+`Packed.positions` are positions in the row, `Packed.answers` are the inputs that each row's answer is drawn from: all
+rows with an answer appear, each in one sequence. The sum of `Packed.tokens` goes through the model. Rows need not share
+anything.
 """
 
 from __future__ import annotations
@@ -27,9 +26,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import torch
-from torch import Tensor
 
 from openclaw_rl.trainer_local.training.batching import Row
 
@@ -141,17 +137,6 @@ class Packed:
         """N."""
         return len(self.ids)
 
-    def mask(self, device: torch.device | None = None) -> Tensor:
-        """Boolean `[N, N]`: whether the token of that row sees that of that column (`True`: it does; Megatron-core
-        means the opposite). What is in `past` has no column.
-        """
-        seen = torch.zeros(self.tokens, self.tokens, dtype=torch.bool, device=device)
-        for run in self.runs:
-            for begin, end in run.before:
-                seen[run.begin : run.end, begin:end] = True
-            seen[run.begin : run.end, run.begin : run.end].fill_(True).tril_()
-        return seen
-
 
 def prefix_tree(
     rows: Sequence[Row], *, shortest_prefix: int = 1, least_share: float = 0.0, among: Iterable[int] | None = None
@@ -255,7 +240,7 @@ def passes(tree: PrefixTree, budget: int, roots: Sequence[int] | None = None) ->
 
 
 def _key(row: Row) -> bytes:
-    """What must be the same for inputs to be shared, `WIDTH` bytes each: so far the token alone."""
+    """The bytes that must be equal for inputs to be shared, `WIDTH` for each: the token."""
     return array("q", row.ids[:-1]).tobytes()
 
 

@@ -1,5 +1,5 @@
-"""Computing activations anew in the backward pass (gradient checkpointing, arXiv 1604.06174): more time, less memory,
-the same gradients.
+"""Recomputing activations in the backward pass (gradient checkpointing, arXiv 1604.06174): more time, less memory, the
+same gradients.
 
 Transformers checkpoints layers in training mode only, so the layers alone are put into that mode, for the passes with
 gradients. It drops their cache there, which nothing here needs: shared prefixes are a matter of attention
@@ -19,9 +19,7 @@ from openclaw_rl.shared.errors import ConfigError
 
 
 def recomputed_layers(model: Any) -> list[torch.nn.Module]:
-    """The layers of `model` whose activations will be computed anew. Raises `ConfigError` where it has none that can
-    be.
-    """
+    """The layers of `model` that will recompute their activations. Raises `ConfigError` where it has none that can."""
     try:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     except (ValueError, NotImplementedError) as error:

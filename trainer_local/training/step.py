@@ -38,7 +38,7 @@ class Learning(Protocol):
 
     @property
     def run_policy(self) -> RunModel:
-        """Puts rows through the policy as it is."""
+        """Puts rows through the current policy."""
         ...
 
     @property
@@ -52,11 +52,11 @@ class Learning(Protocol):
         ...
 
     def part(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Those of a batch that are learned from in this process, in order."""
+        """The samples of a batch that this process trains on, in order."""
         ...
 
     def gather(self, value: Value) -> list[Value]:
-        """What each process that learns from another part has, in order. All call it together."""
+        """The values of all processes that train on parts of the batch, in order. All call it together."""
         ...
 
     def rate(self) -> float:
@@ -76,7 +76,7 @@ class Learning(Protocol):
         ...
 
     def clip(self, limit: float) -> Tensor:
-        """Add up the gradients of all processes and cut their norm down to `limit`; the norm before."""
+        """Sum the gradients of all processes and clip their norm to `limit`; returns the norm before."""
         ...
 
     def update(self) -> None:

@@ -13,20 +13,17 @@ from openclaw_rl.learner.judge.rules import form
 from openclaw_rl.learner.judge.rules.form import any_of
 
 _BAD = any_of(
-    r"bad|stupid|dumb|useless|terrible|awful|horrible|worst|lazy|idiotic|silly|pathetic|lousy|poor|crappy|shitty"
-    r"|sloppy"
+    r"bad|stupid|dumb|useless|terrible|awful|horrible|worst|lazy|idiotic|silly|pathetic|lousy|poor|crappy|shitty|sloppy"
     r"|ridiculous|weak|hopeless|incompetent|lame|boring|unhelpful|worthless|clueless|pointless|misleading|annoying"
     r"|wrong"
 )
 _TRASH = any_of(
-    r"idiot|moron|dumbass|clown|liar|loser|joke|disgrace|waste of (?:my )?time|disaster|mess|trash|crap|garbage"
-    r"|rubbish"
+    r"idiot|moron|dumbass|clown|liar|loser|joke|disgrace|waste of (?:my )?time|disaster|mess|trash|crap|garbage|rubbish"
     r"|bullshit|bs|nonsense|shit|gibberish|failure"
 )
 _WORK = any_of(
-    r"bot|robot|ai|assistant|machine|computer|answers?|repl(?:y|ies)|responses?|results?|explanation|advice|job"
-    r"|work|attempt"
-    r"|solution|idea|code|translation|summary|model|math|chatbot|program|suggestion"
+    r"bot|robot|ai|assistant|machine|computer|answers?|repl(?:y|ies)|responses?|results?|explanation|advice|job|work"
+    r"|attempt|solution|idea|code|translation|summary|model|math|chatbot|program|suggestion"
 )
 _MUCH = (
     r"(?:(?:so|such|really|very|just|fucking|totally|completely|still|an?|the|absolutely|pretty|utterly|truly"
@@ -46,16 +43,12 @@ INSULT = re.compile(
         rf"(?:(?:this|that|it|you|your (?:\w+ )?\w+|the (?:\w+ )?{_WORK}) )?(?:(?:really|just|still|totally|kind of"
         rf"|honestly) )*"
         r"(?:sucks?|sucked|blows|stinks)(?: at (?:this|\w+))?(?: (?:lol|man|honestly|big time))?",
-        r"(?:wtf|what the (?:hell|fuck|heck)) (?:is|was|are) (?:this|that|you (?:doing|saying))|(?:screw|fuck)"
-        r" (?:you|this"
-        r"|off)|shut up"
-        r"|bullshit|lame|boring|(?:big |epic |total )?fail(?:ed|ure)?|pathetic|ridiculous|cringe",
+        r"(?:wtf|what the (?:hell|fuck|heck)) (?:is|was|are) (?:this|that|you (?:doing|saying))|(?:screw|fuck) (?:you"
+        r"|this|off)|shut up|bullshit|lame|boring|(?:big |epic |total )?fail(?:ed|ure)?|pathetic|ridiculous|cringe",
         rf"(?:(?:complete|utter|total|pure|absolute|what an?|such an?|this is|that's|that is|that was|it's|just"
-        rf"|an?(?= (?:complete"
-        rf"|utter|total))) )*{_TRASH}",
-        r"are you (?:even )?(?:kidding|joking|drunk|high|stupid|dumb|blind|deaf|broken|insane|crazy|serious"
-        r"|listening|reading|trying)"
-        r"(?: me| to me| right now| what i (?:write|wrote|say|said|ask|asked))?",
+        rf"|an?(?= (?:complete|utter|total))) )*{_TRASH}",
+        r"are you (?:even )?(?:kidding|joking|drunk|high|stupid|dumb|blind|deaf|broken|insane|crazy|serious|listening"
+        r"|reading|trying)(?: me| to me| right now| what i (?:write|wrote|say|said|ask|asked))?",
         rf"(?:that|this|it|the {_WORK})(?:'s| is| was| looks| sounds| seems| feels) {_MUCH}(?:{_BAD}|{_TRASH}"
         rf"|confusing|inaccurate"
         r"|outdated|made up|unclear)(?: (?:imo|honestly|to me|again|lol))?",
@@ -72,9 +65,8 @@ SIGH = re.compile(
 """Blame where it is all that somebody says; in front of something else it may be about that."""
 
 _LEAD = (
-    r"(?:(?:please|just|now|then|and|so|can you|could you|would you|will you|you (?:should|must|need to|have to"
-    r"|can)|go|at least|again"
-    r"|first|then) )*"
+    r"(?:(?:please|just|now|then|and|so|can you|could you|would you|will you|you (?:should|must|need to|have to|can)|go"
+    r"|at least|again|first|then) )*"
 )
 _AGAIN = (
     r"(?: (?:again|now|first|properly|please|immediately|asap|right away|correctly|this time|carefully|next time"
@@ -87,26 +79,22 @@ _WAS = (
 ORDER = re.compile(
     f"^{_LEAD}"
     + any_of(
-        r"(?:fix|undo|redo|revert)(?: (?:it|this|that|them|those|yourself|your (?:mistakes?|errors?|answer)|the"
-        r" (?:answer|mistakes?"
-        r"|errors?)))?",
-        r"(?:correct|improve|repair|rework|reconsider|rethink) (?:it|this|that|them|yourself|your (?:mistakes?"
-        r"|errors?|answer)|the"
-        r" (?:answer|mistakes?|errors?))",
+        r"(?:fix|undo|redo|revert)(?: (?:it|this|that|them|those|yourself|your (?:mistakes?|errors?|answer)"
+        r"|the (?:answer|mistakes?|errors?)))?",
+        r"(?:correct|improve|repair|rework|reconsider|rethink) (?:it|this|that|them|yourself|your (?:mistakes?|errors?"
+        r"|answer)|the (?:answer|mistakes?|errors?))",
         rf"(?:roll|put|change|turn|switch|set|take) (?:it|that|this|everything|them) (?:all )?back{_WAS}",
         r"(?:start|begin)(?: it| this| that)? (?:over|again|anew|from scratch)(?: from (?:scratch|the (?:beginning"
         r"|start|top)))?",
         r"(?:do|try)(?: it| that| this)?(?: (?:a (?:bit|little)|much))? (?:better|harder|properly|right|over)(?:"
         r" than (?:that|this))?",
         r"(?:make|get) (?:it|that|this) (?:right|better|work)",
-        r"(?:answer|read|re-?read|look at)(?: to)? (?:the|my|what i)(?: (?:actual|original|whole|first|last))?"
-        r" ?(?:questions?|messages?"
-        r"|prompt|instructions?|request|wrote|asked|said|text)",
+        r"(?:answer|read|re-?read|look at)(?: to)? (?:the|my|what i)(?: (?:actual|original|whole|first"
+        r"|last))? ?(?:questions?|messages?|prompt|instructions?|request|wrote|asked|said|text)",
         r"(?:pay attention|focus|concentrate|listen(?: to me)?|think(?: again| harder| twice)?|be serious|wake up"
         r"|try harder)",
         r"(?:re-?check|check|verify|recalculate|recount|redo) (?:your|the) (?:math|maths|work|facts|calculations?"
-        r"|numbers?|results?|answer"
-        r"|sources?|arithmetic)",
+        r"|numbers?|results?|answer|sources?|arithmetic)",
         r"(?:re-?check|recalculate|recount|count|check)(?: it| that| this)? again|recalculate|recount",
     )
     + rf"{_AGAIN}$|^not (?:that|this)(?: one)?$|^(?:the )?wrong (?:one|way|person|file|thing|order|place|day|date)(?:"
@@ -118,30 +106,25 @@ DEFECT = re.compile(
     "^"
     + any_of(
         r"(?:(?:that|this|it) )?(?:still |just |really )*(?:doesn't|does not|didn't|did not|won't) (?:really |even "
-        r"|quite |seem to )?(?:work"
-        r"|help|make (?:any |much )?sense|look (?:right|correct|good)|sound (?:right|correct|good)|seem right|feel"
-        r" right|add up|compile"
-        r"|run|match|fit|exist|answer (?:my|the|anything|it).*)(?: (?:to me|for me|at all|either|anymore|any more"
-        r"|now|yet|again|here))*",
+        r"|quite |seem to )?(?:work|help|make (?:any |much )?sense|look (?:right|correct|good)|sound (?:right|correct"
+        r"|good)|seem right|feel right|add up|compile|run|match|fit|exist|answer (?:my|the|anything|it).*)(?: (?:to me"
+        r"|for me|at all|either|anymore|any more|now|yet|again|here))*",
         r"(?:that|this|it|your \w+) (?:tells|says|explains|shows|told|said|explained) (?:(?:me|us|him|her|them|you) )?"
         r"(?:nothing|very little|little|not much)(?: at all| new)?",
         r"(?:(?:that|this|it) )?(?:makes|made) (?:no|zero|little) sense(?: (?:to me|at all|whatsoever))*",
         rf"(?:(?:it|that|this) )?(?:still |now |just |always |keeps? )+{_FAILING}(?: (?:now|again|for me))*|(?:it"
         rf"|that|this) {_FAILING}"
         r"(?: (?:now|again|for me))*",
-        r"(?:(?:still|again|exactly|it's|its|that's|there's) )*(?:the )?same (?:error|problem|issue|mistake|bug"
-        r"|crash|nonsense|result)"
-        r"(?: (?:again|as before|as last time|still))*|still (?:not working|nothing|not (?:right|fixed|it|there)"
-        r"|broken|the same)",
+        r"(?:(?:still|again|exactly|it's|its|that's|there's) )*(?:the )?same (?:error|problem|issue|mistake|bug|crash"
+        r"|nonsense|result)(?: (?:again|as before|as last time|still))*|still (?:not working|nothing|not (?:right|fixed"
+        r"|it|there)|broken|the same)",
         r"(?:you(?:'re| are) |it's |it is |that's |the \w+ (?:is|are) )?(?:still )?off by .{1,25}",
         r"you (?:\w+ )?(?:mis\w+|confused|overlooked|left out|broke|messed up|screwed up|messed|failed|lied"
-        r"|hallucinated|invented"
-        r"|made (?:that|this|it|stuff|things) up|contradict(?:ed)?)\b.*",
+        r"|hallucinated|invented|made (?:that|this|it|stuff|things) up|contradict(?:ed)?)\b.*",
         r"(?:that|this) (?:[\w.]+ ){1,3}(?:doesn't|does not|didn't) (?:even )?exist|there(?:'s| is) no such"
         r" [\w-]+(?: [\w-]+)?",
-        r"(?:(?:that|this|it)(?: is|'s| was)(?: not|n't)|(?:that|this|it) (?:wasn't|isn't)) (?:even )?(?:the|my|a"
-        r"|an|any) (?:\w+ )?(?:question"
-        r"|answer|point|one|solution)(?: i (?:\w+ ?){1,3})?",
+        r"(?:(?:that|this|it)(?: is|'s| was)(?: not|n't)|(?:that|this|it) (?:wasn't|isn't)) (?:even )?(?:the|my|a|an"
+        r"|any) (?:\w+ )?(?:question|answer|point|one|solution)(?: i (?:\w+ ?){1,3})?",
         r"you (?:completely |totally |just |still |always )*(?:miss(?:ed)?|avoid(?:ed)?|dodged|ignored?) (?:the|my"
         r"|what)\b.*",
         r"not even close|nowhere near|(?:so |very |really |totally )*confusing|could be better|not what i \w+(?:"
@@ -152,17 +135,15 @@ DEFECT = re.compile(
 )
 CONTRAST = re.compile(
     r"^i (?:clearly |just |actually )?(?:asked(?: (?:you )?(?:for|to|about))?|said|meant|wanted|told you|specified"
-    r"|requested|needed)\b"
-    r".{1,60}[ ,]+not\b.{1,50}$|^i (?:said|meant) (?!hi\b|hello|yes|no\b|thanks|goodbye|sorry|that|i\b|to\b"
-    r"|it\b)[\w-]+$"
+    r"|requested|needed)\b.{1,60}[ ,]+not\b.{1,50}$|^i (?:said|meant) (?!hi\b|hello|yes|no\b|thanks|goodbye|sorry|that"
+    r"|i\b|to\b|it\b)[\w-]+$"
 )
 """What was asked for against what came: "I said monday, not sunday"."""
 
 _FORMER = r"(?:previous|old|earlier|first|last|original|former|initial|other)"
 _THING = any_of(
     r"ones?|versions?|style|way|format(?:ting)?|tone|answers?|repl(?:y|ies)|responses?|text|layout|wording|drafts?"
-    r"|attempt|try"
-    r"|approach|voice|look|length|explanations?|solution|phrasing"
+    r"|attempt|try|approach|voice|look|length|explanations?|solution|phrasing"
 )
 _BETTER = r"(?:better|nicer|clearer|easier to read|best|more \w+|shorter|simpler|friendlier)"
 _FAR = r"(?:(?:so|much|way|a lot|far|actually|still|even) )*"
@@ -176,9 +157,8 @@ EARLIER = re.compile(
         r"(?: (?:\w+ )?(?:better|more|best))?",
         r"i (?:\w+ )?(?:liked|loved|preferred|miss) (?:it |this )?(?:better |more )?(?:how|when|the way) (?:you|it"
         r"|your)\b.*",
-        r"i (?:\w+ )?(?:liked|loved|preferred) (?:it|this|that)(?: \w+)? (?:better|more|before|earlier)(?:"
-        r" (?:before|earlier|when .*"
-        r"|without .*|the (?:first|last) time))?",
+        r"i (?:\w+ )?(?:liked|loved|preferred) (?:it|this|that)(?: \w+)? (?:better|more|before|earlier)(?: (?:before"
+        r"|earlier|when .*|without .*|the (?:first|last) time))?",
         rf"(?:i think )?(?:the|your) (?:\w+ )?{_FORMER} {_THING} (?:was|were|looked|sounded|read|worked)"
         rf" {_FAR}(?:{_BETTER}"
         r"|right|correct|fine)",
@@ -192,8 +172,7 @@ EARLIER = re.compile(
         r" to (?:how you|the way you|(?:the |your |a )?"
         rf"(?:\w+ )?{_FORMER} (?:style|way|format(?:ting)?|tone|wording|voice|layout|version)|(?:the |your |being "
         rf"|a )?(?:\w+ )?"
-        r"(?:normal|plain|short|shorter|simple|casual|informal|formal|friendly|natural|brief|concise)\b)(?:"
-        r" \w+){0,3}",
+        r"(?:normal|plain|short|shorter|simple|casual|informal|formal|friendly|natural|brief|concise)\b)(?: \w+){0,3}",
         r"(?:please )?bring back (?:the|your) [\w ]+",
     )
     + r"(?: please| next time)?$"

@@ -17,11 +17,9 @@ _LEAD = (
 )
 _TELL = re.compile(
     rf"^{_LEAD}(?:explain|describe|tell|say|show|state|name|identify|write(?: (?:it|this|that|everything|them))?(?: out"
-    r"| down)?|spell(?: (?:it|this|that))? out|go (?:through|over|into|step by step)|(?:walk|talk|take|lead|guide|run)"
-    r"(?: (?:me|us|him|her|them|the \w+))? through|comment|point(?: (?:out|to|at))?|break|elaborate|give|discuss"
-    r"|mention"
-    r"|mark|justify|prove|check|list|add|include|note|specify|clarify|indicate|highlight|underline|"
-    r"be|do)\b"
+    r"| down)?|spell(?: (?:it|this|that))? out|go (?:through|over|into|step by step)|(?:walk|talk|take|lead|guide"
+    r"|run)(?: (?:me|us|him|her|them|the \w+))? through|comment|point(?: (?:out|to|at))?|break|elaborate|give|discuss"
+    r"|mention|mark|justify|prove|check|list|add|include|note|specify|clarify|indicate|highlight|underline|be|do)\b"
 )
 _STEP = (
     r"(?:steps?|lines?|parts?|calculations?|equations?|mistakes?|errors?|verdicts?|claims?|judge?ments?|grades?"
@@ -44,51 +42,46 @@ _IN_DETAIL = re.compile(
 _WORKING = frozenset(
     re.findall(
         r"[\w']+",
-        "a about add again all also am an and answer answers any are at be because before between both break but "
-        "by calculation calculations can can't cannot check claim claims clarify clear clearly comment correct "
-        "could couldn't depth describe detail detailed details did didn't discuss do does doesn't doing don't down "
-        "each either elaborate else equation equations error errors even every everything exact exactly explain "
-        "explanation false far feedback figure find for from full fuller fully get give go goes going gone good "
-        "got grade grades greater guide happens have he he's her hers highlight him his how i i'd i'm i've "
-        "identify if in include incorrect indicate instead into is isn't it it's its judgement just justify know "
-        "label labels lacks lead least let let's like line lines list little longer made make makes mark me mean "
-        "meant mention merely mind mistake mistakes more most much my name need needed never next not note number "
-        "numbers of off ok on once one ones only or order other others our out over own part parts per piece "
-        "please point points precise precisely properly quite really reason reasoning reasons result results right "
-        "run same say see separately she she's should show simply single slowly so solution some sorry specific "
-        "specifically specify spell state step steps still student's such take talk talking tell than that that's "
-        "the their them then there these they thing this thorough thoroughly those through time to too total true "
-        "unable underline understand us use verdict verdicts very walk want was way we well went were what what's "
-        "where where's whether which why will wish with without word words work working works would write wrong "
-        "wrote you you're your ",
+        "a about add again all also am an and answer answers any are at be because before between both break but by"
+        " calculation calculations can can't cannot check claim claims clarify clear clearly comment correct could"
+        " couldn't depth describe detail detailed details did didn't discuss do does doesn't doing don't down each"
+        " either elaborate else equation equations error errors even every everything exact exactly explain explanation"
+        " false far feedback figure find for from full fuller fully get give go goes going gone good got grade grades"
+        " greater guide happens have he he's her hers highlight him his how i i'd i'm i've identify if in include"
+        " incorrect indicate instead into is isn't it it's its judgement just justify know label labels lacks lead"
+        " least let let's like line lines list little longer made make makes mark me mean meant mention merely mind"
+        " mistake mistakes more most much my name need needed never next not note number numbers of off ok on once one"
+        " ones only or order other others our out over own part parts per piece please point points precise precisely"
+        " properly quite really reason reasoning reasons result results right run same say see separately she she's"
+        " should show simply single slowly so solution some sorry specific specifically specify spell state step steps"
+        " still student's such take talk talking tell than that that's the their them then there these they thing this"
+        " thorough thoroughly those through time to too total true unable underline understand us use verdict verdicts"
+        " very walk want was way we well went were what what's where where's whether which why will wish with without"
+        " word words work working works would write wrong wrote you you're your ",
     )
 )
 """Words that speak of an answer, its steps and its mistakes."""
 """Words that speak of an answer, its steps and its mistakes."""
 _TELLING = r"(?:tell|telling|say|saying|give|giving|write|writing|show|showing|answer|answering|state|stating|put)"
 _NOT_ONLY = re.compile(
-    rf"^(?:(?:please|but|and|so|you can't|you cannot) )*(?:don't|do not|never|not|stop) (?:just|only|merely|simply)"
-    rf" {_TELLING}(?: (?:me|us))?\b(?! (?:him|her|them)$)(?P<what>.+)$"
-    rf"|^(?:just|only|simply|merely) {_TELLING}(?: (?:me|us|it))?\b(?P<alone>.*?) (?:doesn't|does not|won't|isn't"
-    rf"|is not)"
-    r" (?:really )?(?:help|tell|explain|say|enough|useful|helpful)\b.*$"
-    r"|^(?:an? |the |your )?(?:(?:bare|mere|single) )?(?:verdicts?|labels?|words?|numbers?|results?)(?: alone)?"
-    r" (?:doesn't|does not|don't|isn't|is not|aren't) (?:really )?(?:help|tell|explain|say|enough|useful)\b.*$"
-    r"|^(?:that's|that is|this is|it's|you gave me|you give me) (?:only|just|merely|nothing but) an?"
-    r" (?:verdict|label|word|grade)$|^(?:(?:again|still|once more|it's|just) )*(?:only|just|nothing but)"
-    r" (?:an? |one )?(?:verdict|label|word|grade)s?(?: again)?$"
-    r"|^not (?:just|only) (?:the|a) (?:verdict|label|grade)s?$"
-    r"|^(?:i|we) (?:need|want|expect|asked for) more than (?:just )?(?:an? |the )?(?:verdict|label|word|grade"
-    r"|number)s?$"
+    rf"^(?:(?:please|but|and|so|you can't|you cannot) )*(?:don't|do not|never|not|stop) (?:just|only|merely"
+    rf"|simply) {_TELLING}(?: (?:me|us))?\b(?! (?:him|her|them)$)(?P<what>.+)$|^(?:just|only|simply"
+    rf"|merely) {_TELLING}(?: (?:me|us|it))?\b(?P<alone>.*?) (?:doesn't|does not|won't|isn't|is not)"
+    r" (?:really )?(?:help|tell|explain|say|enough|useful|helpful)\b.*$|^(?:an? |the |your )?(?:(?:bare|mere"
+    r"|single) )?(?:verdicts?|labels?|words?|numbers?|results?)(?: alone)? (?:doesn't|does not|don't|isn't|is not"
+    r"|aren't) (?:really )?(?:help|tell|explain|say|enough|useful)\b.*$|^(?:that's|that is|this is|it's|you gave me"
+    r"|you give me) (?:only|just|merely|nothing but) an? (?:verdict|label|word|grade)$|^(?:(?:again|still|once more"
+    r"|it's|just) )*(?:only|just|nothing but) (?:an? |one )?(?:verdict|label|word|grade)s?(?: again)?$|^not (?:just"
+    r"|only) (?:the|a) (?:verdict|label|grade)s?$|^(?:i|we) (?:need|want|expect|asked for) more than (?:just )?(?:an? "
+    r"|the )?(?:verdict|label|word|grade|number)s?$"
 )
 _UNCLEAR = re.compile(
     r"^(?:(?:but|and|so|sorry) )*(?:i|we|she|he|they) (?:(?:still|really|just|simply|even|also) )*(?:can't|cannot"
-    r"|can not"
-    r"|couldn't|don't|do not|didn't|doesn't|am unable to) (?:(?:really|even|quite|still) )*(?:see|tell|know|understand"
-    r"|find|make out|figure out|get|follow)\b.*\b(?:which|where|what|why)\b"
-    r"|^(?:(?:but|and|so|sorry) )*(?:that|this|it|you|your \w+|the \w+) (?:(?:still|really|just) )*(?:doesn't|does not"
-    r"|don't|do not|didn't|did not|never) (?:(?:really|even) )*(?:tell|show|say|explain|mention|name|point out)\b"
-    r".*\b(?:which|where|what|why)\b"
+    r"|can not|couldn't|don't|do not|didn't|doesn't|am unable to) (?:(?:really|even|quite|still) )*(?:see|tell|know"
+    r"|understand|find|make out|figure out|get|follow)\b.*\b(?:which|where|what|why)\b|^(?:(?:but|and|so"
+    r"|sorry) )*(?:that|this|it|you|your \w+|the \w+) (?:(?:still|really|just) )*(?:doesn't|does not|don't|do not"
+    r"|didn't|did not|never) (?:(?:really|even) )*(?:tell|show|say|explain|mention|name|point out)\b.*\b(?:which|where"
+    r"|what|why)\b"
 )
 _ASKS_WHICH = re.compile(
     rf"^(?:so |and |but )*(?:(?:which|what) {_STEP} (?:exactly )?(?:(?:do|did) you mean|are you talking about)"
@@ -97,9 +90,8 @@ _ASKS_WHICH = re.compile(
     r"|they) do wrong exactly)\b"
 )
 _WANTS_TO_SEE = re.compile(
-    r"^(?:(?:please|but|and|so|just) )*(?:i|we)(?:'d| would)? (?:(?:really|just|also|still) )*(?:like|love|want"
-    r"|need|have)"
-    r" to (?:see|know|understand|read|hear|be told)\b"
+    r"^(?:(?:please|but|and|so|just) )*(?:i|we)(?:'d| would)? (?:(?:really|just|also|still) )*(?:like|love|want|need"
+    r"|have) to (?:see|know|understand|read|hear|be told)\b"
 )
 _VERDICT = re.compile(rf"\b(?:{_STEP}|wrong|right|correct)\b")
 _ABOUT_STEPS = re.compile(rf"\b{_STEP}\b")

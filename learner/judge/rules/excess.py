@@ -26,11 +26,9 @@ _ANSWER = re.compile(
         r"(?:i (?:think|feel|find|guess)(?: that)? )?(?:that|this|it|these|those|they|all (?:that|this|of it))"
         r"(?:'s|'re| is| are| was| were| sounds?| sounded| feels?| felt| looks?| looked| reads?| seems?| seemed| came"
         r" (?:across|off)(?: as)?| comes (?:across|off)(?: as)?| got| gets)?",
-        r"you(?:'re| are| were| sound| sounded| seem| write| talk| speak| answer| reply| come across(?: as)?| use|"
-        r" used"
+        r"you(?:'re| are| were| sound| sounded| seem| write| talk| speak| answer| reply| come across(?: as)?| use| used"
         r"| put| add| make it| made it| have| give(?: me)?| gave(?: me)?| ask)",
-        rf"(?:the|your) (?:\w+ )?(?:answers?|repl(?:y|ies)|responses?|comments?|messages?|explanations?|{_TONE}"
-        rf"|steps?|"
+        rf"(?:the|your) (?:\w+ )?(?:answers?|repl(?:y|ies)|responses?|comments?|messages?|explanations?|{_TONE}|steps?|"
         r"sentences?|lists?|paragraphs?|summary|intro)(?:'s| is| are| was| were| sounds?| feels?| looks?| reads?"
         r"| seems?)",
         r"there(?:'s| is| are| was| were)",
@@ -46,8 +44,7 @@ _AFTER = re.compile(
 _QUANTITY = frozenset(["many", "much", "few", "little"])
 _AMOUNT = re.compile(
     r"\b(?:text|words?|info|information|details?|fluff|talk|talking|chatter|blah|waffle|reading|scrolling|going on"
-    r"|at once"
-    r"|of an? \w+|like an? \w+|like (?:ai|a|an|the|marketing|linkedin)\b.*)$"
+    r"|at once|of an? \w+|like an? \w+|like (?:ai|a|an|the|marketing|linkedin)\b.*)$"
 )
 _CIRCUMSTANCE = frozenset(
     re.findall(

@@ -25,8 +25,7 @@ INTERJECTIONS = re.compile(
 )
 """What may stand before what is meant."""
 _VERY = (
-    r"(?:(?:so|very|really|much|just|exactly|absolutely|totally|pretty|even|far|way|quite|all|now|already|actually"
-    r"|a|an"
+    r"(?:(?:so|very|really|much|just|exactly|absolutely|totally|pretty|even|far|way|quite|all|now|already|actually|a|an"
     r"|the|still|simply|completely|plain) )*"
 )
 _PRAISE = (
@@ -53,8 +52,7 @@ _END = r"(?=[\s.,!;:)]|$)"
 
 NOTHING_REJECTED = re.compile(
     r"^(?:no|nope|nah),? (?:problem|worries|need|rush|hurry|doubt|stress|thanks?|thank you|thx|(?:more |further "
-    r"|other )?questions?|idea|clue|"
-    r"wonder|matter|way|longer|one|i'm (?:good|fine|ok|okay|all set|done))\b"
+    r"|other )?questions?|idea|clue|wonder|matter|way|longer|one|i'm (?:good|fine|ok|okay|all set|done))\b"
 )
 """A "no" that rejects nothing of the answer."""
 
@@ -69,30 +67,23 @@ POSITIVE = re.compile(
         rf"{_VERY}(?:great|perfect|good|nice|excellent|awesome|amazing|wonderful|fantastic|brilliant|lovely"
         rf"|superb?|cool|sweet|neat|terrific|correct|exactly|right|better|"
         r"beautiful|bravo|bingo|spot on|impressive)(?: (?:job|work|one|answer|stuff|reply|explanation|comments?"
-        r"|solution|response|now|like that|like this|that way))*"
-        r"(?=[.,!;:)]|$| thanks?\b| thx\b| so far| and thank)",
+        r"|solution|response|now|like that|like this|that way))*(?=[.,!;:)]|$| thanks?\b| thx\b| so far| and thank)",
         rf"{_VERY}(?:clear|helpful|useful|concise|natural|thoughtful) (?:explanation|answer|reply|response"
         rf"|solution|comments?)\b(?= |[.,!]|$)",
         r"(?:the )?(?:good|great|best|nice|smart|clever|lovely|awesome|amazing) (?:bot|robot|ai|assistant|boy|girl"
-        r"|computer)\b"
-        r"|you(?:'re|r| are)? (?:an? |the |my |such an? |absolute |real )*(?:genius|star|legend|life ?saver|gem"
-        r"|hero|wizard|rock\b"
-        r"|best|goat)|you(?:'ve)? (?:totally |really )?(?:nailed it|got it(?: right)?(?=[.,!]|$)|did it(?=[.,!]|$)"
-        r"|saved)",
+        r"|computer)\b|you(?:'re|r| are)? (?:an? |the |my |such an? |absolute |real )*(?:genius|star|legend|life ?saver"
+        r"|gem|hero|wizard|rock\b|best|goat)|you(?:'ve)? (?:totally |really )?(?:nailed it|got it(?: right)?(?=[.,!]|$)"
+        r"|did it(?=[.,!]|$)|saved)",
         r"nailed it|life ?saver|chef's kiss|a\+|lgtm|kudos|hats off|(?:10|9) ?(?:/|out of) ?10(?=[.,!]|$)|(?:five"
-        r"|5) stars|saved (?:me"
-        r"|my)\b|(?:danke|merci|gracias|grazie|obrigad[oa]|arigato|спасибо|谢谢|ありがとう)",
-        r"(?:that|this|it|which) (?:really |totally )?(?:did the trick|hit the spot|does it|nailed it|saved (?:me"
-        r"|my|the))|(?:that|this"
-        r"|it)(?:'s| is) (?:the (?:one|spirit|ticket|stuff)|it)(?=[.,!]|$)",
+        r"|5) stars|saved (?:me|my)\b|(?:danke|merci|gracias|grazie|obrigad[oa]|arigato|спасибо|谢谢|ありがとう)",
+        r"(?:that|this|it|which) (?:really |totally )?(?:did the trick|hit the spot|does it|nailed it|saved (?:me|my"
+        r"|the))|(?:that|this|it)(?:'s| is) (?:the (?:one|spirit|ticket|stuff)|it)(?=[.,!]|$)",
         r"(?:(?:that|this|it)(?: one)? )?(?:works|worked) (?:like a charm|perfectly|great|fine|well|now)|(?:that"
         r"|this|it) one works",
-        r"(?:that|this|it)(?:'s| is| was) (?:(?:so|really|very|super|pretty) )*(?:fast|quick|clever|smart"
-        r"|informative|thoughtful|clean"
-        r"|crisp|insightful|a life ?saver|fun|interesting|genius)\b",
-        r"(?:so much|much|way|far|a lot|this is (?:so much|much|way|far|a lot)|this reads (?:so much|much|way|a"
-        r" lot)) (?:clearer|nicer"
-        r"|better|easier to (?:read|follow|understand))(?=[.,!]|$| now| than| thanks)",
+        r"(?:that|this|it)(?:'s| is| was) (?:(?:so|really|very|super|pretty) )*(?:fast|quick|clever|smart|informative"
+        r"|thoughtful|clean|crisp|insightful|a life ?saver|fun|interesting|genius)\b",
+        r"(?:so much|much|way|far|a lot|this is (?:so much|much|way|far|a lot)|this reads (?:so much|much|way"
+        r"|a lot)) (?:clearer|nicer|better|easier to (?:read|follow|understand))(?=[.,!]|$| now| than| thanks)",
         r"well done|good (?:job|work|answer)|not bad\b|nothing wrong\b|no complaints|can't complain|keep it up"
         r"|more like it|right on",
         r"(?:that|this|it|which) (?:really |totally |now |already )?(?:works|worked|helps|helped|makes sense"
@@ -117,10 +108,9 @@ NEGATIVE = re.compile(
         r"|don't|please|do|try|redo|check|count|wrong|good|it's|its|thats)\b)",
         rf"(?:still |all |just |plain |completely |totally |simply )*{any_of(*_BLAME)}(?: (?:answer|number|result"
         rf"|again|here|i think|one|way))*(?=[.,!;:)]|$| (?:i|the|it|please|try|do|again|that|should)\b)",
-        r"(?:please |just |now |and |then |can you |could you |would you )*(?:redo|retry|do over|rewrite|(?:try"
-        r"|do|solve|answer|check|count|calculate|write|think|look|start) (?:it |that |this |them )?(?:again|over"
-        r"|once more))(?=[.,!?;:)]|$| (?:please|from|with|without|and|but|more|this time|now|properly|carefully"
-        r"|slowly"
+        r"(?:please |just |now |and |then |can you |could you |would you )*(?:redo|retry|do over|rewrite|(?:try|do"
+        r"|solve|answer|check|count|calculate|write|think|look|start) (?:it |that |this |them )?(?:again|over"
+        r"|once more))(?=[.,!?;:)]|$| (?:please|from|with|without|and|but|more|this time|now|properly|carefully|slowly"
         r"|it|that|you|i|until|because|the)\b)(?! the (?!answer|result|number|total|sum|question|same|last|first"
         r"|right)\w)",
         r"(?:please )?(?:once more|one more time|again|double[- ]check (?:it|that|this))(?: please"
@@ -142,28 +132,22 @@ ONCE_MORE = re.compile(
 
 BLAME_ANYWHERE = re.compile(
     rf"\b{_ABOUT} {_VERY}{any_of(*_BLAME)}{_END}"
-    r"|\b(?:it|that|this) (?:still )?(?:doesn't|does not|didn't|did not) (?:work|help|make sense|look right"
-    r"|sound right|compile|run)\b"
-    r"|\b(?:that|this|it) (?:isn't|wasn't|ain't|can't be|cannot be|can not be) (?:right|correct|true|good"
-    r"|helpful|what|it|how|working)\b"
-    r"|\b(?:that's|this is|that is|it's) not (?:what|how) i\b"
+    r"|\b(?:it|that|this) (?:still )?(?:doesn't|does not|didn't|did not) (?:work|help|make sense|look right|sound right"
+    r"|compile|run)\b|\b(?:that|this|it) (?:isn't|wasn't|ain't|can't be|cannot be|can not be) (?:right|correct|true"
+    r"|good|helpful|what|it|how|working)\b|\b(?:that's|this is|that is|it's) not (?:what|how) i\b"
 )
 
 TASK = re.compile(
     r"^(?:(?:please|pls|now|next|then|and|so|ok|okay|also|hi|hey|hello|alright|first|second|finally|another one"
-    r"|one more|next one|question|"
-    r"here is|can you|could you|would you|will you|can i|could i|i need you to|i want you to|i'd like you to"
-    r"|help me|i need help|let's)[,:]? )*"
+    r"|one more|next one|question|here is|can you|could you|would you|will you|can i|could i|i need you to"
+    r"|i want you to|i'd like you to|help me|i need help|let's)[,:]? )*"
     + any_of(
-        r"(?:write|list|give|show|tell|explain|summari[sz]e|translate|draft|create|make|generate|compare"
-        r"|describe|find|calculate|compute|solve|"
-        r"grade|check|name|suggest|recommend|plan|read|open|search|run|fix|book|send|remind|add|delete|rename"
-        r"|move|set|get|look|play|turn|"
-        r"schedule|design|build|implement|refactor|convert|sort|count|draw|review|proofread|edit|answer|stop"
-        r"|start|cancel|install|order|praise|encourage|comfort|congratulate|thank|invite|greet|warn|teach|go through"
-        r"|walk|guide|"
-        r"deploy|call|buy|pick|choose|help|think|imagine|pack|put|remove|cut|drop|skip|format|use|keep|don't"
-        r"|do not|never)\b",
+        r"(?:write|list|give|show|tell|explain|summari[sz]e|translate|draft|create|make|generate|compare|describe|find"
+        r"|calculate|compute|solve|grade|check|name|suggest|recommend|plan|read|open|search|run|fix|book|send|remind"
+        r"|add|delete|rename|move|set|get|look|play|turn|schedule|design|build|implement|refactor|convert|sort|count"
+        r"|draw|review|proofread|edit|answer|stop|start|cancel|install|order|praise|encourage|comfort|congratulate"
+        r"|thank|invite|greet|warn|teach|go through|walk|guide|deploy|call|buy|pick|choose|help|think|imagine|pack|put"
+        r"|remove|cut|drop|skip|format|use|keep|don't|do not|never)\b",
         r"(?:what|how|when|who|where|which|whose|why|is|are|was|were|do|does|did|can|could|should|would|will|has"
         r"|have|am|may)\b",
     )
@@ -171,10 +155,9 @@ TASK = re.compile(
 """How a request for something new begins; a sentence that speaks of the answer just given is not one."""
 
 BACK = re.compile(
-    r"\b(?:it|that|this|these|those|them|your|you|again|still|instead|always|everything|last|previous|above"
-    r"|before|next time|from now on|"
-    r"in (?:the )?future|the (?:final answer|answer|reply|response|solution|result|text|explanation"
-    r"|\w*formatting|steps?|bullets?|bold|list))\b"
+    r"\b(?:it|that|this|these|those|them|your|you|again|still|instead|always|everything|last|previous|above|before"
+    r"|next time|from now on|in (?:the )?future|the (?:final answer|answer|reply|response|solution|result|text"
+    r"|explanation|\w*formatting|steps?|bullets?|bold|list))\b"
 )
 """Words that point back at the answer just given, or at all answers."""
 
@@ -189,11 +172,10 @@ WISHES = tuple(
     for pattern in (
         # What is unwanted: "no X", "don't use X", "stop the X", "I hate X", "enough X", "why all the X", "X is
         # annoying"; X is checked apart.
-        r"^(?:(?:and|so|also|just|but|please|pls|next time|ok|from now on|again|really|the|i said|i asked for"
-        r"|can you|could you|would you|could we|"
-        r"can we|only|do it|answer|say it|i'd like (?:it|this|that))[,:]? )*(?:(?:do|to|please) )?(?:not|no"
-        r"|don't|dont|do not|never|without|stop|quit|avoid|drop|skip|lose|"
-        r"cut|remove|omit|leave|take|get rid|ditch|spare|enough|less|fewer|minus|away with)\b",
+        r"^(?:(?:and|so|also|just|but|please|pls|next time|ok|from now on|again|really|the|i said|i asked for|can you"
+        r"|could you|would you|could we|can we|only|do it|answer|say it|i'd like (?:it|this|that))[,:]? )*(?:(?:do|to"
+        r"|please) )?(?:not|no|don't|dont|do not|never|without|stop|quit|avoid|drop|skip|lose|cut|remove|omit|leave"
+        r"|take|get rid|ditch|spare|enough|less|fewer|minus|away with)\b",
         r"\b(?:i|i'd|we) (?:really |just |still )?(?:don't|dont|do not|never|didn't|hate|dislike|can't stand"
         r"|can't hand|am tired|am sick|am not a fan|loathe)\b",
         r"\b(?:i'm|im) (?:tired|sick|not a fan|annoyed)\b|\byou (?:don't|do not|needn't) (?:have to|need)"
@@ -202,9 +184,8 @@ WISHES = tuple(
         r"|and no|or no|told you not)\b",
         r"^(?:why|what is it with|what's with|must you|do you have to|can we do without|where are)\b|\b(?:is"
         r"|are) (?:so )?(?:annoying|ugly|not for me|distracting|too)\b|\bbothers? me\b|\bnobody (?:needs|writes)\b",
-        r"\b(?:too|so|way too|overly|not very|not) (?:many|much|few|little|short|long|formal|stiff|cold|dry"
-        r"|technical|complicated|verbose|wordy|detailed|"
-        r"formatted|structured|plain|unstructured|robotic|vague|rude|harsh)\b",
+        r"\b(?:too|so|way too|overly|not very|not) (?:many|much|few|little|short|long|formal|stiff|cold|dry|technical"
+        r"|complicated|verbose|wordy|detailed|formatted|structured|plain|unstructured|robotic|vague|rude|harsh)\b",
         # What is wanted: "use X", "I'd prefer X", "make it X", "in X please", "X instead", "be more X", "you should
         # X"
         r"\b(?:i'd|i would|i|we'd|i'm) (?:much |really |rather |just |only )*(?:prefer|rather|like|want|wanted"
@@ -223,14 +204,10 @@ WISHES = tuple(
 )
 STANDING_WISH = re.compile(
     r"\b(?:from now on|going forward|in (?:the )?future|next time)\b,? (?!i\b)\w+|^(?:(?:and|please|so|just"
-    r"|but) )*stop \w+ing\b|"
-    r"^(?:(?:and|please|so|just|but|can you|could you) )*(?:don't|dont|do not|never|always) (?:call (?:me|us"
-    r"|yourself) "
-    r"(?!at\b|after|before|today|tomorrow|tonight|back|until|when|on\b|again|now|if|by\b|during|or\b|and\b)\w+|use"
-    r"|write"
-    r"|say|start|end|begin|repeat|apologi[sz]e|lecture|explain|answer|include|mention|"
-    r"add)\b|"
-    r"^(?:please )?(?:be|sound) (?:a (?:bit|little) )?(?:more|less) \w+|\bi'd (?:prefer|rather) (?:it "
+    r"|but) )*stop \w+ing\b|^(?:(?:and|please|so|just|but|can you|could you) )*(?:don't|dont|do not|never"
+    r"|always) (?:call (?:me|us|yourself) (?!at\b|after|before|today|tomorrow|tonight|back|until|when|on\b|again|now|if"
+    r"|by\b|during|or\b|and\b)\w+|use|write|say|start|end|begin|repeat|apologi[sz]e|lecture|explain|answer|include"
+    r"|mention|add)\b|^(?:please )?(?:be|sound) (?:a (?:bit|little) )?(?:more|less) \w+|\bi'd (?:prefer|rather) (?:it "
     r"|that )?(?:if )?you\b|\btalk to me like\b"
 )
 """Wishes that need no word of form."""

@@ -13,24 +13,21 @@ from openclaw_rl.learner.judge.rules.people import READER
 
 _LONGEST = 160  # characters
 _VERY = (
-    r"(?:(?:so|very|really|super|pretty|quite|truly|extremely|wonderfully|just|now|already|perfectly"
-    r"|still|such"
-    r"|all|totally|absolutely|incredibly|beautifully|surprisingly) )*"
+    r"(?:(?:so|very|really|super|pretty|quite|truly|extremely|wonderfully|just|now|already|perfectly|still|such|all"
+    r"|totally|absolutely|incredibly|beautifully|surprisingly) )*"
 )
 _STRONGLY = r"(?:so|very|really|super|truly|extremely|wonderfully|perfectly|absolutely|incredibly|beautifully|how)"
 GOOD = any_of(
-    r"detailed|thorough(?:ly explained)?|clear(?:ly explained| cut)?|kind|kindly (?:put|said)|warm|friendly"
-    r"|patient|gentle"
-    r"|polite|precise|specific|encouraging|readable|natural|concise|thoughtful|informative|helpful|useful|human|lovely"
-    r"|nice(?:ly (?:put|said|explained|written|done))?|well (?:put|said|explained|written)|sweet|tactful|respectful"
-    r"|considerate|supportive|constructive|positive|complete|comprehensive|in-depth|understandable|tidy|professional"
-    r"|easy to (?:read|follow|understand|remember|digest)|to the point|careful|caring|generous|attentive|reassuring"
-    r"|motivating|inspiring|elegant|well-structured|well structured|comforting|uplifting|instructive",
+    r"detailed|thorough(?:ly explained)?|clear(?:ly explained| cut)?|kind|kindly (?:put|said)|warm|friendly|patient"
+    r"|gentle|polite|precise|specific|encouraging|readable|natural|concise|thoughtful|informative|helpful|useful|human"
+    r"|lovely|nice(?:ly (?:put|said|explained|written|done))?|well (?:put|said|explained|written)|sweet|tactful"
+    r"|respectful|considerate|supportive|constructive|positive|complete|comprehensive|in-depth|understandable|tidy"
+    r"|professional|easy to (?:read|follow|understand|remember|digest)|to the point|careful|caring|generous|attentive"
+    r"|reassuring|motivating|inspiring|elegant|well-structured|well structured|comforting|uplifting|instructive",
 )
 _WELL = (
     r"(?:well|nicely|kindly|clearly|gently|beautifully|warmly|perfectly|politely|patiently|precisely|thoroughly"
-    r"|wonderfully"
-    r"|simply|tactfully|thoughtfully|carefully|concisely)"
+    r"|wonderfully|simply|tactfully|thoughtfully|carefully|concisely)"
 )
 _NEUTRAL = any_of(
     r"short|long|brief|simple|plain|formal|informal|casual|personal|serious|direct|technical|strict|compact|exact|deep"
@@ -84,9 +81,8 @@ _PRAISES = tuple(
         rf"{_STRONGLY} {_VERY}{_GOODS}(?: {_NOUN})?{_MORE}",
         rf"(?:what an?|such an?|an? (?:really|very|truly|so)"
         rf"|{_SUBJECT}{_IS} (?:such )?an?) {_VERY}{_GOODS} {_NOUN}{_MORE}",
-        rf"(?:(?:so much|much|way|far|a lot|even|already|definitely) )+{_BETTER} (?:than (?:before|(?:the"
-        rf"|your) (?:last|first"
-        rf"|previous|other) (?:one|time|try|answer|version)|last time)|now){_MORE}",
+        rf"(?:(?:so much|much|way|far|a lot|even|already|definitely) )+{_BETTER} (?:than (?:before|(?:the|your) (?:last"
+        rf"|first|previous|other) (?:one|time|try|answer|version)|last time)|now){_MORE}",
         rf"{_SUBJECT}{_IS} (?:just |exactly |every bit )?as (?:{GOOD}|{_NEUTRAL}) as (?:i|we|he|she|they)"
         rf" (?:had )?(?:hoped|wanted|need|needed|expected|asked|like|liked|want)(?: for| it)?{_MORE}",
         rf"you(?:'ve| have)? (?:put|said|explained|wrote|phrased|worded|described|did|handled|expressed|written|told)"
@@ -98,11 +94,9 @@ _PRAISES = tuple(
         r" (?:(?:really|surely|so|certainly|definitely|probably) )*(?:love|like|enjoy|appreciate|understand"
         r"|be (?:\w+ )?"
         r"(?:happy|glad|pleased|delighted|thrilled|proud) (?:about|with)) (?:that|this|it|these|them)(?: now)?",
-        r"you (?:(?:really|just|even|also|always) )*(?:explained|showed|helped|named|described|mentioned|found"
-        r"|solved|wrote"
-        r"|said|put|made|did|went through|answered|got)\b(?!.*(?:\b(?:not|but|wrong|too)\b"
-        r"|n't)).{0,80},? (?:thanks?|thx"
-        r"|thank you|cheers)(?: (?:so|very) much| a lot)?",
+        r"you (?:(?:really|just|even|also|always) )*(?:explained|showed|helped|named|described|mentioned|found|solved"
+        r"|wrote|said|put|made|did|went through|answered|got)\b(?!.*(?:\b(?:not|but|wrong|too)\b"
+        r"|n't)).{0,80},? (?:thanks?|thx|thank you|cheers)(?: (?:so|very) much| a lot)?",
         rf"(?:thanks?|thank you) (?:so much |very much |a lot )?for (?:being|sounding|staying) {_VERY}{_GOODS}{_MORE}",
     )
 )
@@ -119,9 +113,8 @@ _NAMED = re.compile(rf"^(?>{_ONE}\b)(?:(?:,? (?:and|yet|but|nor|&)|,) (?>{_ONE}\
 _NICE_AND = re.compile(rf"^{_VERY}{_LIKED}(?: and|,|,? but) {_ONE}$")
 _UNDERSTOOD = re.compile(
     r"^(?:ok(?:ay)?,? |ah,? |oh,? |and |so )*(?:(?:now|finally|this way|that way|thanks to that) (?:i|we|he|she"
-    r"|they) (?:can"
-    r" |could |will |also |really |finally |actually )*(?:know|see|understand|get|follow|understood)\b(?!.* you\b)(?!.*"
-    r"(?:\bnot\b|n't\b|\bthan\b|\bless\b|\bnothing\b))"
+    r"|they) (?:can |could |will |also |really |finally |actually )*(?:know|see|understand|get|follow"
+    r"|understood)\b(?!.* you\b)(?!.*(?:\bnot\b|n't\b|\bthan\b|\bless\b|\bnothing\b))"
     rf"|(?:that|this|it) (?:really |clearly |already )?(?:tells|shows|told|showed) {READER} (?:exactly "
     rf"|clearly )?(?:which"
     r"|where|what|why|how)\b(?!.* you\b)).*$"

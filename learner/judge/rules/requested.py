@@ -11,35 +11,27 @@ from openclaw_rl.learner.judge.rules.form import any_of
 
 _LANGUAGES = any_of(
     r"(?:british |american |plain |simple |proper |brazilian )?(?:english|spanish|french|german|italian|portuguese"
-    r"|dutch|"
-    r"polish|russian|ukrainian|turkish|arabic|hebrew|hindi|urdu|bengali|chinese|mandarin|cantonese|japanese|korean"
-    r"|greek"
-    r"|swedish|norwegian|danish|finnish|czech|slovak|hungarian|romanian|bulgarian|croatian|serbian|vietnamese|thai"
-    r"|indonesian|malay|persian|farsi|swahili|catalan|latin|tagalog|tamil)",
+    r"|dutch|polish|russian|ukrainian|turkish|arabic|hebrew|hindi|urdu|bengali|chinese|mandarin|cantonese|japanese"
+    r"|korean|greek|swedish|norwegian|danish|finnish|czech|slovak|hungarian|romanian|bulgarian|croatian|serbian"
+    r"|vietnamese|thai|indonesian|malay|persian|farsi|swahili|catalan|latin|tagalog|tamil)",
 )
 _FORMATS = any_of(
-    r"json|csv|yaml|xml|html|latex|markdown|plain ?text|code(?: block)?|pseudo-?code|a (?:\w+ )?(?:table|list|poem"
-    r"|diff|code"
-    r" block|single (?:line|sentence|paragraph)|one-?liner)|(?:bullet points|bullets|bullet form|prose|verse"
+    r"json|csv|yaml|xml|html|latex|markdown|plain ?text|code(?: block)?|pseudo-?code|a (?:\w+ )?(?:table|list|poem|diff"
+    r"|code block|single (?:line|sentence|paragraph)|one-?liner)|(?:bullet points|bullets|bullet form|prose|verse"
     r"|keywords)",
 )
 _LEAD = (
     r"(?:(?:please|just|now|only|again|next time|from now on|and|also|but|no|can you|could you|would you|will you"
-    r"|you (?:should"
-    r"|can|could|must)|i want (?:it|that|this|you to)|i(?:'d| would) (?:like|prefer|rather have) (?:it|that|this"
-    r"|you to)"
-    r"|i need (?:it|that|this)|(?:answer|reply|respond|write|speak|talk|continue|carry on|stay|keep going|stick"
-    r"|comment)"
-    r"(?: to me| with me| back| it| that| this)?|(?:say|do|put|explain|repeat|rewrite|redo|give|show|send|return"
-    r"|output|print|"
-    r"format|make|try|have|want|need)(?: me)?(?: it| that| this| the same| everything| your answers?| the"
-    r" answer)?(?: to me"
-    r"| again)?|it|that|this|the same|everything|the answer|your answers?|always|rather)[,:]? )*"
+    r"|you (?:should|can|could|must)|i want (?:it|that|this|you to)|i(?:'d| would) (?:like|prefer|rather have) (?:it"
+    r"|that|this|you to)|i need (?:it|that|this)|(?:answer|reply|respond|write|speak|talk|continue|carry on|stay"
+    r"|keep going|stick|comment)(?: to me| with me| back| it| that| this)?|(?:say|do|put|explain|repeat|rewrite|redo"
+    r"|give|show|send|return|output|print|format|make|try|have|want|need)(?: me)?(?: it| that| this| the same"
+    r"| everything| your answers?| the answer)?(?: to me| again)?|it|that|this|the same|everything|the answer"
+    r"|your answers?|always|rather)[,:]? )*"
 )
 _TAIL = (
-    r"(?: please| instead| only| from now on| next time| this time| now| again| thanks| thank you| always| with me|"
-    r" to me| for"
-    r" me| if (?:possible|you can)| would be (?:better|nice|great)| rather| not \w+| and not \w+)*$"
+    r"(?: please| instead| only| from now on| next time| this time| now| again| thanks| thank you| always| with me"
+    r"| to me| for me| if (?:possible|you can)| would be (?:better|nice|great)| rather| not \w+| and not \w+)*$"
 )
 _UNITS = any_of(
     r"celsius|fahrenheit|metric(?: units)?|imperial(?: units)?|si units|kilomet(?:er|re)s|miles|kilograms?|pounds"
@@ -55,35 +47,27 @@ REQUESTED = tuple(
     re.compile("^" + pattern)
     for pattern in (
         rf"{_LEAD}(?:in|on|to|into) {_LANGUAGES}{_TAIL}",
-        rf"(?:(?:please|now|no|only|can you|could you|just) )*(?:speak|use|talk|switch to|stick to|try)(?: to me"
-        rf" in)? "
-        rf"{_LANGUAGES}{_TAIL}",
+        rf"(?:(?:please|now|no|only|can you|could you|just) )*(?:speak|use|talk|switch to|stick to"
+        rf"|try)(?: to me in)? {_LANGUAGES}{_TAIL}",
         rf"{_LANGUAGES} (?:please|only|instead|from now on|this time|next time|not \w+){_TAIL}",
         r"(?:(?:bitte|responde|réponds|antworte|rispondi|por favor) )?(?:en|auf|in|em|på|po|по|用) ?(?:español"
-        r"|castellano"
-        r"|deutsch|français|francais|italiano|português|portugues|svenska|norsk|dansk|polsku|русски|中文|日本語)"
-        r"(?:回答)?(?:,? (?:bitte|por favor|s'il (?:te|vous) pla[iî]t|per favore|tack|proszę|please))?$",
+        r"|castellano|deutsch|français|francais|italiano|português|portugues|svenska|norsk|dansk|polsku|русски|中文"
+        r"|日本語)(?:回答)?(?:,? (?:bitte|por favor|s'il (?:te|vous) pla[iî]t|per favore|tack|proszę|please))?$",
         rf"{_LEAD}(?:as|in|into) {_FORMATS}{_TAIL}",
-        rf"(?:(?:please|always|next time|from now on|just|can you|could you|rather) )*(?:use|with|in|prefer|switch"
-        rf" to) {_UNITS}"
-        rf"(?: (?:instead|rather)(?: (?:of|than) [\w ]{{1,20}})?)?{_TAIL}",
-        rf"(?:(?:please|can you|could you|next time|and) )*(?:just|only|simply) (?:(?:tell|give|say|show|send)(?:"
-        rf" me)? )?{_THE_ANSWER}"
-        rf"(?: (?:without|no|not|and nothing)\b[\w ,]*)?{_TAIL}",
+        rf"(?:(?:please|always|next time|from now on|just|can you|could you|rather) )*(?:use|with|in|prefer"
+        rf"|switch to) {_UNITS}(?: (?:instead|rather)(?: (?:of|than) [\w ]{{1,20}})?)?{_TAIL}",
+        rf"(?:(?:please|can you|could you|next time|and) )*(?:just|only|simply) (?:(?:tell|give|say|show"
+        rf"|send)(?: me)? )?{_THE_ANSWER}(?: (?:without|no|not|and nothing)\b[\w ,]*)?{_TAIL}",
         rf"{_THE_ANSWER} (?:only|alone)\b{_TAIL}",
-        r"(?:(?:please|just|can you|could you) )*(?:(?:cut|get|come|skip) (?:straight )?to the (?:chase|point|good"
-        r" part)|tl;?dr"
-        r"|eli ?\d+|dumb it down|in a nutshell|in layman'?s terms|simplify(?: it| that| this)?|make it simple|keep"
-        r" it simple|less"
-        r" is more|be brief|in short|(?:in|with|use) (?:a )?(?:fewer|less) words|elaborate|expand(?: on (?:it|that"
-        r"|this))?|go deeper|more depth|spell it out)"
-        r"(?: a (?:bit|little))?(?: more)?(?: please| next time| this time)?$",
-        r"(?:(?:please|just|can you|could you) )*(?:explain|say|tell|put|describe)(?: me)?(?: it| that| this)?(?:"
-        r" to me)? like (?:i'm"
-        r"|i am|i were|to) an? ?(?:\w+ ?){1,4}(?:please)?$|(?:(?:please|just|can you|could you) )*explain(?: it|"
-        r" that| this)?"
-        r"(?: to me)? like (?:i'm|i am|i were) (?:\d+|five|six|seven|ten|twelve|dumb|stupid)(?: years old)?(?:"
-        r" please)?$",
+        r"(?:(?:please|just|can you|could you) )*(?:(?:cut|get|come|skip) (?:straight )?to the (?:chase|point"
+        r"|good part)|tl;?dr|eli ?\d+|dumb it down|in a nutshell|in layman'?s terms|simplify(?: it| that| this)?"
+        r"|make it simple|keep it simple|less is more|be brief|in short|(?:in|with|use) (?:a )?(?:fewer|less) words"
+        r"|elaborate|expand(?: on (?:it|that|this))?|go deeper|more depth|spell it out)(?: a (?:bit"
+        r"|little))?(?: more)?(?: please| next time| this time)?$",
+        r"(?:(?:please|just|can you|could you) )*(?:explain|say|tell|put|describe)(?: me)?(?: it| that"
+        r"| this)?(?: to me)? like (?:i'm|i am|i were|to) an? ?(?:\w+ ?){1,4}(?:please)?$|(?:(?:please|just|can you"
+        r"|could you) )*explain(?: it| that| this)?(?: to me)? like (?:i'm|i am|i were) (?:\d+|five|six|seven|ten"
+        r"|twelve|dumb|stupid)(?: years old)?(?: please)?$",
     )
 )
 

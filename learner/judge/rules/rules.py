@@ -53,10 +53,9 @@ _CONTRAST = re.compile(
 )
 _BUT = re.compile(r"\b(?:but|however|though|only|yet)\b")
 _OWN_TEXT = re.compile(
-    r"\b(?:my|our) (?:\w+ )?(?:essay|letter|e-?mail|cv|resume|document|article|report|speech|invitation"
-    r"|application|post"
-    r"|story|poem|paper|thesis|homework|draft|blog|newsletter|code|contract|presentation|notes?|text|message|website"
-    r"|profile|bio|review|song|book|sentences?|paragraphs?)\b"
+    r"\b(?:my|our) (?:\w+ )?(?:essay|letter|e-?mail|cv|resume|document|article|report|speech|invitation|application"
+    r"|post|story|poem|paper|thesis|homework|draft|blog|newsletter|code|contract|presentation|notes?|text|message"
+    r"|website|profile|bio|review|song|book|sentences?|paragraphs?)\b"
 )
 _HANDS_OVER = re.compile(r"\b(?:this|these|the following|my|our)\b[^:]*:$")
 _MAKES = re.compile(

@@ -34,19 +34,16 @@ _WORDS = any_of(
     r"|playful(?:ly)?|humorous(?:ly)?|reassuring(?:ly)?|motivating|uplifting|appreciative|welcoming|approachable",
     r"formal(?:ly)?|informal(?:ly)?|casual(?:ly)?|professional(?:ly)?|business-?like|serious(?:ly)?|grown-up|mature"
     r"|adult|academic(?:ally)?|official|neutral(?:ly)?|matter-of-fact|factual|sober|personal(?:ly)?|human"
-    r"|natural(?:ly)?"
-    r"|relaxed|conversational(?:ly)?",
-    r"child(?:ish|like)|silly|cute|cutesy|babyish|gushing|strict(?:er|ly)?|stern(?:ly)?|harsh(?:er|ly)?|cold|dry"
-    r"|grumpy|rude|blunt|mean|bossy|snappy|curt|negative|critical|judg(?:e)?mental|condescending|patroni[sz]ing"
-    r"|sarcastic|stiff|robotic|distant|impatient|unfriendly|impolite|unkind|pompous|dramatic|discouraging|chatty"
-    r"|flowery",
+    r"|natural(?:ly)?|relaxed|conversational(?:ly)?",
+    r"child(?:ish|like)|silly|cute|cutesy|babyish|gushing|strict(?:er|ly)?|stern(?:ly)?|harsh(?:er|ly)?|cold|dry|grumpy"
+    r"|rude|blunt|mean|bossy|snappy|curt|negative|critical|judg(?:e)?mental|condescending|patroni[sz]ing|sarcastic"
+    r"|stiff|robotic|distant|impatient|unfriendly|impolite|unkind|pompous|dramatic|discouraging|chatty|flowery",
 )
 MANNER = rf"{_DEGREE}(?>{_WORDS}\b)(?:(?:,? (?:and|but|or|yet|while)|,) {_DEGREE}(?>{_WORDS}\b))*"
 _NOUN = any_of(
-    r"warmth|kindness|encouragement|praise|patience|friendliness|empathy|politeness|courtesy|positivity|tact"
-    r"|gentleness|sympathy|compassion|enthusiasm|appreciation|humou?r|formality|professionalism|sensitivity"
-    r"|understanding|cheer|comfort|sarcasm|respect|kind words|nice words|praising|encouraging|compliments?|cheering"
-    r"|heart|feeling|soul|love"
+    r"warmth|kindness|encouragement|praise|patience|friendliness|empathy|politeness|courtesy|positivity|tact|gentleness"
+    r"|sympathy|compassion|enthusiasm|appreciation|humou?r|formality|professionalism|sensitivity|understanding|cheer"
+    r"|comfort|sarcasm|respect|kind words|nice words|praising|encouraging|compliments?|cheering|heart|feeling|soul|love"
 )
 _NICE_THING = any_of(
     rf"(?:something|anything|a thing|some things|things) {MANNER}",
@@ -90,18 +87,14 @@ _MANNER_WISHES = tuple(
         rf"| would)\b.{{1,50}}){_TAIL}",
         rf"{_LEAD}(?:make|keep|have|get) (?:it|this|that|them|everything|the tone|your tone|your (?:answers?|comments?"
         rf"|feedback)|the (?:answer|comment|feedback|reply)) (?:sound |more )*{MANNER}{_TAIL}",
-        rf"{_LEAD}(?:use|using|find|choose|try|add|include|put(?: in)?|bring|start(?: it| this| that)? with"
-        rf"|begin with|open with"
-        rf"|lead with|end with|finish with|close with) {_SOME}{_NICE_THING}{_TAIL}",
-        rf"{_LEAD}(?:say|tell|mention|write)(?: {READER})? {_SOME}(?:(?:something|things?) {MANNER}|{MANNER}"
-        rf" (?:words?|things?))(?: (?:to|for) {READER}| about {WORK}| first| too| as well| at (?:the start|first))"
-        rf"{_TAIL}",
+        rf"{_LEAD}(?:use|using|find|choose|try|add|include|put(?: in)?|bring|start(?: it| this| that)? with|begin with"
+        rf"|open with|lead with|end with|finish with|close with) {_SOME}{_NICE_THING}{_TAIL}",
+        rf"{_LEAD}(?:say|tell|mention|write)(?: {READER})? {_SOME}(?:(?:something|things?) {MANNER}|{MANNER} (?:words?"
+        rf"|things?))(?: (?:to|for) {READER}| about {WORK}| first| too| as well| at (?:the start|first)){_TAIL}",
         rf"(?:{_LEAD}(?:use )?)?{_SOME}{_NICE_THING}(?: (?:for|to) {READER}| in it)?{_NICE}{_TAIL}",
         rf"{_LEAD}(?:soften|sweeten|warm up|lighten(?: up)?|loosen up|liven up|cheer up|humani[sz]e|tone down"
-        rf"|ease)(?:ing)?"
-        rf"(?: (?:it|that|this|things|your (?:\w+ )?\w+|the (?:\w+ )?(?:tone|wording|language|comment|answer"
-        rf"|feedback)))"
-        rf"(?: (?:up|down))?{_TAIL}|{_LEAD}tone (?:it|that|this) down{_TAIL}",
+        rf"|ease)(?:ing)?(?: (?:it|that|this|things|your (?:\w+ )?\w+|the (?:\w+ )?(?:tone|wording|language|comment"
+        rf"|answer|feedback)))(?: (?:up|down))?{_TAIL}|{_LEAD}tone (?:it|that|this) down{_TAIL}",
         rf"(?:still )?not {_DEGREE}{_WORDS} enough{_TAIL}|{_LEAD}{MANNER}{_TAIL} (?:please|pls)|(?:more"
         rf"|less) {_NOUN}{_TAIL}"
         rf"|(?:a|an|some) {MANNER} (?:tone|voice|style|wording)(?: (?:please|instead|would be .*))+",

@@ -77,7 +77,7 @@ def test_rollback_to_what_is_live_and_to_what_cannot_be(
     code, told = fails(monkeypatch, capsys, "rollback", *where)
     assert code == 1 and "The base itself is live" in told
     code, told = fails(monkeypatch, capsys, "rollback", "2", *where)
-    assert code == 1 and "was rejected and never serves" in told and "To be had: 0." in told
+    assert code == 1 and "was rejected and never serves" in told and "Available: 0." in told
     code, told = fails(monkeypatch, capsys, "rollback", "1", *where)
     assert code == 1 and "are gone" in told
 

@@ -10,7 +10,7 @@ import pytest
 
 from openclaw_rl.proxy.chat.fallback_models import OtherModel, OtherModelFailed, check_installed, wire_request
 from openclaw_rl.proxy.chat.parameters import read_parameters
-from openclaw_rl.proxy.chat.request import Incoming
+from openclaw_rl.proxy.chat.request import ChatRequest
 from openclaw_rl.proxy.dialects.process import AdapterProcess
 from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.shared.errors import ConfigError, Overloaded
@@ -50,7 +50,7 @@ async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool) -> None:
     adapter.refuses = refuses
     model = OtherModel("side_model", "m", "", "", 0.3, adapter)
     with pytest.raises(OtherModelFailed) as failed:
-        async for _ in model.ask(cast("Incoming", Asked())):
+        async for _ in model.ask(cast("ChatRequest", Asked())):
             pass
     assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s (other_model_seconds)")
     assert model.figures().failed == 1
@@ -72,4 +72,4 @@ async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool) -> None:
 def test_a_schema_is_passed_on_no_stricter_than_it_was_asked_for(form: Any, sent: Any) -> None:
     asked = Asked()
     asked.parameters = read_parameters({"response_format": form}, names=ModelNames("policy"), max_output_tokens=4)
-    assert wire_request(cast("Incoming", asked))["response_format"] == sent
+    assert wire_request(cast("ChatRequest", asked))["response_format"] == sent

@@ -25,7 +25,8 @@ from openclaw_rl.proxy.conversation.bridge import (
 )
 from openclaw_rl.shared.records import Message
 from openclaw_rl.shared.rendering.families import FAMILIES, TEMPLATE
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.shared.speech import CONTEXT, READ, assistant, calling, chat, system, tool, user
 from tests.shared.tiny_tokenizers import CHATML, byte_level, family_folder, write_folder

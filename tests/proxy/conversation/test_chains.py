@@ -68,15 +68,15 @@ async def test_a_chain_never_depends_on_what_was_kept(changes: list[tuple[str, i
             calls[number % len(calls)]["arguments"]["lines"] = float(number)
         elif change == "context":
             messages.insert(index, {"role": "user", "content": "Hm."})
-        assert same(await chains.of(messages), Chain(messages))
+        assert same(await chains.chain_of(messages), Chain(messages))
 
 
 async def test_the_next_request_of_a_long_history_reads_only_what_is_new() -> None:
     chains = Chains()
     messages = history(50)
-    first = await chains.of(messages)
+    first = await chains.chain_of(messages)
     more = history(52)
-    second = await chains.of(more)
+    second = await chains.chain_of(more)
     kept = sum(one is other for one, other in zip(first.steps, second.steps, strict=False))
     assert len(messages) - LEFT - GROWN <= kept < len(messages)
     assert same(second, Chain(more))
@@ -85,9 +85,9 @@ async def test_the_next_request_of_a_long_history_reads_only_what_is_new() -> No
 async def test_what_is_kept_is_bounded() -> None:
     chains = Chains(capacity=200_000)
     for number in range(20):
-        await chains.of(history(40, f"Fern {number}?"))
+        await chains.chain_of(history(40, f"Fern {number}?"))
     again = history(40, "Fern 0?")
-    assert same(await chains.of(again), Chain(again))
+    assert same(await chains.chain_of(again), Chain(again))
     assert 0 < chains.size <= 200_000
 
 
@@ -95,21 +95,21 @@ async def test_requests_of_one_history_at_the_same_time_are_read_alike() -> None
     chains = Chains()
     messages = history(MANY // 4 + 20)
     requests = [messages, messages[:-1], history(MANY // 4 + 30), history(30), messages]
-    made = await asyncio.gather(*map(chains.of, requests))
+    made = await asyncio.gather(*map(chains.chain_of, requests))
     assert all(same(one, Chain(request)) for one, request in zip(made, requests, strict=True))
-    assert same(await chains.of(requests[2]), Chain(requests[2]))
+    assert same(await chains.chain_of(requests[2]), Chain(requests[2]))
 
 
 async def test_short_histories_are_not_kept() -> None:
     chains = Chains()
-    await chains.of(history((LONG - 4) // 4))
+    await chains.chain_of(history((LONG - 4) // 4))
     assert chains.size == 0
 
 
 async def test_nothing_is_kept_once_a_session_is_forgotten(tmp_path: Path) -> None:
     journal = AsyncJournal.open(tmp_path / "journal.db", linger=0)
     conversations = Conversations(journal)
-    await conversations.chains.of(history(50))
+    await conversations.chains.chain_of(history(50))
     assert conversations.chains.size
     conversations.forget("fern")
     assert not conversations.chains.size

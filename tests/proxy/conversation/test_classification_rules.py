@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.classification_rules import own_rules
-from openclaw_rl.proxy.conversation.classify import Evidence, Verdict, classify, describe
+from openclaw_rl.proxy.conversation.classify import own_rules
+from openclaw_rl.proxy.conversation.classify import Evidence, TurnClass, classify, describe
 from openclaw_rl.shared.messages.normalize import normalize_chat
 from openclaw_rl.shared.settings.turn_rules import parse_rules
 from tests.fixtures.clients import CALLS, TOOLS
@@ -19,11 +19,11 @@ TALK = [
 ]
 
 
-def taken(*rules: dict[str, Any], messages: list[Any] = TALK, tools: bool = False, **more: Any) -> Verdict:
+def taken(*rules: dict[str, Any], messages: list[Any] = TALK, tools: bool = False, **more: Any) -> TurnClass:
     """What a request is taken for under these rules."""
     chat = normalize_chat({"messages": messages})
     told = {"dialect": "messages", "model": "policy@3", "max_tokens": 40, **more}
-    evidence = Evidence.of(HEADERS, chat.messages, tools, Chain(chat.messages).speeches, **told)
+    evidence = Evidence.from_request(HEADERS, chat.messages, tools, Chain(chat.messages).speeches, **told)
     return classify(evidence, own_rules(parse_rules(json.dumps(rules))))
 
 
@@ -44,7 +44,7 @@ def taken(*rules: dict[str, Any], messages: list[Any] = TALK, tools: bool = Fals
     ids=lambda condition: "+".join(condition),
 )
 def test_a_rule_holds_by_its_conditions(condition: dict[str, Any]) -> None:
-    assert taken({"name": "mine", "kind": "side", **condition}) == Verdict("side", "rule:mine")
+    assert taken({"name": "mine", "kind": "side", **condition}) == TurnClass("side", "rule:mine")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_rule_holds_by_its_conditions(condition: dict[str, Any]) -> None:
     ids=lambda condition: "+".join(condition),
 )
 def test_a_rule_whose_conditions_do_not_all_hold_decides_nothing(condition: dict[str, Any]) -> None:
-    assert taken({"name": "mine", "kind": "side", **condition}) == Verdict("main", "chat")
+    assert taken({"name": "mine", "kind": "side", **condition}) == TurnClass("main", "chat")
 
 
 def test_a_request_without_max_tokens_meets_no_bound() -> None:
@@ -79,16 +79,16 @@ def test_the_first_rule_that_holds_decides() -> None:
         {"name": "first", "kind": "main", "last_user": "rake"},
         {"name": "second", "kind": "side", "last_user": "rake"},
     ]
-    assert taken(*rules) == Verdict("main", "rule:first")
+    assert taken(*rules) == TurnClass("main", "rule:first")
 
 
 def test_rules_of_the_settings_come_before_all_others() -> None:
     title = next(call for call in CALLS if call.name == "chat ui: title")
     assert taken(messages=title.messages).kind == "side"
     rule = {"name": "titles-too", "kind": "main", "last_user": "### Task"}
-    assert taken(rule, messages=title.messages) == Verdict("main", "rule:titles-too")
+    assert taken(rule, messages=title.messages) == TurnClass("main", "rule:titles-too")
     everything = {"name": "all", "kind": "main", "header": {"user-agent": "."}}
-    assert taken(everything, tools=bool(TOOLS)) == Verdict("main", "rule:all")
+    assert taken(everything, tools=bool(TOOLS)) == TurnClass("main", "rule:all")
 
 
 def test_the_reason_of_a_rule_says_whose_it_is() -> None:

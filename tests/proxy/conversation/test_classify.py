@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.classify import RULES, Evidence, Verdict, classify, describe
+from openclaw_rl.proxy.conversation.classify import RULES, Evidence, TurnClass, classify, describe
 from openclaw_rl.shared.messages.normalize import normalize_chat
 from tests.fixtures.clients import CALLS, Call
 from tests.fixtures.openclaw import CASES, TOOLS, Case, agent_run, floating, user
 
 
-def taken(body: dict[str, Any], headers: dict[str, str] | None = None) -> Verdict:
+def taken(body: dict[str, Any], headers: dict[str, str] | None = None) -> TurnClass:
     """What a body is taken for."""
     chat = normalize_chat(body)
     chain = Chain(chat.messages)
     tools, most = bool(body.get("tools")), body.get("max_tokens")
-    evidence = Evidence.of(
+    evidence = Evidence.from_request(
         headers or {}, chat.messages, tools, chain.speeches, max_tokens=most, feedback=chain.answers_feedback
     )
     return classify(evidence)
@@ -32,7 +32,7 @@ def plain(*texts: str, system: str = "", tools: bool = False) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_kind_of_openclaw_request_is_told_by_its_body_alone(case: Case) -> None:
-    assert taken(case.body) == Verdict(case.kind, case.rule)
+    assert taken(case.body) == TurnClass(case.kind, case.rule)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -42,7 +42,7 @@ def test_headers_say_the_same_as_the_body(case: Case) -> None:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_what_other_clients_send_is_told_by_named_rules(call: Call) -> None:
-    assert taken(call.body, call.headers) == Verdict(call.kind, call.reason)
+    assert taken(call.body, call.headers) == TurnClass(call.kind, call.reason)
 
 
 @pytest.mark.parametrize("call", [call for call in CALLS if call.headers], ids=lambda call: call.name)
@@ -53,21 +53,21 @@ def test_other_clients_need_no_headers_either(call: Call) -> None:
 
 def test_headers_outrank_the_body() -> None:
     title = next(case for case in CASES if case.name == "title")
-    assert taken(title.body, {"x-turn-type": "main"}) == Verdict("main", "header-main")
+    assert taken(title.body, {"x-turn-type": "main"}) == TurnClass("main", "header-main")
     first = next(case for case in CASES if case.name == "first turn")
-    assert taken(first.body, {"x-turn-type": "SIDE"}) == Verdict("side", "header-side")
-    assert taken(first.body, {"x-openclaw-trigger": "heartbeat"}) == Verdict("side", "trigger")
-    assert taken(first.body, {"x-openclaw-session-key": "agent:main:cron:9"}) == Verdict("side", "key-cron")
+    assert taken(first.body, {"x-turn-type": "SIDE"}) == TurnClass("side", "header-side")
+    assert taken(first.body, {"x-openclaw-trigger": "heartbeat"}) == TurnClass("side", "trigger")
+    assert taken(first.body, {"x-openclaw-session-key": "agent:main:cron:9"}) == TurnClass("side", "key-cron")
 
 
 def test_what_answers_feedback_alone_is_side_whatever_a_client_calls_it() -> None:
     thumb = plain("hi", "hello", "/good short")
-    assert taken(thumb) == taken(thumb, {"x-turn-type": "main"}) == Verdict("side", "feedback-command")
+    assert taken(thumb) == taken(thumb, {"x-turn-type": "main"}) == TurnClass("side", "feedback-command")
     assert taken(plain("hi", "hello", "/model")).kind == taken(plain("hi", "hello", "/goodness")).kind == "main"
 
 
 def test_an_unknown_header_value_decides_nothing() -> None:
-    assert taken(plain("hello"), {"x-turn-type": "sideways"}) == Verdict("main", "chat")
+    assert taken(plain("hello"), {"x-turn-type": "sideways"}) == TurnClass("main", "chat")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_a_person_asks_is_main(body: dict[str, Any]) -> None:
 
 
 def test_agents_of_other_makers_are_main_with_a_reason() -> None:
-    assert taken(plain("Fix the bug", system="You are an agent.", tools=True)) == Verdict("main", "tools")
+    assert taken(plain("Fix the bug", system="You are an agent.", tools=True)) == TurnClass("main", "tools")
 
 
 def test_floating_context_is_not_the_last_word() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.proxy.conversation.classify import Evidence, classify
-from openclaw_rl.proxy.conversation.openclaw import Reaction, emoji_score, reactions
+from openclaw_rl.proxy.conversation.openclaw import ChannelReaction, emoji_score, reactions
 from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.conversation.speaker import read_user, runtime_fields
 from openclaw_rl.shared.messages.normalize import normalize_chat, normalize_messages
@@ -76,8 +76,8 @@ def test_reactions_are_read_from_the_floating_context_at_the_end_only() -> None:
     puzzled = "System: [2026-11-20 10:18:01 UTC] Slack reaction added: 🤔 by Bob on msg 43"
     messages = normalize_messages([user("hi", "s"), floating(liked, disliked, puzzled)])
     assert reactions(messages) == [
-        Reaction("Telegram reaction added: 👍🏽 by Alice (@alice) on msg 42", 1.0),
-        Reaction("Slack reaction added: 👎 by Bob on msg 43", -1.0),
+        ChannelReaction("Telegram reaction added: 👍🏽 by Alice (@alice) on msg 42", 1.0),
+        ChannelReaction("Slack reaction added: 👎 by Bob on msg 43", -1.0),
     ]
     assert [one.turn_id for one in reactions(messages, "42=turn_a; 4%3B3=turn_b;;")] == ["turn_a"]
     assert reactions(messages, "-") == []
@@ -130,7 +130,7 @@ def test_the_session_is_named_in_the_system_prompt_of_other_dialects() -> None:
     )
     chain = Chain(chat.messages)
     assert session_of({}, {}, chain) == ("5d1e", "runtime")
-    assert classify(Evidence.of({}, chat.messages, True, chain.speeches)).reason == "key-cron"
+    assert classify(Evidence.from_request({}, chat.messages, True, chain.speeches)).reason == "key-cron"
 
 
 def test_the_session_is_named_behind_the_summary_of_a_compacted_history() -> None:

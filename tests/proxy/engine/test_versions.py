@@ -79,9 +79,9 @@ def test_an_older_version_serves_at_once_and_the_journal_says_so(learned: Proxy)
 @pytest.mark.parametrize(
     ("number", "status", "told"),
     [
-        ("2", 409, "was rejected and never serves: it stutters. To be had: 0, 1, 4."),
+        ("2", 409, "was rejected and never serves: it stutters. Available: 0, 1, 4."),
         ("3", 409, "files of version 3 are gone"),
-        ("9", 404, "There is no version 9. To be had: 0, 1, 4."),
+        ("9", 404, "There is no version 9. Available: 0, 1, 4."),
         ("x", 400, "no version number"),
     ],
 )
@@ -114,7 +114,7 @@ def test_models_that_would_not_answer_are_not_there(learned: Proxy) -> None:
 def test_without_a_learner_there_is_nothing_to_go_back_to(start_proxy: Callable[..., Proxy]) -> None:
     with start_proxy().client() as client:
         answer = client.post("/rl/versions/0/promote")
-    assert answer.status_code == 404 and "None can be had yet" in answer.json()["error"]["message"]
+    assert answer.status_code == 404 and "None is available yet" in answer.json()["error"]["message"]
 
 
 def test_an_engine_that_is_away_takes_the_version_when_it_is_back(learned: Proxy) -> None:

@@ -17,8 +17,8 @@ import uvicorn
 from openclaw_rl.proxy.app import create_app
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.http.body import read_body
-from openclaw_rl.proxy.http.limits import Limit, RateLimited
-from openclaw_rl.proxy.service import Service
+from openclaw_rl.proxy.http.limits import ConcurrencyLimit, RateLimited
+from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.engine.protocol import Tokens
 from openclaw_rl.shared.errors import Overloaded, UploadTooSlow
 from openclaw_rl.shared.journal import AsyncJournal
@@ -31,8 +31,8 @@ HELLO = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 8}
 CHAT = "/v1/chat/completions"
 
 
-def limit(places: int = 1, wait: float = 30.0, line: int = 8) -> Limit:
-    return Limit(places, wait, line, name="key_concurrency", per_key=True)
+def limit(places: int = 1, wait: float = 30.0, line: int = 8) -> ConcurrencyLimit:
+    return ConcurrencyLimit(places, wait, line, name="key_concurrency", per_key=True)
 
 
 class GatedEngine(ScriptedEngine):
@@ -138,20 +138,20 @@ async def test_a_place_given_to_one_that_gives_up_is_not_lost() -> None:
 
 
 def test_everybodys_limit_is_no_fault_of_the_client() -> None:
-    shared = Limit(1, 0.0, 0, name="dialect_concurrency", per_key=False)
+    shared = ConcurrencyLimit(1, 0.0, 0, name="dialect_concurrency", per_key=False)
     assert isinstance(shared._refusal("x"), Overloaded) and shared._refusal("x").status == 503
 
 
 @contextlib.asynccontextmanager
 async def served(
     engine: type[ScriptedEngine], policy: Path, data: Path, **changes: Any
-) -> AsyncIterator[tuple[str, Service, Any]]:
+) -> AsyncIterator[tuple[str, ProxyService, Any]]:
     """The application on a port of its own, over an engine in this process."""
     port = claim_port("127.0.0.1", 0, setting="port")
     settings = Settings(model=str(policy), data=data, api_key="one", more_api_keys="two", port=port, **changes)
     prompter = Prompter(policy)
     made = engine(prompter, "word")
-    service = Service(settings, AsyncJournal.open(settings.journal_path), made, prompter)
+    service = ProxyService(settings, AsyncJournal.open(settings.journal_path), made, prompter)
     config = uvicorn.Config(create_app(service), port=port, log_config=None, lifespan="on")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
@@ -175,7 +175,7 @@ async def test_each_key_has_places_of_its_own(policy_folder: Path, tmp_path: Pat
     ):
         engine.gate = asyncio.Event()
         asked = [asyncio.create_task(one.post(CHAT, json=HELLO)) for _ in range(2)]
-        await until(lambda: service.limits.of(0).waiting == 1)
+        await until(lambda: service.limits.of_key(0).waiting == 1)
         refused = await one.post(CHAT, json=HELLO)
         assert refused.status_code == 429
         assert refused.headers["retry-after"].isdigit()
@@ -183,7 +183,7 @@ async def test_each_key_has_places_of_its_own(policy_folder: Path, tmp_path: Pat
         assert (error["type"], error["code"]) == ("requests", "rate_limit_exceeded")
         assert "key_concurrency" in error["message"] and "Try again in" in error["message"]
         other = asyncio.create_task(two.post(CHAT, json=HELLO))
-        await until(lambda: service.limits.of(1).active == 1)
+        await until(lambda: service.limits.of_key(1).active == 1)
         report = (await two.get("/rl/status")).json()["limits"]["keys"]
         assert [(row["active"], row["waiting"], row["refused"]) for row in report] == [(1, 1, 1), (1, 0, 0)]
         assert "openclaw_rl_waiting_requests 1.0" in (await two.get("/metrics")).text
@@ -200,7 +200,7 @@ async def test_a_key_has_the_same_places_in_every_dialect(policy_folder: Path, t
     ):
         engine.gate = asyncio.Event()
         asked = asyncio.create_task(one.post(CHAT, json=HELLO))
-        await until(lambda: service.limits.of(0).active == 1)
+        await until(lambda: service.limits.of_key(0).active == 1)
         refused = await one.post("/v1/messages", json={"max_tokens": 8, **HELLO})
         assert refused.status_code == 429 and refused.json()["error"]["type"] == "rate_limit_error"
         assert service.dialects.limit.active == 0
@@ -215,10 +215,10 @@ async def test_a_client_that_leaves_the_line_leaves_no_trace(policy_folder: Path
     ):
         engine.gate = asyncio.Event()
         first = asyncio.create_task(client.post(CHAT, json=HELLO))
-        await until(lambda: service.limits.of(0).active == 1)
+        await until(lambda: service.limits.of_key(0).active == 1)
         with pytest.raises(httpx.TimeoutException):
             await client.post(CHAT, json=HELLO, timeout=0.2)
-        await until(lambda: service.limits.of(0).waiting == 0)
+        await until(lambda: service.limits.of_key(0).waiting == 0)
         engine.gate.set()
         assert (await first).status_code == 200
         assert (await service.journal.status())["turns"]["total"] == 1
@@ -296,7 +296,7 @@ def test_anthropics_clients_are_told_in_their_own_words() -> None:
 async def test_nothing_of_a_request_counts_before_it_has_a_place(policy_folder: Path, tmp_path: Path) -> None:
     async with scripted_service(policy_folder, tmp_path, "Hi.", key_concurrency=1, queue_seconds=0.0) as found:
         client, service, _ = found
-        async with service.limits.of(0).place():
+        async with service.limits.of_key(0).place():
             refused = await client.post(CHAT, json=HELLO)
         assert refused.status_code == 429
         assert (await service.journal.status())["classes"] == []

@@ -44,13 +44,13 @@ def test_two_calls_in_a_row_are_not_one() -> None:
 
 
 def test_the_end_has_one_reason_usage_if_asked_and_one_done() -> None:
-    end = writer().finish("stop", {"total_tokens": 5})
+    end = writer().end("stop") + writer().close({"total_tokens": 5})
     assert end.endswith(DONE) and end.count(DONE) == 1
     last, usage = decoded(end[: -len(DONE)])
     assert last["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]
     assert (last["model"], last["system_fingerprint"], last["created"]) == ('po"licy', "version-3", 7)
     assert (usage["choices"], usage["usage"]) == ([], {"total_tokens": 5})
-    assert len(decoded(writer(usage=False).finish("stop", {})[: -len(DONE)])) == 1
+    assert len(decoded((writer(usage=False).end("stop") + writer(usage=False).close({}))[: -len(DONE)])) == 1
 
 
 def test_logprobs_travel_with_the_last_delta_or_alone() -> None:

@@ -12,7 +12,8 @@ from openclaw_rl.shared.messages.answer import Answer, Delta
 from openclaw_rl.shared.messages.equality import message_key
 from openclaw_rl.shared.messages.normalize import normalize_messages
 from openclaw_rl.shared.rendering.answer_parser import AnswerParser
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 from tests.shared.tiny_model import tiny_model
 
 NO_PROMPT = Prompt(None, [], forced=[])

@@ -94,7 +94,7 @@ def test_a_broken_template_is_told_at_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"chat template of .* is no valid Jinja"):
         load_template(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"tokenizer_config.json is not JSON"):
+    with pytest.raises(ConfigError, match=r"tokenizer_config.json cannot be read as JSON"):
         load_template(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff")

@@ -14,7 +14,8 @@ from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.answer import Answer
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.rendering.families import FAMILIES, QWEN_XML, read_grammar
-from openclaw_rl.shared.rendering.prompter import Prompt, Prompter
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
 from tests.shared.speech import calling, chat, system, tool, user
 from tests.shared.tiny_tokenizers import family_folder
 

@@ -92,5 +92,4 @@ def test_no_more_histories_are_kept_than_memory_is_given() -> None:
         history = [message for index in range(GROWN) for message in (user(f"{number} {index}"), assistant())]
         asked = chat(*history, user())
         assert small.render(asked).packed() == tiny_prompter()._writer.ids(asked.messages, [], thinking=False)
-        assert small._histories._size <= 100_000
-    assert small._histories._size == sum(kept.size for kept in small._histories._kept.values())
+        assert 0 < small._histories._kept.size <= 100_000

@@ -16,11 +16,11 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.trainer_local.megatron.attention import PackedAttention, Runs
 from openclaw_rl.trainer_local.megatron.lora import initial, targets
 from openclaw_rl.trainer_local.megatron.shape import Shape, shape_of
-from openclaw_rl.trainer_local.megatron.source import Source
-from openclaw_rl.trainer_local.megatron.weight_names import mapping
+from openclaw_rl.trainer_local.megatron.weight_names import Source, mapping
 from openclaw_rl.trainer_local.models.weights import Weights
 from openclaw_rl.trainer_local.prefix.tree import pack
 from openclaw_rl.trainer_local.training.batching import row
+from tests.trainer_local.plain import mask
 from tests.trainer_local.tiny import settings, write_policy
 
 
@@ -123,30 +123,27 @@ def test_a_folder_in_parts_is_read_and_one_that_is_not_whole_refused(policy: Pat
         Source(str(tmp_path / "less")).tensor("model.norm.weight")
 
 
-@pytest.mark.parametrize("filled", [0, 5])
-def test_runs_attend_to_what_the_mask_of_their_sequence_shows(filled: int) -> None:
+def test_runs_attend_to_what_the_mask_of_their_sequence_shows() -> None:
     draw = Random(3)
     trunk = [draw.randrange(9) for _ in range(30)]
     rows = [row([*trunk[:length], *(draw.randrange(9) for _ in range(4))], [1, 2]) for length in (30, 12, 25, 3, 25)]
     (packed,) = pack([*rows, row([8, 8, 8], [1, 2, 3])], 1000)
     assert sum(bool(run.before) for run in packed.runs) > 2
     torch.manual_seed(1)
-    total = packed.tokens + filled
-    query, key, value = (torch.randn(total, 1, heads, 8, dtype=torch.float64).requires_grad_() for heads in (6, 3, 3))
+    shapes = [(packed.tokens, 1, heads, 8) for heads in (6, 3, 3)]
+    query, key, value = (torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes)
     runs = Runs()
     attention = PackedAttention(runs)
     with runs.of(packed.runs):
         seen = attention(query, key, value)
-    assert seen.shape == (total, 1, 48)
-    assert not seen[packed.tokens :].any()
+    assert seen.shape == (packed.tokens, 1, 48)
 
-    used = slice(0, packed.tokens)
-    keys, values = (part[used, 0].repeat_interleave(2, dim=1).transpose(0, 1) for part in (key, value))
-    scores = query[used, 0].transpose(0, 1) @ keys.transpose(1, 2) / 8**0.5
-    shown = torch.softmax(scores.masked_fill(~packed.mask(), -torch.inf), dim=-1) @ values
+    keys, values = (part[:, 0].repeat_interleave(2, dim=1).transpose(0, 1) for part in (key, value))
+    scores = query[:, 0].transpose(0, 1) @ keys.transpose(1, 2) / 8**0.5
+    shown = torch.softmax(scores.masked_fill(~mask(packed), -torch.inf), dim=-1) @ values
     wanted = shown.transpose(0, 1).reshape(packed.tokens, 1, 48)
-    assert torch.allclose(seen[used], wanted, atol=1e-12)
+    assert torch.allclose(seen, wanted, atol=1e-12)
     weight = torch.randn_like(wanted)
-    ours = torch.autograd.grad((seen[used] * weight).sum(), (query, key, value))
+    ours = torch.autograd.grad((seen * weight).sum(), (query, key, value))
     theirs = torch.autograd.grad((wanted * weight).sum(), (query, key, value))
     assert all(torch.allclose(*pair, atol=1e-12) for pair in zip(ours, theirs, strict=True))

@@ -10,11 +10,11 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.models.loading import (
     CheckpointError,
     load_model,
     load_version,
-    resolve_device,
     resolve_dtype,
 )
 from tests.trainer_local.serving import prompt, write_adapter, write_model
@@ -93,5 +93,5 @@ def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
 def test_auto_is_single_precision_on_a_cpu() -> None:
     assert resolve_dtype("auto", CPU) == torch.float32
     assert resolve_dtype("bfloat16", CPU) == torch.bfloat16
-    assert resolve_device("cpu") == CPU
-    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert choose_device("cpu") == CPU
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from openclaw_rl.trainer_local.prefix.tree import Packed, apart, pack, passes, prefix_tree
 from openclaw_rl.trainer_local.training.batching import Row, row
+from tests.trainer_local.plain import mask
 from tests.trainer_local.row_by_row import drawn_rows
 
 SYSTEM = list(range(100, 160))
@@ -35,7 +36,7 @@ def visible(plan: Sequence[Packed], sequence: int, token: int) -> list[tuple[int
     past = [(part.sequence, index) for part in run.past for index in range(part.begin, part.end)]
     before = [(sequence, index) for begin, end in run.before for index in range(begin, end)]
     own = [(sequence, index) for index in range(run.begin, token + 1)]
-    assert packed.mask()[token].nonzero().flatten().tolist() == sorted(index for _, index in before + own)
+    assert mask(packed)[token].nonzero().flatten().tolist() == sorted(index for _, index in before + own)
     assert run.visible == len(past) + len(before)
     for part in run.past:
         assert part.sequence in ancestors(plan, sequence)
@@ -150,7 +151,7 @@ def test_a_plain_chat_is_one_sequence_with_an_answer_of_each_turn() -> None:
     assert len(packed.runs) == 1
     assert packed.tokens == len(rows[-1].ids) - 1
     assert list(packed.answers) == list(range(20))
-    assert torch.equal(packed.mask(), torch.ones(packed.tokens, packed.tokens, dtype=torch.bool).tril())
+    assert torch.equal(mask(packed), torch.ones(packed.tokens, packed.tokens, dtype=torch.bool).tril())
 
 
 def test_rows_that_share_nothing_are_packed_side_by_side() -> None:

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from openclaw_rl.proxy.chat.fallback_models import OtherModel, OtherModelFailed, OtherRole
-from openclaw_rl.proxy.chat.request import Incoming
+from openclaw_rl.proxy.chat.request import ChatRequest
 from openclaw_rl.proxy.dialects.process import AdapterProcess
 from openclaw_rl.shared.engine.protocol import EngineInfo, Tokens
 from openclaw_rl.shared.errors import EngineError
@@ -240,7 +240,7 @@ class ScriptedOther(OtherModel):
         super().__init__(role, "scripted", "", "", 60.0, AdapterProcess())
         self.fails = fails
 
-    async def ask(self, incoming: Incoming) -> AsyncIterator[dict[str, Any]]:
+    async def ask(self, request: ChatRequest) -> AsyncIterator[dict[str, Any]]:
         """What it was told to say."""
         if self.fails:
             raise OtherModelFailed("It failed.", reason=self.fails)

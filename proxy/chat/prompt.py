@@ -1,0 +1,87 @@
+"""The prompt of a placed request: rendered, continued from the tokens that were sampled before, fitted to the context."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from openclaw_rl.proxy.chat.parameters import Parameters
+from openclaw_rl.proxy.chat.prompt_limit import refuse_if_too_long
+from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest
+from openclaw_rl.proxy.chat.response_format import check_schema
+from openclaw_rl.proxy.conversation.bridge import TOO_LONG, Bridge
+from openclaw_rl.proxy.conversation.placement import Conversations
+from openclaw_rl.proxy.engine.watch import EngineWatch
+from openclaw_rl.shared.errors import BadRequest, ContextLengthExceeded, EngineError
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.rendering.prompt import Prompt
+from openclaw_rl.shared.rendering.prompter import Prompter
+
+
+class PromptRenderer:
+    """Turns a `PlacedRequest` into a `RenderedRequest`."""
+
+    def __init__(self, prompter: Prompter, watch: EngineWatch, conversations: Conversations) -> None:
+        self._prompter = prompter
+        self._watch = watch
+        self._conversations = conversations
+        self._bridge = Bridge(prompter.vocab)
+
+    async def render(self, request: PlacedRequest) -> RenderedRequest:
+        """Raises `BadRequest`, `ContextLengthExceeded`, or `EngineError` while it is unknown whether the engine can
+        hold an answer to a schema.
+        """
+        thinking = request.thinking
+        if request.parameters.sampling.json_schema:
+            if self._watch.info is None:
+                raise EngineError(self._watch.error)
+            check_schema(request.chat, thinking, constrains=self._watch.info.constrains)
+            thinking = False
+        await refuse_if_too_long(request.chat, self._prompter, self._watch.context_length)
+        return self.with_prompt(request, await self.tokenize(request.chat, thinking))
+
+    async def tokenize(self, chat: ChatInput, thinking: bool | None) -> Prompt:
+        """The prompt of a conversation. Raises `BadRequest`."""
+        try:
+            return await self._prompter.render_async(chat, thinking=thinking)
+        except BaseException as error:
+            # The tokenizers library panics, past `Exception`, at millions of one character in a row.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise BadRequest(f"The messages cannot be tokenized: {error}", param="messages") from error
+
+    def with_prompt(self, request: PlacedRequest, rendered: Prompt, note: str = "") -> RenderedRequest:
+        """The request with this prompt, in which the tokens that were sampled before stand again as far as they spell
+        the same. Raises `ContextLengthExceeded`.
+        """
+        prompt, written = rendered, None
+        if request.tracked:
+            parent, why = self._conversations.sampled_before(request.placement)
+            prompt, written = self._bridge.extend(rendered, parent, why)
+            if 0 < self._watch.context_length <= prompt.length:
+                prompt, written = self._bridge.extend(rendered, None, TOO_LONG)
+        fields = msgspec.structs.asdict(request) | {"parameters": self._fit(request.parameters, prompt.length)}
+        return RenderedRequest(**fields | {"prompt": prompt, "written": written, "note": note})
+
+    def _fit(self, parameters: Parameters, prompt_tokens: int) -> Parameters:
+        """The parameters with as many answer tokens as the context still holds, as OpenAI treats its upper bound.
+        Raises `ContextLengthExceeded`.
+        """
+        limit = self._watch.context_length
+        if not limit:
+            return parameters
+        if prompt_tokens >= limit:
+            raise ContextLengthExceeded(
+                prompt_tokens=prompt_tokens, requested_tokens=parameters.most_tokens or 0, context_length=limit
+            )
+        room = limit - prompt_tokens
+        if parameters.sampling.max_tokens <= room:
+            return parameters
+        sampling = msgspec.structs.replace(parameters.sampling, max_tokens=room)
+        return msgspec.structs.replace(parameters, sampling=sampling)
+
+
+def without_prompt(request: PlacedRequest) -> RenderedRequest:
+    """The request for other models, where the policy cannot answer it."""
+    return RenderedRequest(**msgspec.structs.asdict(request), prompt=Prompt(None, [], forced=[]))

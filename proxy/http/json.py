@@ -1,0 +1,54 @@
+"""JSON bodies: requests read strictly, or leniently where a client cut an emoji in two; responses by msgspec."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from openclaw_rl.shared.errors import BadRequest
+from openclaw_rl.shared.messages.normalize import clean_text
+
+_TYPES = {list: "an array", str: "a string", type(None): "null", bool: "a boolean"}
+
+
+def decode_object(data: bytes) -> dict[str, Any]:
+    """A request body as a JSON object. Raises `BadRequest`."""
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        body = _decode_leniently(data)
+    if not isinstance(body, dict):
+        raise BadRequest(
+            f"The body must be a JSON object, not {_TYPES.get(type(body), 'a number')}.", code="invalid_json"
+        )
+    return body
+
+
+def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response (records are encoded as objects, bytes as base64)."""
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+
+
+def _decode_leniently(data: bytes) -> Any:
+    """JSON with half surrogate pairs, which become U+FFFD everywhere: they cannot be encoded later on."""
+    try:
+        return _clean(json.loads(data, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"The body is not JSON: {error}", code="invalid_json") from error
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(name): _clean(item) for name, item in value.items()}
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")

@@ -1,0 +1,104 @@
+"""Starting the processes that train together, with torchrun's agent.
+
+The learner's program runs once more for each of them: as rank 0 it is the learner, the others follow it. The agent ends
+all of them when one is gone; the learner's supervisor starts it again, and it continues from the checkpoint of the live
+version. One GPU needs none of this, and several machines start torchrun themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import uuid
+
+import torch
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, launch_agent
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.models.device import choose_device
+from openclaw_rl.trainer_local.placement.assignments import read
+from openclaw_rl.trainer_local.placement.place import given
+
+log = logging.getLogger("megatron")
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+WORKER = "openclaw_rl.trainer_local.megatron.worker"
+SHUTDOWN_SECONDS = 5
+"""How long ranks may take to end after SIGTERM; the learner takes up to 3 s."""
+
+
+def under_torchrun() -> bool:
+    """True if torchrun's agent started this process."""
+    return all(name in os.environ for name in TORCHRUN)
+
+
+def launch(settings: Settings) -> int | None:
+    """Run this program again as rank 0 of as many processes as train, under torchrun's agent; the exit code once all
+    have ended. `None`, without doing anything, where one process is enough or this is one of them already. Raises
+    `ConfigError`.
+    """
+    if under_torchrun():
+        return None
+    count = ranks_for(settings, choose_device(settings.device))
+    if count == 1:
+        return None
+    with tempfile.TemporaryDirectory(prefix="openclaw-rl-ranks-") as folder:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=count,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="127.0.0.1:0",
+            local_addr="127.0.0.1",
+            max_restarts=0,  # the learner's supervisor restarts it, with back-off, and reports it
+            shutdown_timeout=SHUTDOWN_SECONDS,
+            logs_specs=DefaultLogsSpecs(log_dir=folder),
+        )
+        try:
+            launch_agent(config, sys.executable, ["-m", WORKER, *sys.orig_argv[1:]])
+        except SignalException:
+            pass
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            how = f"exit code {failure.exitcode}" if failure.exitcode > 0 else failure.signal_name()
+            log.error("rank %d of the trainer ended (%s), and all the others with it", rank, how)
+            return max(1, failure.exitcode)
+    return 0
+
+
+def ranks_for(settings: Settings, device: torch.device) -> int:
+    """How many processes train: one for each GPU that the placement has for it, which are those that are visible; on a
+    CPU `actor_gpus`, or one for each part of the model. Raises `ConfigError` where tensor parallelism does not divide
+    them.
+    """
+    parts = settings.tensor_parallel
+    planned = _planned(settings)
+    if under_torchrun():
+        count, source = int(os.environ["WORLD_SIZE"]), "processes under torchrun"
+    elif device.type == "cuda" and device.index is None:
+        visible = torch.cuda.device_count()
+        count, source = min(planned or visible, visible), "GPUs to train on"
+    elif device.type == "cuda":
+        count, source = 1, f"GPU to train on (device = {device})"
+    else:
+        count, source = planned or parts, "processes to train in (actor_gpus)"
+    if count % parts:
+        raise ConfigError(f"tensor_parallel = {parts} does not divide the {count} {source}: set it to a divisor")
+    return count
+
+
+def _planned(settings: Settings) -> int:
+    """How many GPUs train by the placement that this process was started under, else by `actor_gpus`; 0 if neither
+    says it.
+    """
+    placement = given()
+    if placement is not None:
+        return len(placement.train)
+    spec = read(settings.actor_gpus, "actor_gpus")
+    return len(spec) if isinstance(spec, tuple) else spec or 0
