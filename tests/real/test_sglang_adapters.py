@@ -91,7 +91,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
 @pytest.fixture
 async def learner(url: str, adapters: list[Path]) -> AsyncIterator[SglangEngine]:
     """The client of a process that loads versions; it leaves the base live."""
-    client = SglangEngine(url, keeping=Keeping(checkpoints=adapters[0].parent.parent, most=4))
+    client = SglangEngine(url, store=VersionStore(checkpoints=adapters[0].parent.parent))
     yield client
     await client.load(0, "", live=True)
     await client.close()
@@ -100,7 +100,7 @@ async def learner(url: str, adapters: list[Path]) -> AsyncIterator[SglangEngine]
 @pytest.fixture
 async def proxy(url: str, adapters: list[Path]) -> AsyncIterator[SglangEngine]:
     """The client of a process that only chats."""
-    client = SglangEngine(url, keeping=Keeping(checkpoints=adapters[0].parent.parent, most=4))
+    client = SglangEngine(url, store=VersionStore(checkpoints=adapters[0].parent.parent))
     yield client
     await client.close()
 
