@@ -1,8 +1,8 @@
-"""The NVIDIA GPUs that this process may use, as the driver's own program tells of them. Nothing here loads torch.
+"""The NVIDIA GPUs that this process may use, as reported by `nvidia-smi`, which comes with every driver. Nothing here
+loads torch.
 
-`nvidia-smi` comes with every driver, so it costs no dependency; where there is none there is no GPU, which is known at
-once. `CUDA_VISIBLE_DEVICES` is honoured as CUDA does (CUDA C++ Programming Guide, "CUDA Environment Variables"):
-numbers or UUIDs, cut short ones too, in the order in which they stand, up to the first that there is not.
+`CUDA_VISIBLE_DEVICES` is read as CUDA does (CUDA C++ Programming Guide, "CUDA Environment Variables"): numbers or
+UUIDs, also abbreviated ones, in their order, up to the first that does not exist.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "mig.mode.current")
 SECONDS = 60.0
-"""How long the driver may take; without its persistence daemon it starts every GPU first."""
+"""Time limit of the driver, which starts every GPU first if its persistence daemon does not run."""
 
 GIB, MIB = 1 << 30, 1 << 20
 DRIVERS = 0.02
-"""Share of a card's memory that is never free, at most."""
+"""Maximum share of a GPU's memory that the driver itself holds."""
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU. `number` is the driver's, which `nvidia-smi` shows and settings name it by; `handle` is what
-    `CUDA_VISIBLE_DEVICES` calls it (with `CUDA_DEVICE_ORDER=PCI_BUS_ID`): the same number, or its UUID where somebody
-    chose it so.
-
-    `memory` is what it has and `free` what nobody holds just now, in bytes; 0 where the driver does not tell.
+    """One GPU. `number` is the driver's, as in `nvidia-smi` and in settings; `handle` is its name in
+    `CUDA_VISIBLE_DEVICES` (with `CUDA_DEVICE_ORDER=PCI_BUS_ID`): the same number, or the UUID that is written there.
+    `memory` and `free` are in bytes, 0 where the driver does not report them.
     """
 
     number: int
@@ -47,20 +45,20 @@ class Gpu(msgspec.Struct, frozen=True):
 
     @property
     def taken(self) -> int:
-        """Bytes that programs hold; 0 where it is so little that the driver itself may."""
+        """Bytes that programs hold; 0 where it is so little that it may be the driver."""
         held = self.memory - self.free
         return held if held > DRIVERS * self.memory else 0
 
     @property
-    def told(self) -> str:
-        """Its number, name and size, for a person."""
-        size = f"{self.memory / GIB:.1f} GiB" if self.memory else "its memory is not told"
+    def description(self) -> str:
+        """Number, name and size."""
+        size = f"{self.memory / GIB:.1f} GiB" if self.memory else "unknown memory"
         return f"{self.number}: {self.name}, {size}"
 
 
 def found(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[str]:
-    """What the GPUs that processes of `environ` see are called, by the driver's device files alone: nothing is started,
-    so that it may be asked often. None where there is no NVIDIA driver.
+    """Handles of the GPUs that processes of `environ` see, by the driver's device files alone, which is fast. Empty if
+    there is no NVIDIA driver.
     """
     environ = os.environ if environ is None else environ
     if VISIBLE in environ:
@@ -73,10 +71,8 @@ def found(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")
 
 
 def find_gpus(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[Gpu]:
-    """The GPUs that `environ` (default: this process's) lets its processes see; none on a machine that has no driver,
-    and without names and memory where the driver is there (in a container, say) and its program is not.
-
-    Raises `ConfigError` where there is a driver that does not answer.
+    """The GPUs that processes of `environ` (default: this process's) see; none on a machine without a driver, and
+    without names and memory if `nvidia-smi` is missing, as in some containers. Raises `ConfigError` if it fails.
     """
     environ = os.environ if environ is None else environ
     program = shutil.which("nvidia-smi", path=environ.get("PATH"))
@@ -88,13 +84,13 @@ def find_gpus(environ: Mapping[str, str] | None = None, devices: Path = Path("/d
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=dict(environ))
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"{program} does not tell which GPUs there are: {error}") from error
+        raise ConfigError(f"{program} does not list the GPUs: {error}") from error
     if answer.returncode != 0:
-        told = (answer.stdout + answer.stderr).strip().splitlines() or [f"exit code {answer.returncode}"]
-        if "No devices were found" in told[0]:
+        output = (answer.stdout + answer.stderr).strip().splitlines() or [f"exit code {answer.returncode}"]
+        if "No devices were found" in output[0]:
             return []
         raise ConfigError(
-            f"{program} does not tell which GPUs there are: {told[0]}; mend the driver, or keep to the CPU with "
+            f"{program} does not list the GPUs: {output[0]}; repair the driver, or stay on the CPU with "
             "backend = embedded and device = cpu"
         )
     return seen(_read(answer.stdout), environ.get(VISIBLE))
@@ -113,13 +109,13 @@ def seen(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
     return named
 
 
-def left(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """The same GPUs with no more memory than nobody holds just now."""
+def with_free_memory(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The same GPUs, their memory limited to what other programs leave free."""
     return [msgspec.structs.replace(gpu, memory=min(gpu.memory, gpu.free)) if gpu.taken else gpu for gpu in gpus]
 
 
 def imagined(text: str) -> list[Gpu]:
-    """GPUs that nobody has yet, described as `4x24` (four of 24 GB each) or `24,24,80`. Raises `ConfigError`."""
+    """GPUs to plan for, described as `4x24` (four of 24 GB each) or `24,24,80`. Raises `ConfigError`."""
     sizes: list[float] = []
     for part in text.lower().replace(" ", "").split(","):
         match = re.fullmatch(r"(?:(\d+)x)?(\d+(?:\.\d+)?)(?:gi?b?)?", part)
@@ -144,7 +140,7 @@ def _read(text: str) -> list[Gpu]:
         if len(values) < len(FIELDS):
             continue
         index, uuid, *name, total, free, slices = values
-        whole = slices.lower() != "enabled"  # of a GPU in slices nobody gets all the memory
+        whole = slices.lower() != "enabled"  # no process gets all the memory of a GPU in slices
         rows.append(
             Gpu(
                 number=int(index) if index.isdigit() else len(rows),
@@ -159,7 +155,7 @@ def _read(text: str) -> list[Gpu]:
 
 
 def _unknown(handle: str, place: int) -> Gpu:
-    """A GPU of which only what it is called is known."""
+    """A GPU of which only the handle is known."""
     number = int(handle) if handle.isdigit() else place
     name = "a slice (MIG)" if handle.startswith("MIG-") else "an NVIDIA GPU"
     return Gpu(number=number, handle=handle, name=name, memory=0, free=0, uuid="" if handle.isdigit() else handle)
@@ -170,7 +166,7 @@ def _bytes(mebibytes: str) -> int:
 
 
 def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
-    """The GPU that an entry of `CUDA_VISIBLE_DEVICES` means, `None` for one that there is not."""
+    """The GPU that an entry of `CUDA_VISIBLE_DEVICES` names; `None` if there is no such GPU."""
     if entry.startswith("MIG-"):
         return _unknown(entry, 0)
     if re.fullmatch(r"[+-]?\d+", entry):

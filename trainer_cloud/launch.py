@@ -1,22 +1,32 @@
-"""The engine of a cloud backend: the command line that starts it, and its client. Imports no provider's library."""
+"""The provider of a cloud backend by its name, its engine's command line, and its engine's client. Imports no provider's
+library.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, cast
 
 from openclaw_rl.shared.backends import engine_address
 from openclaw_rl.shared.engine.client import EngineClient
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.settings.settings import Settings
 
-_GRACE_SECONDS = 10.0
-"""The proxy gives an answer up at `request_timeout`; the client's own limit must not race it."""
+if TYPE_CHECKING:
+    from openclaw_rl.trainer_cloud.provider import Provider
+
+PROVIDERS = {
+    "tinker": "openclaw_rl.trainer_cloud.tinker.provider:create",
+    "fireworks": "openclaw_rl.trainer_cloud.fireworks.provider:create",
+}
 
 
-def connect(settings: Settings, *, owns: bool = False) -> EngineClient:
-    """The client of the engine, which always owns its versions itself. Raises `ConfigError` when its address is not
-    known.
-    """
-    return EngineClient(engine_address(settings), request_timeout=settings.request_timeout + _GRACE_SECONDS)
+def create_provider(settings: Settings) -> Provider:
+    """The provider that `settings.backend` names. Raises `ConfigError`."""
+    if settings.backend not in PROVIDERS:
+        raise ConfigError(f"backend = {settings.backend!r} is no cloud provider; choose {' or '.join(PROVIDERS)}")
+    return cast("Provider", resolve(PROVIDERS[settings.backend], extra="cloud")(settings))
 
 
 def command(settings: Settings) -> list[str]:
@@ -27,3 +37,11 @@ def command(settings: Settings) -> list[str]:
         *(sys.executable, "-m", "openclaw_rl.trainer_cloud.engine.server"),
         *("--host", settings.engine_host, "--port", str(settings.engine_port)),
     ]
+
+
+def connect(settings: Settings, *, owns: bool = False) -> EngineClient:
+    """The client of the engine, which always owns its versions itself. Raises `ConfigError` when its address is not
+    known.
+    """
+    # The proxy gives an answer up at request_timeout; the client's own limit must not race it.
+    return EngineClient(engine_address(settings), request_timeout=settings.request_timeout + 10.0)

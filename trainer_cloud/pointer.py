@@ -1,4 +1,6 @@
-"""What lies on this machine of a version that lives at a provider: a small file that says where it is."""
+"""A version that lives at a provider, as it is on this machine: a checkpoint's folder whose `meta.json`, and whose
+`served/cloud.json` for the engine, hold its paths there.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_rl.shared.files import read_json, whole_folder, write_json
+
 FILE = "cloud.json"
+META = "meta.json"
+SERVED = "served"
 FORMAT = 1
 
 
@@ -29,7 +35,20 @@ class Pointer(msgspec.Struct, frozen=True):
 
     def write(self, folder: Path) -> None:
         """Write it into a folder."""
-        (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        (folder / FILE).write_bytes(_json(self))
+
+    def write_checkpoint(self, target: Path) -> None:
+        """Write a checkpoint's folder. Raises `TrainerError`."""
+        with whole_folder(target) as folder:
+            (folder / SERVED).mkdir()
+            self.write(folder / SERVED)
+            meta = {**msgspec.structs.asdict(self), "trainer": self.provider, "lora": True}
+            (folder / META).write_bytes(_json(meta))
+
+    def rewrite_checkpoint(self, folder: Path) -> None:
+        """Write other paths into a checkpoint; the file that counts comes last."""
+        write_json(folder / META, {**(read_json(folder / META) or {}), **msgspec.structs.asdict(self)})
+        write_json(folder / SERVED / FILE, msgspec.structs.asdict(self))
 
 
 def read(folder: Path, *, provider: str, model: str) -> Pointer:
@@ -46,6 +65,10 @@ def read(folder: Path, *, provider: str, model: str) -> Pointer:
     if (found.provider, found.model) != (provider, model):
         raise BadPointer(
             f"{file} is of {found.model} at {found.provider}, and this service has {model} at {provider}: "
-            "go on with what it was made with, or choose another data folder (--data)"
+            "continue with what it was made with, or choose another data folder (--data)"
         )
     return found
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value)) + b"\n"

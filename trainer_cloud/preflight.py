@@ -1,9 +1,9 @@
-"""Whether a provider can be used with these settings, asked at once: seconds, no retries, none of its libraries.
+"""A quick check that a provider can be used with these settings: seconds, no retries, none of its libraries.
 
-Tinker, and every server that speaks its API, says at `/api/v1/get_server_capabilities` which models it has
-(`tinker.resources.service`). Fireworks' own API says at `/v1/accounts` whose key it is and whether the account is
-suspended, and at `/v1/accounts/…/models/…` whether there is a model (`fireworks.resources.accounts`, `.models`); at
-another address than Fireworks' own, its training API is Tinker's.
+Tinker, and every server that speaks its API, lists its models at `/api/v1/get_server_capabilities`
+(`tinker.resources.service`). Fireworks' own API names the key's account and whether it is suspended at `/v1/accounts`,
+and a model at `/v1/accounts/…/models/…` (`fireworks.resources.accounts`, `.models`); at another address than Fireworks'
+own, its training API is Tinker's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import difflib
 import re
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,17 +22,18 @@ import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from openclaw_rl.trainer_cloud.failures import body_words, causes, seconds_to_wait
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Trouble
 
 SECONDS = 5.0
-_ALL_SECONDS = 12.0  # a name server that is silent keeps no time-out of ours
+_ALL_SECONDS = 12.0  # a silent name server does not keep a time-out of ours
 _SHOWN = 10
 _FIREWORKS_MODEL = re.compile(r"accounts/[\w.-]+/models/[\w.-]+")
 _BILLING = re.compile(r"suspend|billing|spending limit|insufficient|credit|balance|payment", re.I)
 
 
-class Account(msgspec.Struct, frozen=True):
-    """How a provider is called, and the setting and variable of its key."""
+class ProviderAccount(msgspec.Struct, frozen=True):
+    """The name of a provider, the setting and variable of its key, and its pages."""
 
     name: str
     setting: str
@@ -49,7 +50,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 ACCOUNTS = {
-    "tinker": Account(
+    "tinker": ProviderAccount(
         "Tinker",
         "tinker_api_key",
         "TINKER_API_KEY",
@@ -58,7 +59,7 @@ ACCOUNTS = {
         "https://tinker.thinkingmachines.ai",
         ("tml-", "eyJ"),
     ),
-    "fireworks": Account(
+    "fireworks": ProviderAccount(
         "Fireworks",
         "fireworks_api_key",
         "FIREWORKS_API_KEY",
@@ -69,7 +70,7 @@ ACCOUNTS = {
 }
 
 
-def account(settings: Settings) -> Account:
+def account(settings: Settings) -> ProviderAccount:
     """The provider that `settings.backend` names. Raises `ConfigError` for another backend."""
     if settings.backend not in ACCOUNTS:
         raise ConfigError(f"backend = {settings.backend!r} is no cloud provider; choose {' or '.join(ACCOUNTS)}")
@@ -77,34 +78,34 @@ def account(settings: Settings) -> Account:
 
 
 def base_url(settings: Settings) -> str:
-    """Where the provider is asked."""
+    """The address of the provider's API."""
     return str(settings.value(account(settings).url_setting))
 
 
 def key_problem(settings: Settings) -> CloudError | None:
-    """What can be said of the key without asking anybody."""
+    """The fault of the key by its form alone, `None` where it has none."""
     provider = account(settings)
     key = str(settings.value(provider.setting))
     if not key:
-        return CloudError(
-            f"backend = {settings.backend} needs a key: set {provider.key}; keys are made at {provider.keys_at}",
-            "key",
-            undone=True,
-        )
+        message = f"backend = {settings.backend} needs a key: set {provider.key}; keys are made at {provider.keys_at}"
+        return CloudError(message, "key", undone=True)
     other = next((one for one in ACCOUNTS.values() if one is not provider and key.startswith(one.prefixes)), None)
     if (provider.prefixes and not key.startswith(provider.prefixes)) or (other is not None and other.prefixes):
         form = f"{provider.name}'s begin with {provider.prefixes[0]}" if provider.prefixes else "it is another's"
-        return CloudError(
-            f"the key in {provider.key} is none of {provider.name}: {form}. Copy it again, whole, from "
-            f"{provider.keys_at}",
-            "key",
-            undone=True,
-        )
+        advice = f"Copy it again, whole, from {provider.keys_at}"
+        message = f"the key in {provider.key} is none of {provider.name}: {form}. {advice}"
+        return CloudError(message, "key", undone=True)
     return None
 
 
+def check_key(settings: Settings) -> None:
+    """Raise `CloudError` for a key that is wrong by its form."""
+    if (problem := key_problem(settings)) is not None:
+        raise problem
+
+
 def diagnose(settings: Settings) -> CloudError | None:
-    """What is wrong with provider, key, account or model; `None` when nothing is."""
+    """The fault of provider, key, account or model; `None` where all is well."""
     try:
         check(settings)
     except CloudError as error:
@@ -113,15 +114,14 @@ def diagnose(settings: Settings) -> CloudError | None:
 
 
 def check(settings: Settings) -> Offer:
-    """What the provider has. Raises `CloudError`, whose message names what to set. Blocks for seconds at most."""
-    problem = key_problem(settings)
-    if problem is not None:
-        raise problem
+    """The provider's offer. Raises `CloudError`, whose message names what to set. Blocks for seconds at most."""
+    check_key(settings)
+    inquiry = _Inquiry(settings)
     answer: list[Offer | Exception] = []
 
     def ask() -> None:
         try:
-            answer.append(_offer(settings))
+            answer.append(inquiry.offer())
         except Exception as error:
             answer.append(error)
 
@@ -130,36 +130,174 @@ def check(settings: Settings) -> Offer:
     thread.start()
     thread.join(_ALL_SECONDS)
     if not answer:
-        raise _away(settings, f"there was no answer within {_ALL_SECONDS:.0f} s (is there a network?)")
+        raise inquiry.away(f"there was no answer within {_ALL_SECONDS:.0f} s (is there a network?)")
     (found,) = answer
     if isinstance(found, Exception):
         raise found
     return found
 
 
-def _offer(settings: Settings) -> Offer:
-    provider = account(settings)
-    key = str(settings.value(provider.setting))
-    with httpx.Client(timeout=SECONDS, headers={"user-agent": "openclaw-rl"}) as http:
-        if settings.backend == "fireworks" and _is_fireworks_own(base_url(settings)):
-            return _fireworks(http, settings, {"authorization": f"Bearer {key}"})
-        url = f"{base_url(settings)}/api/v1/get_server_capabilities"
-        told = _get(http, url, settings, {"x-api-key": key})
-    listed = told.get("supported_models")
-    if not isinstance(listed, list):
-        raise _other_program(settings, url)
-    rows = {str(row["model_name"]): row for row in listed if isinstance(row, dict) and row.get("model_name")}
-    usable = [name for name, row in rows.items() if not _lacks(row, settings)]
-    name = _named(settings.model, usable)
-    if rows and name is None:
-        lacking = _lacks(rows[settings.model], settings) if settings.model in rows else ""
-        raise _not_offered(settings, usable, lacking)
-    length = rows[name].get("max_context_length") if name is not None else None
-    return Offer(usable, int(length or 0))
+class _Inquiry:
+    """One question to the provider of some settings, and its errors in words."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._account = account(settings)
+        self._url = base_url(settings)
+        self._key = str(settings.value(self._account.setting))
+
+    def offer(self) -> Offer:
+        with httpx.Client(timeout=SECONDS, headers={"user-agent": "openclaw-rl"}) as http:
+            if self._settings.backend == "fireworks" and _is_fireworks_own(self._url):
+                return self._fireworks(http)
+            url = f"{self._url}/api/v1/get_server_capabilities"
+            listed = self._get(http, url, {"x-api-key": self._key}).get("supported_models")
+        if not isinstance(listed, list):
+            raise self._other_program(url)
+        settings = self._settings
+        rows = {str(row["model_name"]): row for row in listed if isinstance(row, dict) and row.get("model_name")}
+        usable = [name for name, row in rows.items() if not _lacks(row, settings)]
+        name = _named(settings.model, usable)
+        if rows and name is None:
+            raise self._not_offered(usable, _lacks(rows[settings.model], settings) if settings.model in rows else "")
+        length = rows[name].get("max_context_length") if name is not None else None
+        return Offer(usable, int(length or 0))
+
+    def _fireworks(self, http: httpx.Client) -> Offer:
+        settings, headers = self._settings, {"authorization": f"Bearer {self._key}"}
+        parts = urlsplit(self._url)
+        root = f"{parts.scheme}://{parts.netloc}"
+        accounts = self._get(http, f"{root}/v1/accounts", headers).get("accounts")
+        if not isinstance(accounts, list):
+            raise self._other_program(f"{root}/v1/accounts")
+        states = [str(row.get("suspendState") or "UNSUSPENDED") for row in accounts if isinstance(row, dict)]
+        if states and "UNSUSPENDED" not in states:
+            raise self._billing(states[0].replace("_", " ").lower())
+        if _FIREWORKS_MODEL.fullmatch(settings.model):
+            row = self._get(http, f"{root}/v1/{settings.model}", headers, absent={})
+            if row:
+                lengths = (row.get("trainingContextLength") if settings.train else 0, row.get("contextLength"))
+                return Offer([settings.model], int(next(filter(None, lengths), 0)))
+        # Those that Fireworks itself offers, of which those that can be tuned where it says which.
+        found = self._get(http, f"{root}/v1/accounts/fireworks/models?pageSize=200", headers, absent={})
+        rows = [row for row in found.get("models") or () if isinstance(row, dict) and row.get("name")]
+        tunable = [row for row in rows if row.get("tunable") or row.get("rlTunable")]
+        raise self._not_offered([str(row["name"]) for row in tunable or rows])
+
+    def _get(
+        self, http: httpx.Client, url: str, headers: dict[str, str], *, absent: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The JSON object at a URL; `absent`, if given, where there is none. Raises `CloudError`."""
+        try:
+            answer = http.get(url, headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._unreachable(error) from error
+        if answer.status_code == 404 and absent is not None:
+            return absent
+        if answer.status_code != 200:
+            raise self._refusal(answer)
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise self._other_program(url)
+        return found
+
+    def _unreachable(self, error: Exception) -> CloudError:
+        """An error of the network, in words."""
+        host = urlsplit(self._url).hostname or self._url
+        chain = list(causes(error, implicit=True))
+        words = next((str(cause) for cause in reversed(chain) if str(cause)), type(error).__name__)
+        if isinstance(error, httpx.ProxyError):
+            why = f"the proxy of this machine (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY) refuses the connection: {words}"
+        elif any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain):
+            why = f"the certificate of {host} is not trusted here (a proxy? SSL_CERT_FILE names others): {words}"
+        elif any(isinstance(cause, ssl.SSLError) for cause in chain):
+            why = f"no secure connection to {host} is possible (https where http is spoken? a proxy?): {words}"
+        elif isinstance(error, httpx.TimeoutException):
+            why = f"it did not answer within {SECONDS:.0f} s"
+        elif any(isinstance(cause, OSError) and type(cause).__name__ == "gaierror" for cause in chain):
+            why = f"the name {host} cannot be looked up; is there a network? ({words})"
+        elif isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL):
+            why = f"{self._url} is no address: {words}"
+        else:
+            why = words
+        return self.away(why)
+
+    def _refusal(self, answer: httpx.Response) -> CloudError:
+        """An error that a provider answered, in words."""
+        provider, status, words = self._account, answer.status_code, self._words(answer)
+        if status == 402 or (status in (403, 412, 429) and _BILLING.search(words)):
+            return self._billing(words)
+        trouble: Trouble = "refused"
+        if status == 401:
+            trouble, message = "key", f"{provider.name} refuses the key in {provider.key}: {words}"
+            message += f". Is it whole, and still valid? Keys are made at {provider.keys_at}"
+        elif status == 403:
+            trouble, message = "key", f"{provider.name} does not let the key in {provider.key} do this: {words}"
+            message += ". Does the account have access to training?"
+        elif status == 429:
+            trouble = "limit"
+            message = f"{provider.name} is asked too often with {provider.key}: {words}; try again later"
+        elif status >= 500 or status == 408:
+            trouble, message = "away", f"{provider.name} at {self._url} fails with status {status}: {words}"
+            message += "; its status page says more"
+        elif 300 <= status < 400:
+            message = f"{self._url} sends on to {answer.headers.get('location', 'elsewhere')} (status {status}): "
+            message += f"set {provider.url_setting} to where {provider.name} is, or log in to this network"
+        elif status == 404:
+            message = f"{answer.url} is not there: is {provider.url_setting} right ({self._url})?"
+        else:
+            message = f"{provider.name} at {self._url} answered with status {status}: {words}"
+        return CloudError(message, trouble, retry_after=seconds_to_wait(answer), undone=True)
+
+    def _words(self, answer: httpx.Response) -> str:
+        """The reason that an answer gives, without the key that it may repeat."""
+        try:
+            answer.json()
+            text = body_words(answer)
+        except ValueError:
+            text = "" if answer.text.lstrip().startswith("<") else " ".join(answer.text.split())
+        text = text[:200].replace(self._key, "(the key)").rstrip(".")
+        return text or answer.reason_phrase or f"status {answer.status_code}"
+
+    def away(self, why: str) -> CloudError:
+        where = f"{self._account.name} at {self._url} ({self._account.url_setting})"
+        return CloudError(f"{where} cannot be reached: {why}", "away", undone=True)
+
+    def _billing(self, why: str) -> CloudError:
+        provider = self._account
+        message = f"the {provider.name} account of {provider.key} cannot pay: {why}. See to it at {provider.billing_at}"
+        return CloudError(message, "billing", undone=True)
+
+    def _other_program(self, url: str) -> CloudError:
+        provider = self._account
+        message = f"{url} answers, but not as {provider.name} does: is {provider.url_setting} right, or does this "
+        return CloudError(f"{message}network want a log-in?", "refused", undone=True)
+
+    def _not_offered(self, models: Sequence[str], lacking: str = "") -> CloudError:
+        """With the models that are offered, the most alike first."""
+        model, name = self._settings.model, self._account.name
+
+        def likeness(other: str) -> float:
+            return -difflib.SequenceMatcher(None, model.lower(), other.lower()).ratio()
+
+        shipped = model == str(EMBEDDED_POLICY)
+        if shipped:
+            message = f"the shipped policy is on this machine alone; {name} trains base models of its own"
+        elif lacking:
+            message = f"model = {model} is not there {lacking} at {name}"
+        else:
+            message = f"model = {model} is not offered by {name}"
+        shown = sorted(models) if shipped else sorted(models, key=likeness)
+        listed = ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
+        message += ": set model (OPENCLAW_RL_MODEL, --model) to one that is"
+        return CloudError(f"{message}: {listed}" if listed else message, "model", undone=True)
 
 
 def _lacks(row: dict[str, Any], settings: Settings) -> str:
-    """What a model that is listed is not there for."""
+    """The use that a listed model is not there for."""
     if row.get("sampleable") is False:
         return "to be sampled from"
     return "to be trained" if settings.train and row.get("trainable") is False else ""
@@ -174,177 +312,6 @@ def _named(model: str, names: Sequence[str]) -> str | None:
     return next(same, None)
 
 
-def _fireworks(http: httpx.Client, settings: Settings, headers: dict[str, str]) -> Offer:
-    parts = urlsplit(base_url(settings))
-    root = f"{parts.scheme}://{parts.netloc}"
-    accounts = _get(http, f"{root}/v1/accounts", settings, headers).get("accounts")
-    if not isinstance(accounts, list):
-        raise _other_program(settings, f"{root}/v1/accounts")
-    states = [str(row.get("suspendState") or "UNSUSPENDED") for row in accounts if isinstance(row, dict)]
-    if states and "UNSUSPENDED" not in states:
-        raise _billing(settings, states[0].replace("_", " ").lower())
-    if _FIREWORKS_MODEL.fullmatch(settings.model):
-        row = _get(http, f"{root}/v1/{settings.model}", settings, headers, absent={})
-        if row:
-            lengths = (row.get("trainingContextLength") if settings.train else 0, row.get("contextLength"))
-            return Offer([settings.model], int(next(filter(None, lengths), 0)))
-    raise _not_offered(settings, list(_fireworks_models(http, root, settings, headers)))
-
-
-def _fireworks_models(http: httpx.Client, root: str, settings: Settings, headers: dict[str, str]) -> Iterator[str]:
-    """Names of models that Fireworks itself offers, those that can be tuned where it says which."""
-    found = _get(http, f"{root}/v1/accounts/fireworks/models?pageSize=200", settings, headers, absent={})
-    rows = [row for row in found.get("models") or () if isinstance(row, dict) and row.get("name")]
-    tunable = [row for row in rows if row.get("tunable") or row.get("rlTunable")]
-    yield from (str(row["name"]) for row in tunable or rows)
-
-
 def _is_fireworks_own(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     return host == "fireworks.ai" or host.endswith(".fireworks.ai")
-
-
-def _get(
-    http: httpx.Client, url: str, settings: Settings, headers: dict[str, str], *, absent: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """The JSON object at a URL; `absent`, if given, where there is none. Raises `CloudError`."""
-    try:
-        answer = http.get(url, headers=headers)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise _unreachable(settings, error) from error
-    if answer.status_code == 404 and absent is not None:
-        return absent
-    if answer.status_code != 200:
-        raise _refusal(settings, answer)
-    try:
-        told = answer.json()
-    except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        raise _other_program(settings, url)
-    return told
-
-
-def _unreachable(settings: Settings, error: Exception) -> CloudError:
-    """An error of the network, in words."""
-    host = urlsplit(base_url(settings)).hostname or base_url(settings)
-    causes = list(_causes(error))
-    said = next((str(cause) for cause in reversed(causes) if str(cause)), type(error).__name__)
-    if isinstance(error, httpx.ProxyError):
-        told = f"the proxy of this machine (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY) refuses the way there: {said}"
-    elif any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-        told = f"the certificate of {host} is not trusted here (a proxy in between? SSL_CERT_FILE names others): {said}"
-    elif any(isinstance(cause, ssl.SSLError) for cause in causes):
-        told = f"no secure connection to {host} comes about (https where http is spoken? a proxy in between?): {said}"
-    elif isinstance(error, httpx.TimeoutException):
-        told = f"it did not answer within {SECONDS:.0f} s"
-    elif any(isinstance(cause, OSError) and type(cause).__name__ == "gaierror" for cause in causes):
-        told = f"the name {host} cannot be looked up; is there a network? ({said})"
-    elif isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL):
-        told = f"{base_url(settings)} is no address: {said}"
-    else:
-        told = said
-    return _away(settings, told)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _refusal(settings: Settings, answer: httpx.Response) -> CloudError:
-    """An error that a provider answered, in words."""
-    provider, status = account(settings), answer.status_code
-    said = _said(answer, str(settings.value(provider.setting)))
-    trouble: Trouble
-    if status == 402 or (status in (403, 412, 429) and _BILLING.search(said)):
-        return _billing(settings, said)
-    if status == 401:
-        trouble, told = "key", f"{provider.name} refuses the key in {provider.key}: {said}"
-        told += f". Is it whole, and still valid? Keys are made at {provider.keys_at}"
-    elif status == 403:
-        trouble, told = "key", f"{provider.name} does not let the key in {provider.key} do this: {said}"
-        told += ". Does the account have access to training?"
-    elif status == 429:
-        trouble, told = "limit", f"{provider.name} is asked too often with {provider.key}: {said}; try again later"
-    elif status >= 500 or status == 408:
-        trouble, told = "away", f"{provider.name} at {base_url(settings)} fails with status {status}: {said}"
-        told += "; its status page says more"
-    elif 300 <= status < 400:
-        trouble = "refused"
-        told = f"{base_url(settings)} sends on to {answer.headers.get('location', 'elsewhere')} (status {status}): "
-        told += f"set {provider.url_setting} to where {provider.name} is, or log in to this network"
-    elif status == 404:
-        trouble, told = "refused", f"{answer.url} is not there: is {provider.url_setting} right ({base_url(settings)})?"
-    else:
-        trouble, told = "refused", f"{provider.name} at {base_url(settings)} answered with status {status}: {said}"
-    return CloudError(told, trouble, retry_after=_retry_after(answer), undone=True)
-
-
-def _said(answer: httpx.Response, key: str) -> str:
-    """What an answer says in words, without the key that it may repeat."""
-    try:
-        told: Any = answer.json()
-    except ValueError:
-        told = answer.text
-    for _ in range(3):
-        if isinstance(told, dict):
-            told = next((told[name] for name in ("message", "detail", "error") if told.get(name)), "")
-    text = " ".join(str(told).split())[:200] if not str(told).lstrip().startswith("<") else ""
-    return text.replace(key, "(the key)").rstrip(".") or answer.reason_phrase or f"status {answer.status_code}"
-
-
-def _retry_after(answer: httpx.Response) -> float | None:
-    try:
-        return max(0.0, float(answer.headers.get("retry-after", "")))
-    except ValueError:
-        return None
-
-
-def _away(settings: Settings, why: str) -> CloudError:
-    provider = account(settings)
-    return CloudError(
-        f"{provider.name} at {base_url(settings)} ({provider.url_setting}) cannot be reached: {why}",
-        "away",
-        undone=True,
-    )
-
-
-def _billing(settings: Settings, why: str) -> CloudError:
-    provider = account(settings)
-    return CloudError(
-        f"the {provider.name} account of {provider.key} cannot pay: {why}. See to it at {provider.billing_at}",
-        "billing",
-        undone=True,
-    )
-
-
-def _other_program(settings: Settings, url: str) -> CloudError:
-    provider = account(settings)
-    return CloudError(
-        f"{url} answers, but not as {provider.name} does: is {provider.url_setting} right, or does this network want "
-        "a log-in?",
-        "refused",
-        undone=True,
-    )
-
-
-def _not_offered(settings: Settings, models: Sequence[str], lacking: str = "") -> CloudError:
-    """With the models that are, the most alike first."""
-    provider = account(settings)
-
-    def likeness(name: str) -> float:
-        return -difflib.SequenceMatcher(None, settings.model.lower(), name.lower()).ratio()
-
-    shipped = settings.model == str(EMBEDDED_POLICY)
-    if shipped:
-        told = f"the shipped policy is on this machine alone; {provider.name} trains base models of its own"
-    elif lacking:
-        told = f"model = {settings.model} is not there {lacking} at {provider.name}"
-    else:
-        told = f"model = {settings.model} is not offered by {provider.name}"
-    shown = sorted(models) if shipped else sorted(models, key=likeness)
-    listed = ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
-    told += ": set model (OPENCLAW_RL_MODEL, --model) to one that is"
-    return CloudError(f"{told}: {listed}" if listed else told, "model", undone=True)

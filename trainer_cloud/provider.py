@@ -1,10 +1,10 @@
-"""What a cloud provider must be able to do, in words that are no provider's own: weights that can be sampled from, and
-a LoRA in training.
+"""The interface to cloud providers, in words that are no provider's own: weights that can be sampled from, and a LoRA
+in training.
 
 `trainer_cloud.tinker.provider` and `trainer_cloud.fireworks.provider` implement it over their libraries, which import
-late and heavily.
-Everything above it (`engine`, `trainer`) knows no provider. All methods are coroutines of one event loop; whatever a
-library gives as a future is awaited inside them, so that no error is left behind. All of them raise `CloudError`.
+late and heavily. Everything above it (`engine`, `trainer`) knows no provider. All methods are coroutines of one event
+loop; a future that a library gives is awaited inside them, so that no error is left behind. All of them raise
+`CloudError`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class CloudError(OpenClawRLError):
 
     @property
     def passes(self) -> bool:
-        """Whether waiting may help, without anybody doing something."""
+        """True if waiting alone may help."""
         return self.trouble in ("limit", "away", "budget")
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a provider has: model names, and the context length of the configured one in tokens (0: it does not say)."""
+    """A provider's model names, and the context length of the configured one in tokens (0: it does not say)."""
 
     models: Sequence[str]
     context_length: int = 0
@@ -128,8 +128,8 @@ class Adam(msgspec.Struct, frozen=True):
 
 
 class Training(Protocol):
-    """One LoRA in training. Calls come one after the other. After a `CloudError` without `undone` nobody knows what it
-    holds: it is thrown away, and training goes on from the last saved state.
+    """One LoRA in training. Calls come one after the other. After a `CloudError` without `undone` its state is
+    not known: it is thrown away, and training continues from the last saved state.
     """
 
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
@@ -160,7 +160,7 @@ class Provider(Protocol):
 
     name: str
     beside: bool
-    """Whether several sets of weights can be sampled from side by side."""
+    """True if several sets of weights can be sampled from side by side."""
 
     async def offer(self) -> Offer:
         """Ask it at once, without retries: whether it can be reached, the key is good, and the model is there."""

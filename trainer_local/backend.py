@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.hooks import resolve
+from openclaw_rl.shared.placement import inherited_placement
 from openclaw_rl.shared.rendering.families import FAMILIES, MODEL_TYPES, model_config
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement.model_shape import why_not_megatron
-from openclaw_rl.trainer_local.placement.place import given
 
 if TYPE_CHECKING:
     from openclaw_rl.shared.trainer import Trainer
@@ -59,7 +59,7 @@ def create(settings: Settings) -> Trainer:
         )
     path, extra = _CREATE[name]
     trainer: Trainer = resolve(path, extra=extra)(settings)
-    placement = given()
+    placement = inherited_placement()
     lends = placement.lends if placement is not None else ()
     return cast("Trainer", resolve(_ALTERNATING)(trainer, resolve(_ENGINE)(settings), lends)) if lends else trainer
 

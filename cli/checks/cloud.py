@@ -66,7 +66,7 @@ def _training(settings: Settings) -> Check:
 
 def _budgets(settings: Settings) -> Check:
     """What may be spent in a day."""
-    limits = {limit.setting: limit.of(settings) for limit in LIMITS}
+    limits = {limit.setting: limit.amount(settings) for limit in LIMITS}
     set_ = [f"{name} = {value}" for name, value in limits.items() if value]
     unset = [name for name, value in limits.items() if not value]
     if not set_:

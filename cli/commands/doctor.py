@@ -32,13 +32,13 @@ from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.process import alive, claim_port, is_loopback
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings import judge_spec as names
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
 from openclaw_rl.shared.settings.sources import load
 from openclaw_rl.trainer_local import backend as choice
-from openclaw_rl.trainer_local.placement.place import Placement
 
 PACKAGES = {
     "": ("cachetools", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),

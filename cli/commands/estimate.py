@@ -104,7 +104,7 @@ def _price(price: Price | None) -> dict[str, Any] | None:
 def _limit(settings: Settings, workload: Workload, costs: Costs, name: str) -> dict[str, Any]:
     """A daily limit and when it stops what it limits, in words."""
     (limit,) = (one for one in LIMITS if one.setting == name)
-    most = limit.of(settings)
+    most = limit.amount(settings)
     found: dict[str, Any] = {"setting": name, "limit": most, "stops": ""}
 
     def counted(amounts: Amounts) -> float:

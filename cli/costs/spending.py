@@ -10,11 +10,11 @@ from openclaw_rl.shared.backends import is_cloud
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.budget.budget import LIMITS
-from openclaw_rl.trainer_cloud.budget.ledger import Entry, Kind, Ledger, LedgerError
+from openclaw_rl.trainer_cloud.budget.ledger import Kind, Ledger, LedgerError, UsageEntry
 from openclaw_rl.trainer_cloud.budget.prices import Prices, cost
 
 
-def today(settings: Settings) -> dict[Entry, int]:
+def today(settings: Settings) -> dict[UsageEntry, int]:
     """What the ledger has of this UTC day. Raises `LedgerError`."""
     ledger = Ledger(settings.data)
     try:
@@ -23,7 +23,7 @@ def today(settings: Settings) -> dict[Entry, int]:
         ledger.close()
 
 
-def by_purpose(spent: Mapping[Entry, int], prices: Prices) -> dict[str, dict[str, Any]]:
+def by_purpose(spent: Mapping[UsageEntry, int], prices: Prices) -> dict[str, dict[str, Any]]:
     """For each purpose its amounts by kind, `dollars` of what has a known price, and `unknown`, the kinds without."""
     found: dict[str, dict[str, Any]] = {}
     models: dict[tuple[str, str, str], dict[Kind, float]] = {}
@@ -55,7 +55,7 @@ def spending_line(settings: Settings) -> str:
         return f"not known: {error}"
     parts = []
     for limit in LIMITS:
-        used, most = limit.counts(spent), limit.of(settings)
+        used, most = limit.counts(spent), limit.amount(settings)
         if used or most:
             parts.append(f"{used:,} {f'of {most:,} ' if most else ''}{limit.purpose} {limit.unit}")
     paid = sum(one["dollars"] for one in told.values())

@@ -17,13 +17,13 @@ from openclaw_rl.learner.judge.votes import Asker, Voting
 from openclaw_rl.shared.backends import create_engine, create_reward_model, own_engine
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.placement import inherited_placement
 from openclaw_rl.shared.records import Judgement, NextState, Turn
 from openclaw_rl.shared.redaction.outgoing import Outgoing
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings import judge_spec as names
 from openclaw_rl.shared.settings.judge_spec import Spelling
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement.place import given
 
 
 class Judge(Protocol):
@@ -85,7 +85,7 @@ def _asker(spelling: Spelling, setting: str, settings: Settings, engine: Engine 
             f"{names.ENGINE_URLS[setting]}"
         )
     folder = "" if spelling.url else spelling.target
-    placement = given()
+    placement = inherited_placement()
     on_gpus = placement is not None and any(server.model == folder for server in placement.judges)
     own = create_engine(own_engine(settings, folder, url=url, on_gpus=on_gpus))
     prompter, outgoing = LazyPrompter.folder(folder, own), Outgoing.to_model(settings, "", url)

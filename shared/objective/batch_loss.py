@@ -36,10 +36,10 @@ class BatchLoss:
     def __init__(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]], recipe: Recipe) -> None:
         self._recipe = recipe
         self._factors = {
-            "distill": recipe.distill,
-            "binary": recipe.binary,
+            "distill": recipe.w_opd,
+            "binary": recipe.w_rl,
             "policy": 1.0,
-            "anchor": recipe.anchor,
+            "anchor": recipe.w_anchor,
             "kl_base": recipe.kl_base,
             "entropy": -recipe.entropy,
             "custom": 1.0,
@@ -79,7 +79,7 @@ class BatchLoss:
             parts = zip(teacher, torch.split(behavior, [len(sample.response_ids) for sample in samples]), strict=True)
             taught = torch.cat([own if known is None else known for known, own in parts])
             differences = losses.distillation_advantages(taught, behavior)
-            alone = recipe.binary * advantages, recipe.distill * differences
+            alone = recipe.w_rl * advantages, recipe.w_opd * differences
             with torch.no_grad():
                 for name, part in zip(REPORTED, alone, strict=True):
                     value = self._mean(term, loss(logprobs, behavior, part), samples)

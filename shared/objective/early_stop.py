@@ -12,7 +12,7 @@ to teach, whatever the setting.
 
 
 def stops_early(recipe: Recipe) -> bool:
-    """Whether `recipe` may end passes early: only where the loss of the distillation is a distance to the teacher."""
+    """True if `recipe` may end passes early: only where the loss of the distillation is a distance to the teacher."""
     return bool(recipe.early_stop) and recipe.distillation in ("full", "topk")
 
 
@@ -22,11 +22,11 @@ def loss_to_reach(recipe: Recipe, distance: float | None) -> float | None:
     """
     if not stops_early(recipe):
         return None
-    return recipe.distill * max(recipe.early_stop * (distance or 0.0), UNNOTICEABLE)
+    return recipe.w_opd * max(recipe.early_stop * (distance or 0.0), UNNOTICEABLE)
 
 
 def is_taught(metrics: BatchMetrics, goal: float | None) -> bool:
-    """Whether another pass has nothing to teach, by the metrics of the last one: the distillation has reached its
+    """True if another pass has nothing to teach, by the metrics of the last one: the distillation has reached its
     `goal`, or nothing but anchors is in the batch.
     """
     if goal is None:

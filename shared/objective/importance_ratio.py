@@ -1,11 +1,11 @@
-"""Whether an answer's logprobs can be set against the policy's own: the condition for an importance ratio.
+"""The condition for an importance ratio: an answer's logprobs can be compared with the policy's own.
 
 The ratio π/μ of a sampled token needs both sides over the same tokens. A trainer repeats a temperature exactly. Filters
 (top-k, top-p, min-p) leave tokens out that the policy has, so that π/μ stays below 1 even for the policy that sampled,
 and a schema does the same; penalties follow what was said before; greedy decoding samples from nothing, and engines
 report logprobs at temperature 1 for it. Answers sampled so are distilled like any other (those terms compare whole
-distributions and know no μ), but no term with a ratio takes them. The same holds for imported answers: what sampled
-them is not known at all; and for those of engines that tell logprobs at temperature 1 whatever they sampled at.
+distributions and know no μ), but no term with a ratio takes them. The same holds for imported answers: their sampling
+is not known at all; and for those of engines that report logprobs at temperature 1 whatever they sampled at.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from openclaw_rl.shared.records import Sampling
 GREEDY_BELOW = 1e-5
 """Engines take the best token at temperatures below this."""
 
-IMPORTED = "imported, so nobody knows with which probabilities it was sampled"
+IMPORTED = "imported, so the probabilities of its sampling are not known"
 """What `no_ratio` says of an answer that came from a file."""
 
 _NEUTRAL = Sampling()
@@ -24,7 +24,7 @@ _PENALTIES = ("frequency_penalty", "presence_penalty", "repetition_penalty")
 
 
 def greedy(sampling: Sampling) -> bool:
-    """Whether the best token was taken instead of a sampled one."""
+    """True if the best token was taken instead of a sampled one."""
     return sampling.temperature < GREEDY_BELOW
 
 
@@ -34,8 +34,8 @@ def reshaped(sampling: Sampling) -> str:
     """
     names = _PENALTIES if greedy(sampling) else _FILTERS + _PENALTIES
     active = [name for name in names if getattr(sampling, name) != getattr(_NEUTRAL, name)]
-    told = [f"{name} {getattr(sampling, name):g}" for name in active]
-    return " and ".join([*told, "a JSON schema"] if sampling.json_schema else told)
+    named = [f"{name} {getattr(sampling, name):g}" for name in active]
+    return " and ".join([*named, "a JSON schema"] if sampling.json_schema else named)
 
 
 def no_ratio(sampling: Sampling) -> str:
@@ -45,6 +45,6 @@ def no_ratio(sampling: Sampling) -> str:
     if greedy(sampling):
         return "decoded greedily (temperature 0), so no probability of sampling its tokens exists"
     if sampling.unscaled:
-        return f"sampled at temperature {sampling.temperature:g} by an engine that tells its logprobs at 1"
+        return f"sampled at temperature {sampling.temperature:g} by an engine that reports its logprobs at 1"
     what = reshaped(sampling)
     return f"sampled with {what}, so its logprobs are not the policy's own" if what else ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 
+from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective.terms import TERMS, hints_of, signal
 from openclaw_rl.shared.records import Sample
-from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.shared.trainer import Recipe, StepReport
 
 REPORTED = ("binary", "opd")
 """Under `distillation = "token"`: the policy loss by either advantage alone, reported and not trained."""
@@ -95,6 +97,24 @@ class BatchMetrics:
             "advantage/std": _deviation(self._advantages),
             **self._fixed,
         }
+
+
+def step_report(
+    number: int, samples: Sequence[Sample], metrics: Mapping[str, float], *, rate: float, started: float
+) -> StepReport:
+    """The report of a step that began at `started` (`time.perf_counter`). Raises `TrainerError` for a metric that is
+    not finite.
+    """
+    common = {
+        "learning_rate": rate,
+        "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
+        "seconds": time.perf_counter() - started,
+    }
+    broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
+    if broken:
+        raise TrainerError(f"Step {number}: {', '.join(broken)} not finite after the step; it was undone")
+    sample_ids = [sample.sample_id for sample in samples]
+    return StepReport(step=number, sample_ids=sample_ids, metrics={**metrics, **common})
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""Which terms of the loss a sample takes part in, and what must be known of it before they can be computed."""
+"""The terms of the loss that a sample takes part in, and what must be known before they can be computed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def signal(sample: Sample, recipe: Recipe) -> float:
     value = sample.reward if sample.advantage is None else sample.advantage
     explicit = sample.explicit and not hints_of(sample, recipe)
     allowed = recipe.rewards == "all" or (recipe.rewards == "explicit" and explicit)
-    return float(value) if value and allowed and recipe.binary and not sample.no_ratio else 0.0
+    return float(value) if value and allowed and recipe.w_rl and not sample.no_ratio else 0.0
 
 
 def hints_of(sample: Sample, recipe: Recipe) -> Sequence[Sequence[int]]:
     """The hinted prompts that a sample learns from under `recipe`; none for an anchor, and none where an advantage per
     token is asked for that needs a ratio.
     """
-    if sample.origin == "anchor" or not sample.response_ids or not recipe.distill or recipe.distillation == "none":
+    if sample.origin == "anchor" or not sample.response_ids or not recipe.w_opd or recipe.distillation == "none":
         return ()
     return () if recipe.distillation == "token" and sample.no_ratio else hinted_prompts(sample)
 
@@ -47,7 +47,7 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
     if recipe.custom_loss:
         return frozenset({"custom"})
     if sample.origin == "anchor":
-        return frozenset({"anchor"} if recipe.anchor else ())
+        return frozenset({"anchor"} if recipe.w_anchor else ())
     found = set()
     if hints_of(sample, recipe):
         found.add("distill")
@@ -61,7 +61,7 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
 
 
 def needs_base(terms: frozenset[str]) -> bool:
-    """Whether a term compares with the base on the plain prompt."""
+    """True if a term compares with the base on the plain prompt."""
     return not terms.isdisjoint(("anchor", "kl_base", "custom"))
 
 

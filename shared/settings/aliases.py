@@ -1,14 +1,13 @@
-"""The one table of names that users of other systems have in their scripts, and what each means here.
+"""The names of other systems that are understood in place of ours, in their users' variables, flags and files.
 
-A name stands for one or more of our settings, or for none yet: then `instead` says in one line what to use. Names are
-understood where their users put them: `environment` as variables, `flags` on the command line, `keys` (bare names of
-configuration files) as a flag, as a variable in either case, and in `openclaw-rl.toml`.
+`aliases.toml` is the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -29,11 +28,6 @@ def method(name: object) -> str:
     """A learning method by our own name for it, whatever case and alias it was written in."""
     lower = str(name).lower()
     return METHODS.get(lower, lower)
-
-
-def as_is(text: str) -> str:
-    """The value unchanged."""
-    return text
 
 
 def switch(text: str) -> str:
@@ -60,120 +54,26 @@ def level(text: str) -> str:
     return {"warn": "warning", "critical": "error", "fatal": "error", "trace": "debug"}.get(word, word)
 
 
-class Alias(msgspec.Struct, frozen=True, kw_only=True):
-    """Names that mean the same. `read` turns their value into ours ("" leaves the setting alone).
+_READERS = {reader.__name__: reader for reader in (switch, in_samples, debug, level)}
 
-    `quiet`: a variable that other programs on the machine set for themselves; only `doctor` mentions it.
-    """
+
+class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Names that mean the same, see `aliases.toml`."""
 
     settings: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    read: Callable[[str], str] = as_is
+    read: Literal["", "switch", "in_samples", "debug", "level"] = ""
     instead: str = ""
     quiet: bool = False
 
 
-def _maps(*settings: str, env: str = "", flags: str = "", keys: str = "", read: Callable[[str], str] = as_is) -> Alias:
-    return Alias(
-        settings=settings,
-        environment=tuple(env.split()),
-        flags=tuple(flags.split()),
-        keys=tuple(keys.split()),
-        read=read,
-    )
+class _Table(msgspec.Struct, frozen=True):
+    aliases: tuple[Alias, ...]
 
 
-def _none(instead: str, *, env: str = "", flags: str = "", keys: str = "", quiet: bool = False) -> Alias:
-    return Alias(
-        instead=instead,
-        environment=tuple(env.split()),
-        flags=tuple(flags.split()),
-        keys=tuple(keys.split()),
-        quiet=quiet,
-    )
-
-
-ALIASES: tuple[Alias, ...] = (
-    _maps("host", env="HOST OPENCLAW_HOST"),
-    _maps("port", env="PORT OPENCLAW_PORT"),
-    _maps("api_key", env="SGLANG_API_KEY OPENCLAW_API_KEY"),
-    _maps("model_name", env="SERVED_MODEL_NAME"),
-    _maps("model", env="MODEL_PATH BASE_MODEL_PATH CKPT_PATH", flags="model-path model-name"),
-    _maps("tokenizer", env="TOKENIZER_PATH", flags="tokenizer-path"),
-    _maps("judge", env="PRM_MODEL_PATH JUDGE_MODEL_PATH", flags="rm-checkpoint"),
-    _maps("hint_model", keys="hint_extraction_model"),
-    _maps("batch_size", env="BATCH_SIZE", flags="rollout-batch-size"),
-    _maps("grad_accumulation", env="GRAD_ACCUM_STEPS", flags="grad-accum-steps gradient-accumulation-steps"),
-    _maps("votes", env="PRM_M MAJORITY_VOTE_N", flags="prm-m majority-vote-n", keys="num_judges"),
-    _maps("judge_threshold", env="MAJORITY_VOTE_THRESHOLD", flags="majority-vote-threshold"),
-    _maps("judge_concurrency", flags="num-judge-workers"),
-    _maps("w_rl", env="OPENCLAW_COMBINE_W_RL", keys="binary_weight"),
-    _maps("w_opd", env="OPENCLAW_COMBINE_W_OPD", keys="opd_weight"),
-    _maps("lora", env="USE_LORA", flags="use-lora", read=switch),
-    _maps("lora_rank", env="LORA_RANK"),
-    _maps("lora_alpha", env="LORA_ALPHA"),
-    _maps("lora_dropout", env="LORA_DROPOUT"),
-    _maps("learning_rate", env="LEARNING_RATE", flags="lr"),
-    _maps("beta1", flags="adam-beta1"),
-    _maps("beta2", flags="adam-beta2"),
-    _maps("lr_warmup_steps", keys="warmup_steps"),
-    _maps("lr_warmup_steps", keys="lr_warmup_samples", read=in_samples),
-    _maps("clip_grad", env="CLIP_GRAD_NORM"),
-    _maps("clip_low", "clip_high", env="PPO_CLIP_RATIO", flags="ppo-clip-ratio"),
-    _maps(
-        "recompute",
-        env="USE_GRADIENT_CHECKPOINTING",
-        flags="gradient-checkpointing use-gradient-checkpointing",
-        read=switch,
-    ),
-    _maps("offload_optimizer", flags="offload-optimizer-state", read=switch),
-    _maps("checkpoints", env="CKPT_SAVE_DIR", flags="save-dir checkpoint-dir"),
-    _maps("resume", env="RESUME_CKPT", flags="resume-from-checkpoint"),
-    _maps("gpus", env="NUM_GPUS", flags="gpu-ids num-gpus"),
-    _maps("actor_gpus", env="ACTOR_GPUS TRAIN_GPUS", flags="train-gpus"),
-    _maps("rollout_gpus", env="ROLLOUT_GPUS"),
-    _maps("judge_gpus", env="PRM_GPUS", flags="prm-gpus"),
-    _none(
-        "torchrun's own: it tells the trainer's processes of each other",
-        env="MASTER_ADDR MASTER_PORT NODE_RANK GPUS_PER_NODE",
-        quiet=True,
-    ),
-    _maps("tinker_api_key", env="TINKER_API_KEY"),
-    _maps("tinker_base_url", env="TINKER_BASE_URL TINKER_ENDPOINT"),
-    _maps("tinker_project", env="TINKER_PROJECT_ID"),
-    _maps("fireworks_api_key", env="FIREWORKS_API_KEY"),
-    _maps("fireworks_base_url", env="FIREWORKS_BASE_URL"),
-    _none("read by Hugging Face's own library when model is a hub name", env="HF_TOKEN", quiet=True),
-    _none("read by Weights & Biases' own library when wandb names a project", env="WANDB_API_KEY", quiet=True),
-    _maps("min_turns", env="MIN_TURNS"),
-    _maps("teacher_temperature", env="TEACHER_TEMPERATURE"),
-    _none("the extension talks to this service; choose its address with host and port", keys="rollout_endpoint"),
-    _maps("capture", flags="enable-rl-intercept", read=switch),
-    _maps("data", flags="rl-buffer-dir rollout-dir"),
-    _maps("session_idle_seconds", keys="session_timeout"),
-    _maps("max_sessions", keys="max_concurrent_sessions"),
-    _maps("custom_loss", flags="custom-loss-function-path"),
-    _maps("custom_rollout", flags="rollout-function-path"),
-    _maps("custom_generate", flags="custom-generate-function-path"),
-    _maps("custom_reward", flags="custom-rm-path"),
-    _none(
-        "environments are not in this version; a harness can post to /rl/outcome",
-        env="PARALLEL_ENVS MAX_GUI_STEPS TOOLS_CONFIG SWE_BENCH_PATH SCREENSHOT_BACKEND",
-        flags="max-turns num-rollouts-per-prompt",
-    ),
-    # Names so general that other programs set them too.
-    _none(
-        "environments are not in this version; a harness can post to /rl/outcome",
-        env="ENV_TYPE MAX_STEPS TASK_TYPE",
-        quiet=True,
-    ),
-    _maps("log_level", env="OPENCLAW_DEBUG", read=debug),
-    _maps("log_level", env="ROLLOUT_LOG_LEVEL", read=level),
-    _none("capture and training never stop the chat here; leave it out", keys="training_mode session_tracking"),
-)
-"""Names that are ours as well (`--host`, `--method`, `--lora-rank`, `teacher_temperature`, …) need no entry."""
+ALIASES = msgspec.toml.decode(Path(__file__).with_name("aliases.toml").read_bytes(), type=_Table).aliases
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -187,7 +87,7 @@ class Use(msgspec.Struct, frozen=True):
     @property
     def meaning(self) -> str:
         """The value in our terms."""
-        return self.alias.read(self.value)
+        return _READERS[self.alias.read](self.value) if self.alias.read else self.value
 
     @property
     def line(self) -> str:

@@ -23,7 +23,7 @@ def judge_models(settings: Settings) -> dict[JudgeRole, str]:
     ]
     for role, name, url in wanted:
         target = name.removeprefix("engine:").strip()
-        served = name.startswith("engine:") or _answers(Path(name).expanduser())
+        served = name.startswith("engine:") or (bool(name) and _answers(Path(name).expanduser()))
         if served and "://" not in target and not url and target not in found.values():
             found[role] = target
     return found
@@ -34,5 +34,7 @@ def _answers(folder: Path) -> bool:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        return False
+    if not isinstance(config, dict):
         return False
     return not any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ())

@@ -40,7 +40,7 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
     types = {flag: SETTINGS[name].field.annotation for flag, name in BY_FLAG.items()}
     switches = {flag for flag, kind in types.items() if kind is bool or bool in get_args(kind)}
     automatic = {flag for flag in switches if types[flag] is not bool}
-    switches |= {name for use in aliases.ALIASES if use.read is aliases.switch for name in use.flags}
+    switches |= {name for use in aliases.ALIASES if use.read == "switch" for name in use.flags}
     flags: dict[str, str] = {}
     words = list(arguments)
     while words:

@@ -37,7 +37,7 @@ async def test_an_answer_without_a_ratio_is_recorded_as_one(
         turn = await service.journal.turn(told["turn"]["turn_id"])
         assert turn is not None
         assert (turn.sampling.temperature, turn.sampling.unscaled) == (temperature, temperature != 1)
-        reason = "sampled at temperature 0.7 by an engine that tells its logprobs at 1" if temperature != 1 else ""
+        reason = "sampled at temperature 0.7 by an engine that reports its logprobs at 1" if temperature != 1 else ""
         assert told["no_ratio"] == reason
 
 

@@ -87,7 +87,7 @@ async def seen(trainer: Trainer, folder: Path) -> dict[str, torch.Tensor]:
     assert isinstance(trainer, CloudTrainer)
     training = await trainer._ready()
     if trainer._unsaved:
-        await trainer._kept(training, weights=True)
+        await trainer._save(training, weights=True)
     (found,) = await training.forward([Datum(IDS[:-1], TARGETS)])
     return {"logprobs": torch.from_numpy(found)}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.gpus import GIB, MIB, find_gpus, found, imagined, left
+from openclaw_rl.shared.gpus import GIB, MIB, find_gpus, found, imagined, with_free_memory
 from tests.shared.faked_gpus import faked_smi
 
 ROWS = (
@@ -30,16 +30,16 @@ def test_faked_gpus_are_read_with_name_and_memory(faked: Mapping[str, str]) -> N
     gpus = find_gpus(faked)
     assert [gpu.number for gpu in gpus] == [0, 1, 2, 3, 4]
     assert (gpus[0].name, gpus[0].memory, gpus[0].handle) == ("NVIDIA GeForce RTX 4090", 24564 * MIB, "0")
-    assert gpus[0].told == "0: NVIDIA GeForce RTX 4090, 24.0 GiB"
+    assert gpus[0].description == "0: NVIDIA GeForce RTX 4090, 24.0 GiB"
 
 
 def test_memory_that_a_faked_driver_does_not_tell_is_none(faked: Mapping[str, str]) -> None:
     sliced, untold = find_gpus(faked)[3:]
-    assert sliced.memory == untold.memory == 0 and "not told" in untold.told
+    assert sliced.memory == untold.memory == 0 and "unknown memory" in untold.description
 
 
 def test_a_faked_gpu_that_others_use_has_only_what_they_leave(faked: Mapping[str, str]) -> None:
-    free, used = left(find_gpus(faked))[:2]
+    free, used = with_free_memory(find_gpus(faked))[:2]
     assert (free.memory, used.memory) == (24564 * MIB, 9000 * MIB)
 
 
@@ -83,14 +83,14 @@ def test_faked_device_files_without_the_drivers_program_are_gpus_of_which_nothin
     gpus = find_gpus({"PATH": str(tmp_path)}, tmp_path)
     assert [(gpu.handle, gpu.memory) for gpu in gpus] == [("0", 0), ("1", 0)]
     (gpu,) = find_gpus({"PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "GPU-ab"}, tmp_path)
-    assert gpu.uuid == gpu.handle == "GPU-ab" and "not told" in gpu.told
+    assert gpu.uuid == gpu.handle == "GPU-ab" and "unknown memory" in gpu.description
 
 
 def test_a_faked_driver_that_fails_is_told_with_a_way_out(tmp_path: Path) -> None:
     failing = faked_smi(
         tmp_path, (), says="NVIDIA-SMI has failed because it couldn't communicate with the driver", code=9
     )
-    with pytest.raises(ConfigError, match=r"couldn't communicate with the driver; mend the driver, or keep to the CPU"):
+    with pytest.raises(ConfigError, match=r"couldn't communicate with the driver; repair the driver, or stay on"):
         find_gpus(failing)
     assert find_gpus(faked_smi(tmp_path, (), says="No devices were found", code=6)) == []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from openclaw_rl.shared.engine.server import http_server
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud import providers
+from openclaw_rl.trainer_cloud import launch
 from openclaw_rl.trainer_cloud.engine.server import application
 from openclaw_rl.trainer_cloud.provider import Provider
 from tests.rigs.tinker_server import KEY
@@ -29,7 +29,7 @@ def serving_cloud(
     settings: Settings, provider: Provider | None = None, *, live: tuple[int, str] | None = None
 ) -> Iterator[str]:
     """The engine's URL until the block ends."""
-    app = application(settings, provider or providers.create(settings), live=live)
+    app = application(settings, provider or launch.create_provider(settings), live=live)
     server = http_server(app, host="127.0.0.1", port=0)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -156,7 +156,7 @@ async def test_the_trainer_of_a_placement_that_alternates_borrows_what_it_says(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "other"}))
     card = Gpu(number=0, handle="0", name="", memory=GIB, free=GIB)
-    server = Server(role="policy", model="m", gpus=(card,), tensor_parallel=1, lends=("kv_cache", "weights"))
+    server = Server(role="policy", model="m", gpus=(card,), lends=("kv_cache", "weights"))
     chosen = settings(policy, backend="embedded", engine_url="http://127.0.0.1:9")
     for train, borrows in (((card,), True), ((), False)):
         for name, value in Placement(servers=(server,), train=train, sharing="alternating").variables.items():

@@ -1,11 +1,11 @@
-"""Adapters as providers hand them out: a tar archive, which becomes a folder."""
+"""Adapters as providers hand them out, by their files or as a tar archive, which become a folder."""
 
 from __future__ import annotations
 
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,23 @@ from openclaw_rl.trainer_cloud.provider import CloudError
 WANTED = ("adapter_config.json", "adapter_model.safetensors")
 
 
-async def fetch(http: httpx.AsyncClient, url: str, folder: Path) -> None:
+async def fetch_adapter(urls: Mapping[str, str], folder: Path, name: str, *, seconds: float) -> None:
+    """Download the files of the adapter `name` from their `urls`, by file name, into `folder`. Raises `CloudError`."""
+    by_name = {Path(file).name: url for file, url in urls.items()}
+    check_complete(by_name)
+    try:
+        async with httpx.AsyncClient(timeout=seconds, follow_redirects=True) as http:
+            for file in WANTED:
+                async with http.stream("GET", by_name[file]) as answer:
+                    answer.raise_for_status()
+                    with (folder / file).open("wb") as target:
+                        async for chunk in answer.aiter_bytes():
+                            target.write(chunk)
+    except httpx.HTTPError as error:
+        raise CloudError(f"{name} cannot be downloaded: {error}", "away", undone=True) from error
+
+
+async def fetch_archive(http: httpx.AsyncClient, url: str, folder: Path) -> None:
     """Download the archive at `url` and put the adapter in it into `folder`. Raises `CloudError`, `httpx.HTTPError`."""
     with tempfile.TemporaryFile() as file:
         async with http.stream("GET", url) as answer:
@@ -26,16 +42,7 @@ async def fetch(http: httpx.AsyncClient, url: str, folder: Path) -> None:
         unpack(file, folder)
 
 
-async def fetch_file(http: httpx.AsyncClient, url: str, file: Path) -> None:
-    """Download one file. Raises `httpx.HTTPError`."""
-    async with http.stream("GET", url) as answer:
-        answer.raise_for_status()
-        with file.open("wb") as target:
-            async for chunk in answer.aiter_bytes():
-                target.write(chunk)
-
-
-def check_whole(found: Iterable[str]) -> None:
+def check_complete(found: Iterable[str]) -> None:
     """Raise `CloudError` if a file of an adapter is missing."""
     missing = sorted(set(WANTED) - set(found))
     if missing:
@@ -56,4 +63,4 @@ def unpack(file: object, folder: Path) -> None:
                     found.add(name)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise CloudError(f"the archive of the adapter cannot be read: {error}", "away", undone=True) from error
-    check_whole(found)
+    check_complete(found)

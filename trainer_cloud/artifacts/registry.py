@@ -1,14 +1,14 @@
-"""What was made at a provider for a data folder and has to be removed there again: `DATA/cloud_created.json`.
+"""The list of what was made at a provider for a data folder and has to be removed there again:
+`DATA/cloud_created.json`.
 
-A thing is written down before it is asked for, so what a crash leaves behind is known at the next start. The processes
-of a service share the file; each changes it alone.
+An artifact is written down before it is asked for, so what a crash leaves behind is known at the next start. The
+processes of a service share the file; each changes it alone.
 """
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,10 +19,10 @@ from openclaw_rl.trainer_cloud.provider import CloudError
 FILE = "cloud_created.json"
 
 
-class Thing(msgspec.Struct, frozen=True):
+class Artifact(msgspec.Struct, frozen=True):
     """Something at a provider: its kind (`trainer`, `deployment`, `session`, `model`, `base`, `state`, `sampler`, or
-    `saving`: a state and a sampler under a name that became no path yet), its name or path there, what it was made for,
-    and the folder here that needs it, if one does.
+    `saving`: a state and a sampler under a name that became no path yet), its name or path there, its purpose, and the
+    folder here that needs it, if one does.
     """
 
     provider: str
@@ -32,7 +32,7 @@ class Thing(msgspec.Struct, frozen=True):
     folder: str = ""
 
 
-class Created:
+class ArtifactRegistry:
     """The list of a data folder. Blocks for moments, on a disk. Where that fails, all methods raise `CloudError`
     (`away`, `undone`).
     """
@@ -42,46 +42,33 @@ class Created:
 
     def check(self) -> None:
         """Write the list as it is: raises before anything is paid for that could not be written down."""
-        with self._alone():
-            self._write(self._read())
+        self._change(lambda found: found)
 
-    def add(self, thing: Thing) -> None:
-        """Write a thing down; harmless when it is there."""
-        with self._alone():
-            things = self._read()
-            if thing not in things:
-                self._write([*things, thing])
+    def add(self, artifact: Artifact) -> None:
+        """Write an artifact down; harmless when it is there."""
+        self._change(lambda found: found if artifact in found else [*found, artifact])
 
-    def remove(self, thing: Thing) -> None:
-        """Strike a thing out; harmless when it is not there."""
-        with self._alone():
-            things = self._read()
-            if thing in things:
-                self._write([one for one in things if one != thing])
+    def remove(self, artifact: Artifact) -> None:
+        """Strike an artifact out; harmless when it is not there."""
+        self._change(lambda found: [one for one in found if one != artifact])
 
-    def of(self, provider: str, kind: str) -> list[Thing]:
-        """The things of a kind, the oldest first."""
-        with self._alone():
-            return [one for one in self._read() if (one.provider, one.kind) == (provider, kind)]
+    def of(self, provider: str, kind: str) -> list[Artifact]:
+        """The artifacts of a kind, the oldest first."""
+        return [one for one in self._change(None) if (one.provider, one.kind) == (provider, kind)]
 
-    def _read(self) -> list[Thing]:
-        rows = (read_json(self._path) or {}).get("created", [])
-        return [msgspec.convert(row, Thing) for row in rows]
-
-    def _write(self, things: list[Thing]) -> None:
-        write_json(self._path, {"created": [msgspec.to_builtins(thing) for thing in things]}, mode=0o600)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _change(self, change: Callable[[list[Artifact]], list[Artifact]] | None) -> list[Artifact]:
+        """The list, after `change` where there is one; no other process comes between."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.with_suffix(".lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                yield
+                rows = (read_json(self._path) or {}).get("created", [])
+                found = [msgspec.convert(row, Artifact) for row in rows]
+                if change is not None:
+                    found = change(found)
+                    write_json(self._path, {"created": [msgspec.to_builtins(one) for one in found]}, mode=0o600)
+                return found
         except OSError as error:
-            raise CloudError(
-                f"{self._path}, the list of what was made at the provider, cannot be written: "
-                f"{error.strerror or error}; make room or give access",
-                "away",
-                undone=True,
-            ) from error
+            message = f"{self._path}, the list of what was made at the provider, cannot be written: "
+            message += f"{error.strerror or error}; make room or give access"
+            raise CloudError(message, "away", undone=True) from error

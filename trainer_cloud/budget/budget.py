@@ -1,8 +1,8 @@
-"""Daily limits on what a cloud backend may spend, over the ledger of what it spent.
+"""Daily limits on the spending of a cloud backend, over its ledger.
 
 Amounts are reserved before a request and corrected after it: `async with budget.spending("chat", prefill=900,
-sample=512) as bill`. What no correction came for, as after kill -9, counts as spent. Learning (training, rehearsals,
-guard, scoring, the judge through the policy) has limits of its own; it never stops chat, nor chat it.
+sample=512) as bill`. Without a correction, as after kill -9, they count as spent. Learning (training, rehearsals,
+guard, scoring, the judge through the policy) has its own limits; it never stops chat, nor chat it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud.budget.ledger import Entry, Kind, Ledger, LedgerError, Purpose
+from openclaw_rl.trainer_cloud.budget.ledger import Kind, Ledger, LedgerError, Purpose, UsageEntry
 from openclaw_rl.trainer_cloud.provider import CloudError, Trouble
 
 log = logging.getLogger(__name__)
 
 
-class Limit(msgspec.Struct, frozen=True):
+class DailyLimit(msgspec.Struct, frozen=True):
     """A daily limit: the setting that holds it, and what counts against it."""
 
     setting: str
@@ -31,48 +31,48 @@ class Limit(msgspec.Struct, frozen=True):
     kinds: frozenset[Kind]
     unit: str
 
-    def of(self, settings: Settings) -> int:
-        """How much a day may take; 0 is no limit."""
+    def amount(self, settings: Settings) -> int:
+        """The amount that a day may take; 0 is no limit."""
         return int(settings.value(self.setting))
 
-    def counts(self, amounts: Mapping[Entry, int]) -> int:
-        """How much of the amounts, of whatever provider and model, counts against it."""
+    def counts(self, amounts: Mapping[UsageEntry, int]) -> int:
+        """The share of the amounts, of any provider and model, that counts against it."""
         return sum(n for entry, n in amounts.items() if entry.purpose == self.purpose and entry.kind in self.kinds)
 
 
 _TOKENS: frozenset[Kind] = frozenset(["prefill", "sample", "train"])
 LIMITS = (
-    Limit("cloud_daily_train_tokens", "learning", _TOKENS, "tokens"),
-    Limit("cloud_daily_steps", "learning", frozenset(["step"]), "steps"),
-    Limit("cloud_daily_chat_tokens", "chat", _TOKENS, "tokens"),
+    DailyLimit("cloud_daily_train_tokens", "learning", _TOKENS, "tokens"),
+    DailyLimit("cloud_daily_steps", "learning", frozenset(["step"]), "steps"),
+    DailyLimit("cloud_daily_chat_tokens", "chat", _TOKENS, "tokens"),
 )
-_GOES_ON: dict[Purpose, str] = {"learning": "Chat goes on", "chat": "Learning has limits of its own"}
+_UNAFFECTED: dict[Purpose, str] = {"learning": "Chat goes on", "chat": "Learning has its own limits"}
 
 _OTHERS = "others"
 
 
-class _Passed(CloudError):
+class _LimitPassed(CloudError):
     """A limit would be passed by an amount that is wanted."""
 
-    def __init__(self, limit: Limit, wanted: int, message: str, trouble: Trouble, **more: Any) -> None:
+    def __init__(self, limit: DailyLimit, wanted: int, message: str, trouble: Trouble, **more: Any) -> None:
         super().__init__(message, trouble, **more)
         self.limit = limit
         self.wanted = wanted
 
 
 class Bill:
-    """What one request takes. It stands at what was reserved until `settle` says what it was."""
+    """The amounts of one request: those that were reserved, until `settle` corrects them."""
 
     def __init__(self, amounts: Mapping[Kind, int]) -> None:
         self.amounts: dict[Kind, int] = dict(amounts)
 
     def settle(self, *, prefill: int = 0, sample: int = 0, train: int = 0, step: int = 0) -> None:
-        """Say what the request took, in all. It may be said again while more comes."""
+        """Set what the request took, in all. It may be set again while more comes."""
         self.amounts = _kinds(prefill, sample, train, step)
 
 
 class Budget:
-    """What may be spent on one model of a provider. `check`, `spend`, `reserve`, `spent` and `obstacle` wait for a
+    """The spending on one model of a provider. `check`, `spend`, `reserve`, `spent` and `obstacle` wait for a
     disk, so on an event loop they belong into a thread; `spending` goes there itself.
     """
 
@@ -83,7 +83,7 @@ class Budget:
         self._provider = provider
         self._model = model
         self._now = now or (lambda: datetime.now(UTC))
-        self._told = False
+        self._warned = False
         self.ledger = Ledger(settings.data)
 
     @asynccontextmanager
@@ -116,11 +116,11 @@ class Budget:
         entries = self._entries(purpose, amounts, day or self._day())
         try:
             self.ledger.add(entries, approve=lambda spent: self._allow(purpose, spent, entries))
-            self._told = False
+            self._warned = False
             if any(entry.kind == "step" for entry in entries):
                 with suppress(LedgerError):
                     self.ledger.refuse(self._step_asker(), self._day(), {})
-        except _Passed as error:
+        except _LimitPassed as error:
             with suppress(LedgerError):
                 self._note(purpose, entries, error)
             raise
@@ -129,7 +129,7 @@ class Budget:
 
     def check(self, purpose: Purpose, kind: Kind, tokens: int) -> None:
         """Raise `CloudError` (`trouble="budget"`) if so much more would pass a limit. Reserves nothing."""
-        if any(limit.of(self._settings) for limit in _limits(purpose)):
+        if any(limit.amount(self._settings) for limit in _limits(purpose)):
             try:
                 spent = self.ledger.day(self._day())
             except LedgerError as error:
@@ -141,7 +141,7 @@ class Budget:
         self._add(purpose, {kind: tokens}, self._day())
 
     def spent(self) -> dict[tuple[Purpose, Kind], int]:
-        """What today took, over all providers and models. Raises `LedgerError`."""
+        """The amounts of today, over all providers and models. Raises `LedgerError`."""
         found: dict[tuple[Purpose, Kind], int] = {}
         for entry, amount in self.ledger.day(self._day()).items():
             key = entry.purpose, entry.kind
@@ -149,12 +149,12 @@ class Budget:
         return found
 
     def obstacle(self, purpose: Purpose) -> str:
-        """Why nothing more may be spent today, in words; "" if it may. It may not where a limit is reached, nor where a
-        request of any process was refused today that would be refused again: to make the beginning of a step again and
-        again that cannot be ended would spend what is left. A step that no day has room for stays in the way on other
-        days too, until the limit is raised or steps are made smaller.
+        """The reason that nothing more may be spent today; "" if it may. It may not where a limit is reached, nor where
+        a request of any process was refused today that would be refused again: to begin a step again and again that
+        cannot be ended would spend what is left. A step that no day has room for is in the way on other days too, until
+        the limit is raised or steps are made smaller.
         """
-        if not any(limit.of(self._settings) for limit in _limits(purpose)):
+        if not any(limit.amount(self._settings) for limit in _limits(purpose)):
             return ""
         day = self._day()
         try:
@@ -163,7 +163,7 @@ class Budget:
             return str(self._blind(purpose, error))
         step = self._step_asker()
         for limit in _limits(purpose):
-            most, had, wanted = limit.of(self._settings), limit.counts(spent), 1
+            most, had, wanted = limit.amount(self._settings), limit.counts(spent), 1
             for one in refused:
                 lasts = one.day == day or (one.asker == step and one.wanted > most)
                 if lasts and one.setting == limit.setting and one.asker in (step, _OTHERS):
@@ -179,22 +179,22 @@ class Budget:
     def _day(self) -> str:
         return self._now().astimezone(UTC).date().isoformat()
 
-    def _entries(self, purpose: Purpose, amounts: Mapping[Kind, int], day: str) -> dict[Entry, int]:
-        return {Entry(day, self._provider, self._model, purpose, kind): n for kind, n in amounts.items() if n}
+    def _entries(self, purpose: Purpose, amounts: Mapping[Kind, int], day: str) -> dict[UsageEntry, int]:
+        return {UsageEntry(day, self._provider, self._model, purpose, kind): n for kind, n in amounts.items() if n}
 
     def _add(self, purpose: Purpose, amounts: Mapping[Kind, int], day: str) -> None:
         entries = self._entries(purpose, amounts, day)
         try:
             self.ledger.add(entries)
-            self._told = False
+            self._warned = False
         except LedgerError as error:
             # It is spent: forgetting it because it cannot be written would be the worse of two.
             self.ledger.owe(entries)
-            self._tell(error)
+            self._warn(error)
 
-    def _note(self, purpose: Purpose, entries: Mapping[Entry, int], error: _Passed) -> None:
+    def _note(self, purpose: Purpose, entries: Mapping[UsageEntry, int], error: _LimitPassed) -> None:
         """Remember what was refused: of a step all that it wants, of other requests the smallest that a limit refused.
-        What is small may have been in the way of another request for a moment, and says nothing about the step.
+        A small one may have been refused for a moment only, and says nothing about the step.
         """
         if not any(entry.kind == "step" for entry in entries):
             self.ledger.refuse(_OTHERS, self._day(), {error.limit.setting: error.wanted}, smallest=True)
@@ -207,23 +207,23 @@ class Budget:
         ours = self._settings
         return f"step of {ours.turns_a_step} turns, {ours.rehearsals} + {ours.anchors} rehearsals, {ours.epochs} epochs"
 
-    def _allow(self, purpose: Purpose, spent: Mapping[Entry, int], more: Mapping[Entry, int]) -> None:
+    def _allow(self, purpose: Purpose, spent: Mapping[UsageEntry, int], more: Mapping[UsageEntry, int]) -> None:
         for limit in _limits(purpose):
-            most, had, wanted = limit.of(self._settings), limit.counts(spent), limit.counts(more)
+            most, had, wanted = limit.amount(self._settings), limit.counts(spent), limit.counts(more)
             if most and wanted and had + wanted > most:
                 raise self._passed(limit, most, had, wanted)
 
-    def _passed(self, limit: Limit, most: int, had: int, wanted: int) -> _Passed:
+    def _passed(self, limit: DailyLimit, most: int, had: int, wanted: int) -> _LimitPassed:
         now = self._now().astimezone(UTC)
         seconds = (_midnight(now) - now).total_seconds()
         minutes = int(seconds // 60)
         smaller = ", or steps made smaller (batch_size, epochs)" if limit.purpose == "learning" else ""
         whole = f" More than the limit of a whole day: it has to be raised{smaller}." if wanted > most else ""
-        return _Passed(
+        return _LimitPassed(
             limit,
             wanted,
             f"Today's limit {limit.setting} = {most} is used up: {limit.purpose} has spent {had} {limit.unit} at cloud "
-            f"providers, and the next request takes up to {wanted} more.{whole} {_GOES_ON[limit.purpose]}. The day "
+            f"providers, and the next request takes up to {wanted} more.{whole} {_UNAFFECTED[limit.purpose]}. The day "
             f"ends at 00:00 UTC, in {minutes // 60} h {minutes % 60:02d} min; to go on now, raise {limit.setting} "
             "(0: no limit) and start the service again.",
             "budget",
@@ -231,29 +231,29 @@ class Budget:
             undone=True,
         )
 
-    def _unwritten(self, purpose: Purpose, entries: Mapping[Entry, int], error: LedgerError) -> None:
-        """A request that cannot be counted goes on only where nothing limits it."""
-        if any(limit.of(self._settings) for limit in _limits(purpose)):
+    def _unwritten(self, purpose: Purpose, entries: Mapping[UsageEntry, int], error: LedgerError) -> None:
+        """A request that cannot be counted proceeds only where nothing limits it."""
+        if any(limit.amount(self._settings) for limit in _limits(purpose)):
             raise self._blind(purpose, error) from error
         self.ledger.owe(entries)
-        self._tell(error)
+        self._warn(error)
 
     def _blind(self, purpose: Purpose, error: LedgerError) -> CloudError:
-        set_ = [limit.setting for limit in _limits(purpose) if limit.of(self._settings)]
+        set_ = [limit.setting for limit in _limits(purpose) if limit.amount(self._settings)]
         return CloudError(
-            f"{error}. Without it nobody knows what today has cost, so {purpose} spends nothing while "
-            f"{' and '.join(set_)} limits it. Make room or give access; then it goes on by itself.",
+            f"{error}. Without it the cost of today is not known, so {purpose} spends nothing while "
+            f"{' and '.join(set_)} limits it. Make room or give access; then it continues by itself.",
             "budget",
             undone=True,
         )
 
-    def _tell(self, error: LedgerError) -> None:
-        if not self._told:
-            self._told = True
-            log.warning("%s. What is spent is counted in memory until it can be written", error)
+    def _warn(self, error: LedgerError) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("%s. Spending is counted in memory until it can be written", error)
 
 
-def _limits(purpose: Purpose) -> list[Limit]:
+def _limits(purpose: Purpose) -> list[DailyLimit]:
     return [limit for limit in LIMITS if limit.purpose == purpose]
 
 

@@ -1,4 +1,4 @@
-"""What was spent at providers each UTC day, in a small SQLite file that every process of a service adds to.
+"""Amounts spent at providers each UTC day, in a small SQLite file that every process of a service adds to.
 
 Exact after kill -9: an entry is on disk before `add` returns. What could not be written stays in memory and goes with
 the next entry that can.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+import stamina
 
 from openclaw_rl.shared.errors import OpenClawRLError
 
@@ -54,8 +54,8 @@ class LedgerError(OpenClawRLError):
     """The ledger cannot be read or written; the message names its file."""
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """What an amount was for: tokens of a kind, or steps. `day` is a UTC date such as 2026-05-01."""
+class UsageEntry(msgspec.Struct, frozen=True):
+    """The purpose of an amount: tokens of a kind, or steps. `day` is a UTC date such as 2026-05-01."""
 
     day: str
     provider: str
@@ -64,8 +64,8 @@ class Entry(msgspec.Struct, frozen=True):
     kind: Kind
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """What an asker wanted on a day, and the setting that limits it."""
+class RefusedAmount(msgspec.Struct, frozen=True):
+    """An amount that an asker wanted on a day, and the setting that limits it."""
 
     asker: str
     setting: str
@@ -80,82 +80,53 @@ class Ledger:
         self.path = data / FILE
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._owed: Counter[Entry] = Counter()
+        self._owed: Counter[UsageEntry] = Counter()
 
     def add(
-        self, amounts: Mapping[Entry, int], *, approve: Callable[[Mapping[Entry, int]], None] | None = None
+        self, amounts: Mapping[UsageEntry, int], *, approve: Callable[[Mapping[UsageEntry, int]], None] | None = None
     ) -> None:
         """Add amounts, which may be negative. `approve` sees what the day has so far, and by raising keeps all of it
-        out; nobody else adds in between. Raises `LedgerError`, and then nothing was added.
+        out; no other process adds in between. Raises `LedgerError`, and then nothing was added.
         """
-        with self._lock:
-            try:
-                connection = self._open()
-                connection.execute("BEGIN IMMEDIATE")
-                for entry, amount in self._owed.items():
-                    _write(connection, entry, amount)
-                if approve is not None:
-                    for day in {entry.day for entry in amounts}:
-                        approve(_of_day(connection, day))
-                for entry, amount in amounts.items():
-                    _write(connection, entry, amount)
-                connection.execute("COMMIT")
-                self._owed.clear()
-            except (sqlite3.Error, OSError) as error:
-                self._drop()
-                raise LedgerError(f"{self.path} cannot be written: {error}") from error
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-                raise
+        with self._transaction() as connection:
+            for entry, amount in self._owed.items():
+                _write(connection, entry, amount)
+            if approve is not None:
+                for day in {entry.day for entry in amounts}:
+                    approve(_of_day(connection, day))
+            for entry, amount in amounts.items():
+                _write(connection, entry, amount)
+            connection.execute("COMMIT")
+            self._owed.clear()
 
     def refuse(self, asker: str, day: str, wanted: Mapping[str, int], *, smallest: bool = False) -> None:
         """Note that an asker was refused what it wanted, by setting, in the place of what it was refused before. With
         `smallest` the less of both is kept for as long as it is the same day. Raises `LedgerError`.
         """
-        with self._lock:
-            try:
-                connection = self._open()
-                connection.execute("BEGIN IMMEDIATE")
-                if smallest:
-                    for setting, most in wanted.items():
-                        connection.execute(_SMALLEST, (asker, setting, day, most))
-                else:
-                    connection.execute("DELETE FROM refused WHERE asker = ?", (asker,))
-                    rows = [(asker, setting, day, most) for setting, most in wanted.items()]
-                    connection.executemany("INSERT INTO refused VALUES (?, ?, ?, ?)", rows)
-                connection.execute("COMMIT")
-            except (sqlite3.Error, OSError) as error:
-                self._drop()
-                raise LedgerError(f"{self.path} cannot be written: {error}") from error
+        rows = [(asker, setting, day, most) for setting, most in wanted.items()]
+        with self._transaction() as connection:
+            if not smallest:
+                connection.execute("DELETE FROM refused WHERE asker = ?", (asker,))
+            connection.executemany(_SMALLEST, rows)
+            connection.execute("COMMIT")
 
-    def refused(self) -> list[Refused]:
-        """What was refused last, of each asker. Raises `LedgerError`."""
-        with self._lock:
-            if not self.path.exists():
+    def refused(self) -> list[RefusedAmount]:
+        """The last refusals of each asker. Raises `LedgerError`."""
+        with self._connected("read") as connection:
+            if connection is None:
                 return []
-            try:
-                rows = self._open().execute("SELECT asker, setting, day, wanted FROM refused").fetchall()
-            except (sqlite3.Error, OSError) as error:
-                self._drop()
-                raise LedgerError(f"{self.path} cannot be read: {error}") from error
-            return [Refused(*row) for row in rows]
+            rows = connection.execute("SELECT asker, setting, day, wanted FROM refused").fetchall()
+            return [RefusedAmount(*row) for row in rows]
 
-    def owe(self, amounts: Mapping[Entry, int]) -> None:
+    def owe(self, amounts: Mapping[UsageEntry, int]) -> None:
         """Keep amounts that could not be added, for the next time."""
         with self._lock:
             self._owed.update(amounts)
 
-    def day(self, day: str) -> dict[Entry, int]:
-        """What was spent on a UTC day, owed amounts included. Raises `LedgerError`."""
-        with self._lock:
-            found: Counter[Entry] = Counter()
-            if self.path.exists():
-                try:
-                    found.update(_of_day(self._open(), day))
-                except (sqlite3.Error, OSError) as error:
-                    self._drop()
-                    raise LedgerError(f"{self.path} cannot be read: {error}") from error
+    def day(self, day: str) -> dict[UsageEntry, int]:
+        """The amounts of a UTC day, owed amounts included. Raises `LedgerError`."""
+        with self._connected("read") as connection:
+            found: Counter[UsageEntry] = Counter() if connection is None else Counter(_of_day(connection, day))
             found.update({entry: amount for entry, amount in self._owed.items() if entry.day == day})
             return {entry: amount for entry, amount in found.items() if amount > 0}
 
@@ -164,12 +135,42 @@ class Ledger:
         with self._lock:
             self._drop()
 
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that the block commits. Raises `LedgerError`."""
+        with self._connected("written", make=True) as connection:
+            assert connection is not None, "it is made"
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _connected(self, doing: str, *, make: bool = False) -> Iterator[sqlite3.Connection | None]:
+        """The file for one thread at a time, `None` where there is none and none is to be made. Raises
+        `LedgerError`.
+        """
+        with self._lock:
+            try:
+                yield self._open() if make or self.path.exists() else None
+            except (sqlite3.Error, OSError) as error:
+                self._drop()
+                raise LedgerError(f"{self.path} cannot be {doing}: {error}") from error
+
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
-                _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
+                # SQLite refuses this at once while another process does the same, however long it may wait for locks.
+                for attempt in stamina.retry_context(
+                    on=_is_busy, attempts=None, timeout=BUSY_SECONDS, wait_initial=_PAUSE, wait_jitter=_PAUSE
+                ):
+                    with attempt:
+                        connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(_USAGE)
                 connection.execute(_REFUSED)
@@ -187,23 +188,14 @@ class Ledger:
                 connection.close()
 
 
-def _patiently(work: Callable[[], object]) -> None:
-    """Do what SQLite refuses at once while another process does the same, however long it may wait for locks."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            work()
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(_PAUSE)
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
 
 
-def _write(connection: sqlite3.Connection, entry: Entry, amount: int) -> None:
+def _write(connection: sqlite3.Connection, entry: UsageEntry, amount: int) -> None:
     connection.execute(_ADD, (entry.day, entry.provider, entry.model, entry.purpose, entry.kind, amount, amount))
 
 
-def _of_day(connection: sqlite3.Connection, day: str) -> dict[Entry, int]:
+def _of_day(connection: sqlite3.Connection, day: str) -> dict[UsageEntry, int]:
     rows = connection.execute("SELECT * FROM usage WHERE day = ?", (day,))
-    return {Entry(*row[:5]): row[5] for row in rows}
+    return {UsageEntry(*row[:5]): row[5] for row in rows}

@@ -1,4 +1,4 @@
-"""What providers take for tokens: the table that ships (`prices.toml`), and a person's own over it."""
+"""Prices of tokens at providers: the table that ships (`prices.toml`), and the user's own over it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEXTS = ("source", "note")
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """Dollars for a million tokens of each kind, `None` where nobody has found out; since when, and who says so."""
+    """Dollars for a million tokens of each kind, `None` where it is not known; since when, and by which source."""
 
     prefill: float | None = None
     sample: float | None = None
@@ -40,7 +40,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def cost(price: Price | None, amounts: Mapping[Kind, float]) -> Cost:
-    """What tokens of each kind cost; steps cost nothing by themselves."""
+    """The cost of tokens of each kind; steps cost nothing by themselves."""
     dollars, unknown = 0.0, []
     for kind in PRICED:
         tokens = amounts.get(kind, 0)

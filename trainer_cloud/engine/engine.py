@@ -1,8 +1,8 @@
 """The engine in front of a provider: our wire on one side, its sampling clients on the other.
 
 An answer comes in one piece, since providers do not stream tokens. Chat goes first: the other requests share a few
-places, fewer still for a while after the provider asked to slow down. What is wrong with the provider is kept in words
-(`info`), and requests that have waited too long for one that fails are told so instead of waiting on.
+places, fewer still for a while after the provider asked to slow down. What is wrong with the provider is in `info`, and
+requests that have waited too long for one that fails end with it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.budget.budget import Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Purpose
-from openclaw_rl.trainer_cloud.engine.admission import admit, no_tops
-from openclaw_rl.trainer_cloud.engine.requests import Job
-from openclaw_rl.trainer_cloud.engine.stopping import Ends
-from openclaw_rl.trainer_cloud.engine.versions import UnknownVersion, Versions
+from openclaw_rl.trainer_cloud.engine.requests import CloudRequest, admit, no_tops
+from openclaw_rl.trainer_cloud.engine.stopping import Stopping
+from openclaw_rl.trainer_cloud.engine.versions import CloudVersions, UnknownVersion
 from openclaw_rl.trainer_cloud.pointer import BadPointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampled, Sampler
 
@@ -51,7 +50,7 @@ _STATUS = {
 
 
 class CloudEngine:
-    """See `shared.engine.server.ServedEngine`."""
+    """A provider as a `ServedEngine`."""
 
     def __init__(
         self, provider: Provider, settings: Settings, budget: Budget, *, live: tuple[int, str] | None = None
@@ -64,10 +63,10 @@ class CloudEngine:
         self._budget = budget
         self._tokenizer = load_tokenizer(folder)
         self._vocabulary = vocabulary_size(config) or self._tokenizer.get_vocab_size()
-        self._ends = Ends(self._tokenizer, end_tokens(folder, config))
+        self._stopping = Stopping(self._tokenizer, end_tokens(folder, config))
         self._own_context = context_length(config)
         self._offered_context = 0
-        self._jobs: set[Job] = set()
+        self._jobs: set[CloudRequest] = set()
         self._places = asyncio.Semaphore(PLACES)
         self._slowly = asyncio.Semaphore(SLOW_PLACES)
         self._slow_until = 0.0
@@ -75,8 +74,8 @@ class CloudEngine:
         self._watching: asyncio.Task[None] | None = None
         self._trouble: CloudError | None = None
         self._live_error = ""
-        self._tells_tops = True
-        self.versions = Versions(
+        self._has_tops = True
+        self.versions = CloudVersions(
             provider, settings.model, settings.checkpoints_path, limit=max(settings.engine_max_versions, 16)
         )
         if live is not None and live[0] != 0:
@@ -89,21 +88,19 @@ class CloudEngine:
 
     @property
     def healthy(self) -> bool:
-        """See `ServedEngine.healthy`: whether the provider is away is told by `info`."""
+        """Always: `info` says whether the provider is away."""
         return True
 
     @property
     def context_length(self) -> int:
-        """Tokens that prompt and answer may have together; 0 while nobody knows."""
+        """Tokens that prompt and answer may have together; 0 while it is not known."""
         known = (self._settings.context_length, self._offered_context or self._own_context)
         return min(filter(None, known), default=0)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See `ServedEngine.start`."""
         self._watching = loop.create_task(self._watch(), name="watch the provider")
 
     def stop(self) -> None:
-        """See `ServedEngine.stop`."""
         self._budget.close()
 
     async def close(self) -> None:
@@ -115,8 +112,7 @@ class CloudEngine:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._provider.close()
 
-    async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Job:
-        """See `ServedEngine.submit`."""
+    async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> CloudRequest:
         admit(request, self._provider.name, vocabulary=self._vocabulary, context=self.context_length)
         if len(self._jobs) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} requests wait for {self._provider.name} already", 503)
@@ -135,8 +131,8 @@ class CloudEngine:
             raise Refused(
                 f"version {request.weight_version} cannot be loaded: {error}", code="unknown_version"
             ) from error
-        job = Job(request, version, receive)
-        if job.tops and request.sampling_params.max_new_tokens and not self._tells_tops:
+        job = CloudRequest(request, version, receive)
+        if job.tops and request.sampling_params.max_new_tokens and not self._has_tops:
             raise no_tops(self._provider.name)
         if request.rid:
             job.rid = request.rid
@@ -144,19 +140,16 @@ class CloudEngine:
         job.work = asyncio.create_task(self._run(job), name=f"request {job.rid}")
         return job
 
-    def abort(self, job: Job) -> None:
-        """See `ServedEngine.abort`."""
+    def abort(self, job: CloudRequest) -> None:
         if job in self._jobs and job.work is not None:
             job.work.cancel()
 
     def abort_rid(self, rid: str | None) -> None:
-        """See `ServedEngine.abort_rid`."""
         for job in list(self._jobs):
             if rid is None or job.rid == rid:
                 self.abort(job)
 
     async def load(self, wanted: UpdateWeights) -> int:
-        """See `ServedEngine.load`."""
         try:
             number = max(self.versions.numbers()) + 1 if wanted.weight_version is None else int(wanted.weight_version)
         except ValueError:
@@ -164,7 +157,7 @@ class CloudEngine:
         if number < 0:
             raise Refused("weight_version must not be negative")
         if not wanted.live and not self._provider.beside:
-            raise Refused(f"{self._provider.name} serves one version here: it cannot load {number} beside it")
+            raise Refused(f"{self._provider.name} serves one version here: it cannot load another, {number}")
         try:
             async with self._loading:
                 await self.versions.load(number, wanted.model_path, live=wanted.live)
@@ -182,12 +175,11 @@ class CloudEngine:
         return number
 
     def live(self) -> int:
-        """See `ServedEngine.live`."""
         return self.versions.live
 
     def info(self) -> dict[str, Any]:
-        """See `ServedEngine.info`: SGLang's fields and ours. `scales`: whether logprobs are those at the temperature
-        that was sampled with; `beside`: whether other versions stand beside the live one.
+        """SGLang's fields and ours. `scales`: whether logprobs are those at the temperature that was sampled with;
+        `beside`: whether other versions are served next to the live one.
         """
         return {
             "model_path": self._settings.model,
@@ -207,12 +199,11 @@ class CloudEngine:
         }
 
     def text(self, ids: Sequence[int]) -> str:
-        """See `ServedEngine.text`."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: CloudRequest) -> None:
         try:
-            event = await self._on_a_version(job)
+            event = await self._answer_on_a_version(job)
         except asyncio.CancelledError:
             self._jobs.discard(job)
             job.receive(Event(finish={"type": "abort", "message": "Aborted"}))
@@ -222,40 +213,40 @@ class CloudEngine:
             event = Event(error=Refused(str(error), _STATUS[error.trouble]))
         except Refused as refused:
             event = Event(error=refused)
-        except Exception as error:  # told to whoever asked, and the engine goes on
+        except Exception as error:  # the caller gets it, and the engine continues
             log.exception("request %s failed", job.rid)
             event = Event(error=Refused(f"{type(error).__name__}: {error}", 500))
         self._jobs.discard(job)
         job.receive(event)
 
-    async def _on_a_version(self, job: Job) -> Event:
+    async def _answer_on_a_version(self, job: CloudRequest) -> Event:
         """The answer; of the new live version where that took the place of the old one before it began, or where the
         old one's weights are gone.
         """
         renewed = False
         while True:
             try:
-                return await self._answered(job)
+                return await self._answer(job)
             except CloudError as error:
                 if error.trouble == "gone" and job.version.path:
                     if renewed:
                         self._lost(job, error)
-                    self.versions.forget(job.version)  # first it is asked anew: a client may outlive its session
+                    self.versions.forget(job.version)  # first it is asked again: a client may outlive its session
                     renewed = not renewed
-                elif not await self._swapped(job, error):
+                elif not await self._was_replaced(job, error):
                     raise
                 if job.request.version() is None:
                     job.version = self.versions.find(None)
                 job.input_logprobs, job.input_tops = [], []
 
-    async def _swapped(self, job: Job, error: CloudError) -> bool:
-        """Whether a request failed because another version is live by now, which may answer it."""
+    async def _was_replaced(self, job: CloudRequest, error: CloudError) -> bool:
+        """True if a request failed because another version is live by now, which may answer it."""
         if self._provider.beside or not error.undone or error.retry_after != 0:
             return False
         async with self._loading:
             return self.versions.live != job.version.number and job.request.weight_version is None
 
-    def _lost(self, job: Job, error: CloudError) -> None:
+    def _lost(self, job: CloudRequest, error: CloudError) -> None:
         """Go on without weights that are gone, with the base where they were live. Raises `Refused` for a request that
         named their version.
         """
@@ -268,13 +259,13 @@ class CloudEngine:
     def _not_live(self, number: int, error: CloudError) -> None:
         """Say that a version should be live whose weights are gone."""
         served = f"version {self.versions.live}" if self.versions.live else "the base model"
-        told = f"version {number} should be live, but {error}; {served} answers meanwhile. openclaw-rl versions lists "
-        told += "the versions, and openclaw-rl rollback N makes another one live"
-        if told != self._live_error:
-            log.error("%s", told)
-        self._live_error = told
+        message = f"version {number} should be live, but {error}; {served} answers meanwhile. openclaw-rl versions "
+        message += "lists the versions, and openclaw-rl rollback N makes another one live"
+        if message != self._live_error:
+            log.error("%s", message)
+        self._live_error = message
 
-    async def _answered(self, job: Job) -> Event:
+    async def _answer(self, job: CloudRequest) -> Event:
         chat = job.request.priority <= 0
         purpose: Purpose = "chat" if chat else "learning"
         params = job.request.sampling_params
@@ -298,15 +289,15 @@ class CloudEngine:
             if not params.max_new_tokens:
                 self._trouble = None
                 return Event(finish={"type": "length", "length": 0})
-            answer = await sampler.sample(job.request.input_ids, self._ends.named(params), tops=job.tops)
+            answer = await sampler.sample(job.request.input_ids, self._stopping.named(params), tops=job.tops)
             bill.settle(prefill=bill.amounts.get("prefill", prompt), sample=len(answer.ids))
         self._trouble = None
         if job.tops and answer.ids and not any(answer.tops):
-            self._tells_tops = False
+            self._has_tops = False
             raise no_tops(self._provider.name)
         return self._event(job, answer)
 
-    async def _score(self, job: Job, sampler: Sampler) -> None:
+    async def _score(self, job: CloudRequest, sampler: Sampler) -> None:
         start, ids = job.score_from, job.request.input_ids
         assert start is not None
         if start >= len(ids):
@@ -318,12 +309,12 @@ class CloudEngine:
             return
         scored = await sampler.score(ids, start + 1, tops=tops)
         if tops and len(scored.tops) != len(scored.logprobs):
-            raise CloudError(f"{self._provider.name} tells no likeliest tokens of a text", "refused")
+            raise CloudError(f"{self._provider.name} reports no likeliest tokens of a text", "refused")
         job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)
         job.input_tops += [list(row[:tops]) for row in scored.tops]
 
-    def _event(self, job: Job, answer: Sampled) -> Event:
-        ids, finish = self._ends.cut(job.request.sampling_params, answer)
+    def _event(self, job: CloudRequest, answer: Sampled) -> Event:
+        ids, finish = self._stopping.cut(job.request.sampling_params, answer)
         job.output = list(ids)
         tops = [sorted(row, reverse=True)[: job.tops] for row in answer.tops] if job.tops else []
         choices = [
@@ -345,7 +336,7 @@ class CloudEngine:
         self._trouble = error
 
     async def _watch(self) -> None:
-        """Ask how the provider is at first, and while something is wrong or takes long; end what waits in vain."""
+        """Check the provider at first, and while something is wrong or takes long; end what waits in vain."""
         patience, since, known = self._settings.cloud_patience, 0.0, False
         while True:
             longest = max((job.waiting for job in self._jobs), default=0.0)
@@ -366,8 +357,8 @@ class CloudEngine:
         """The provider answers, and yet a request may have been waiting for long."""
         if self._trouble is not None and self._trouble.trouble != "limit":
             log.info("%s can be reached again", self._provider.name)
-        told = f"{self._provider.name} can be reached, but an answer has been waited for for {waited:.0f} s"
-        self._trouble = CloudError(told, "away") if waited else None
+        message = f"{self._provider.name} can be reached, but an answer has been waited for for {waited:.0f} s"
+        self._trouble = CloudError(message, "away") if waited else None
 
     def _give_up(self, error: CloudError) -> None:
         """End the requests that have waited for a provider that fails."""
@@ -375,11 +366,11 @@ class CloudEngine:
         for job in list(self._jobs):
             if job.waiting > patience and job.work is not None:
                 self._jobs.discard(job)
-                receive, job.receive = job.receive, _nobody
+                receive, job.receive = job.receive, _ignore
                 job.work.cancel()
                 self.versions.forget(job.version)
                 receive(Event(error=Refused(str(error), _STATUS[error.trouble])))
 
 
-def _nobody(_: Event) -> None:
-    """Whoever asked has been told already."""
+def _ignore(_: Event) -> None:
+    """The caller has its answer already."""

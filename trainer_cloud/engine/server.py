@@ -20,7 +20,7 @@ from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.process import die_with_parent
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load
-from openclaw_rl.trainer_cloud import providers
+from openclaw_rl.trainer_cloud import launch
 from openclaw_rl.trainer_cloud.budget.budget import Budget
 from openclaw_rl.trainer_cloud.engine.engine import CloudEngine
 from openclaw_rl.trainer_cloud.provider import Provider
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         for noisy in ("httpx", "tinker", "fireworks"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
-        app = application(settings, providers.create(settings), live=live_version(flags.live))
+        app = application(settings, launch.create_provider(settings), live=live_version(flags.live))
     except OpenClawRLError as error:
         print(f"ERROR {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Where an answer ends: at a token, or at a stop string, which no provider is asked for."""
+"""The end of an answer: a token, or a stop string, which no provider is asked for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from openclaw_rl.trainer_cloud.provider import Sampled
 LARGEST_SEED = 2**31 - 1
 
 
-class Ends:
-    """The ends of a model's answers: `tokens` beside those that a request names."""
+class Stopping:
+    """The ends of a model's answers: `tokens`, and those that a request names."""
 
     def __init__(self, tokenizer: Any, tokens: Sequence[int]) -> None:
         self._tokenizer = tokenizer

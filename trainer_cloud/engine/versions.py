@@ -21,7 +21,7 @@ _TEXT = (1, 2, 3)
 
 
 @dataclass(eq=False)
-class Held:
+class CloudVersion:
     """A version: its number, where its weights are at the provider ("" is the base model), and their client."""
 
     number: int
@@ -34,7 +34,7 @@ class UnknownVersion(Exception):
     """There is no such version."""
 
 
-class Versions:
+class CloudVersions:
     """Numbers to clients. `checkpoints` is the folder where version N lies at N/served."""
 
     def __init__(self, provider: Provider, model: str, checkpoints: Path, *, limit: int) -> None:
@@ -42,47 +42,47 @@ class Versions:
         self._model = model
         self._checkpoints = checkpoints
         self._limit = limit
-        self._held: dict[int, Held] = {0: Held(0, "")}
+        self._known: dict[int, CloudVersion] = {0: CloudVersion(0, "")}
         self._lost: dict[str, tuple[float, str]] = {}
         self.live = 0
 
     def numbers(self) -> list[int]:
         """The versions that are at hand."""
-        return sorted(number for number, held in self._held.items() if held.path not in self._lost)
+        return sorted(number for number, version in self._known.items() if version.path not in self._lost)
 
-    def find(self, number: int | None) -> Held:
+    def find(self, number: int | None) -> CloudVersion:
         """A version, `None` being the live one. Raises `UnknownVersion`, `BadPointer`."""
         wanted = self.live if number is None else number
-        if wanted not in self._held:
-            folder = self._checkpoints / str(wanted) / "served"
+        if wanted not in self._known:
+            folder = self._checkpoints / str(wanted) / pointer.SERVED
             if not folder.is_dir():
                 raise UnknownVersion(f"there is no version {wanted} in {self._checkpoints}")
-            self._keep(Held(wanted, self._path(folder)))
-        held = self._held.pop(wanted)
-        self._held[wanted] = held  # the last used stands last
-        return held
+            self._keep(CloudVersion(wanted, self._path(folder)))
+        version = self._known.pop(wanted)
+        self._known[wanted] = version  # the last used stands last
+        return version
 
-    async def sampler(self, held: Held) -> Sampler:
+    async def sampler(self, version: CloudVersion) -> Sampler:
         """The client of a version. Raises `CloudError`; at once for weights that were gone a moment ago."""
-        async with held.lock:
-            if self._lately_lost(held.path):
-                raise CloudError(self._lost[held.path][1], "gone", undone=True)
-            if held.sampler is None:
-                held.sampler = await self._provider.sampler(held.path)
-            return held.sampler
+        async with version.lock:
+            if self._lately_lost(version.path):
+                raise CloudError(self._lost[version.path][1], "gone", undone=True)
+            if version.sampler is None:
+                version.sampler = await self._provider.sampler(version.path)
+            return version.sampler
 
-    def forget(self, held: Held) -> None:
+    def forget(self, version: CloudVersion) -> None:
         """Make a new client next time: the old one is of no use any more."""
-        held.sampler = None
+        version.sampler = None
 
-    def lose(self, held: Held, error: CloudError) -> bool:
+    def lose(self, version: CloudVersion, error: CloudError) -> bool:
         """Know that the provider does not have a version's weights any more. The base is live then if that version was,
         which is the answer.
         """
-        self.forget(held)
-        if not self._lately_lost(held.path):
-            self._lost[held.path] = (time.monotonic(), str(error))
-        if self._held[self.live].path != held.path:
+        self.forget(version)
+        if not self._lately_lost(version.path):
+            self._lost[version.path] = (time.monotonic(), str(error))
+        if self._known[self.live].path != version.path:
             return False
         self.live = 0
         return True
@@ -92,35 +92,35 @@ class Versions:
         `CloudError`; then nothing has changed.
         """
         where = "" if number == 0 and path == self._model else self._path(Path(path))
-        held = self._held.get(number)
-        if held is None or held.path != where:
-            held = Held(number, where)
-            await self._tried(held)
+        version = self._known.get(number)
+        if version is None or version.path != where:
+            version = CloudVersion(number, where)
+            await self._tried(version)
         elif live or where in self._lost:
-            await self._tried(held)
-        self._keep(held)
+            await self._tried(version)
+        self._keep(version)
         if live:
             self.live = number
 
     def start_with(self, number: int, path: str) -> None:
         """Begin with a live version, without asking the provider. Raises `BadPointer`."""
-        self._keep(Held(number, self._path(Path(path))))
+        self._keep(CloudVersion(number, self._path(Path(path))))
         self.live = number
 
-    async def _tried(self, held: Held) -> None:
+    async def _tried(self, version: CloudVersion) -> None:
         """Make a version's client. Weights that were gone are sampled from: a client alone may know nothing of them."""
         try:
-            sampler = await self.sampler(held)
-            if held.path in self._lost:
+            sampler = await self.sampler(version)
+            if version.path in self._lost:
                 await sampler.score(_TEXT, 1)
-                del self._lost[held.path]
+                del self._lost[version.path]
         except CloudError as error:
             if error.trouble == "gone":
-                self.lose(held, error)
+                self.lose(version, error)
             raise
 
     def _lately_lost(self, path: str) -> bool:
-        """Whether weights were gone a moment ago."""
+        """True if weights were gone a moment ago."""
         return path in self._lost and time.monotonic() - self._lost[path][0] < LOST_SECONDS
 
     def _path(self, folder: Path) -> str:
@@ -128,8 +128,8 @@ class Versions:
             raise BadPointer(f"{folder} is no folder")
         return pointer.read(folder, provider=self._provider.name, model=self._model).sampler
 
-    def _keep(self, held: Held) -> None:
-        self._held[held.number] = held
-        spare = [number for number in self._held if number not in (0, self.live, held.number)]
-        for number in spare[: max(0, len(self._held) - self._limit)]:
-            del self._held[number]
+    def _keep(self, version: CloudVersion) -> None:
+        self._known[version.number] = version
+        spare = [number for number in self._known if number not in (0, self.live, version.number)]
+        for number in spare[: max(0, len(self._known) - self._limit)]:
+            del self._known[number]

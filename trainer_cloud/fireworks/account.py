@@ -1,4 +1,4 @@
-"""A Fireworks account over its REST API (`fireworks.AsyncFireworks`): whose it is, removing what was made there, and
+"""A Fireworks account over its REST API (`fireworks.AsyncFireworks`): its name, removing what was made there, and
 adapters as files. Every request goes out once.
 """
 
@@ -11,44 +11,38 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.artifacts import archive
-from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
-from openclaw_rl.trainer_cloud.fireworks.errors import status_of, told
-from openclaw_rl.trainer_cloud.fireworks.sdk import blocking, library, root
+from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
+from openclaw_rl.trainer_cloud.failures import status_of
+from openclaw_rl.trainer_cloud.fireworks.errors import KEY, to_cloud_error
+from openclaw_rl.trainer_cloud.fireworks.sdk import REST_SECONDS, access, blocking, library
 from openclaw_rl.trainer_cloud.provider import CloudError
 
-REST_SECONDS = 30.0
 PROMOTE_SECONDS = 1800.0
 
 
-class Account:
+class FireworksAccount:
     """The account of the key in the settings."""
 
-    def __init__(self, settings: Settings, created: Created) -> None:
+    def __init__(self, settings: Settings, registry: ArtifactRegistry) -> None:
         self._settings = settings
-        self._created = created
+        self._registry = registry
         self._name = ""
 
     async def name(self) -> str:
-        """Its id. Raises `CloudError`."""
+        """The account's id. Raises `CloudError`."""
         if not self._name:
             async with self._rest() as rest:
-                page = await self._told(lambda: rest.accounts.list(page_size=2), "asking for the account")
+                page = await self._call(lambda: rest.accounts.list(page_size=2), "asking for the account")
             names = [str(row.name or "").removeprefix("accounts/") for row in page.accounts or ()]
             if len(names) != 1:
-                raise CloudError(
-                    f"the key in FIREWORKS_API_KEY (fireworks_api_key) is of {len(names)} accounts"
-                    f" ({', '.join(names)}): take one of a single account",
-                    "key",
-                    undone=True,
-                )
+                message = f"the key in {KEY} is of {len(names)} accounts ({', '.join(names)})"
+                raise CloudError(f"{message}: take one of a single account", "key", undone=True)
             self._name = names[0]
         return self._name
 
-    async def remove(self, thing: Thing) -> None:
+    async def remove(self, thing: Artifact) -> None:
         """Remove a trainer job, a deployment or a model that was made for us; it is struck from the list when it is
         gone. Raises `CloudError`.
         """
@@ -62,38 +56,35 @@ class Account:
                 "model": lambda: rest.models.delete(thing.name, account_id=account),
             }
             try:
-                await self._told(calls[thing.kind], f"removing the {thing.kind} {thing.name}")
+                await self._call(calls[thing.kind], f"removing the {thing.kind} {thing.name}")
             except CloudError as error:
                 if error.__cause__ is None or status_of(error.__cause__) != 404:
                     raise
-        await asyncio.to_thread(self._created.remove, thing)
+        await asyncio.to_thread(self._registry.remove, thing)
 
     async def download(self, path: str, folder: Path) -> None:
         """Write a sampler snapshot as a PEFT adapter: it becomes a model of the account for as long as that takes.
         Raises `CloudError`.
         """
-        thing = Thing("fireworks", "model", f"openclaw-rl-{secrets.token_hex(6)}", purpose=path)
-        await asyncio.to_thread(self._created.add, thing)
+        thing = Artifact("fireworks", "model", f"openclaw-rl-{secrets.token_hex(6)}", purpose=path)
+        await asyncio.to_thread(self._registry.add, thing)
         try:
-            await blocking(
-                self._settings,
-                lambda: self._promote(path, thing.name),
-                PROMOTE_SECONDS,
-                "making a model of the snapshot",
-            )
+            doing = "making a model of the snapshot"
+            await blocking(self._settings, lambda: self._promote(path, thing.name), PROMOTE_SECONDS, doing)
             account = await self.name()
             async with self._rest() as rest:
-                found = await self._told(
+                found = await self._call(
                     lambda: rest.models.get_download_endpoint(thing.name, account_id=account), "asking for the adapter"
                 )
-            await self._fetch(found.filename_to_signed_urls or {}, folder)
+            urls = found.filename_to_signed_urls or {}
+            await archive.fetch_adapter(urls, folder, "the adapter", seconds=self._settings.cloud_timeout)
         finally:
             with contextlib.suppress(CloudError):  # it stays on the list
                 await self.remove(thing)
 
     def _promote(self, path: str, model: str) -> None:
-        base, key = self._settings.model, self._settings.fireworks_api_key
-        with library().FireworksClient(api_key=key, base_url=root(self._settings)) as rest:
+        base = self._settings.model
+        with library().FireworksClient(**access(self._settings)) as rest:
             session, _, checkpoint = path.partition("/checkpoints/")
             if "/trainingSessions/" not in session:
                 rest.promote_checkpoint(name=path, output_model_id=model, base_model=base)
@@ -105,33 +96,18 @@ class Account:
                 raise CloudError(f"{session} has no snapshot {label} (any more)", "refused", undone=True)
             rest.promote_session_checkpoint(name, model, base)
 
-    async def _fetch(self, urls: dict[str, str], folder: Path) -> None:
-        by_name = {Path(name).name: url for name, url in urls.items()}
-        archive.check_whole(by_name)
-        try:
-            async with httpx.AsyncClient(timeout=self._settings.cloud_timeout, follow_redirects=True) as http:
-                for name in archive.WANTED:
-                    await archive.fetch_file(http, by_name[name], folder / name)
-        except httpx.HTTPError as error:
-            raise CloudError(f"the adapter cannot be downloaded: {error}", "away", undone=True) from error
-
     @contextlib.asynccontextmanager
     async def _rest(self) -> AsyncIterator[Any]:
         import fireworks
 
-        client = fireworks.AsyncFireworks(
-            api_key=self._settings.fireworks_api_key,
-            base_url=root(self._settings),
-            max_retries=0,
-            timeout=REST_SECONDS,
-        )
+        client = fireworks.AsyncFireworks(**access(self._settings), max_retries=0, timeout=REST_SECONDS)
         try:
             yield client
         finally:
             await client.close()
 
-    async def _told(self, call: Callable[[], Awaitable[Any]], doing: str) -> Any:
+    async def _call(self, call: Callable[[], Awaitable[Any]], doing: str) -> Any:
         try:
             return await call()
         except Exception as error:  # a library that raises all kinds of things
-            raise told(error, doing=doing) from error
+            raise to_cloud_error(error, doing=doing) from error

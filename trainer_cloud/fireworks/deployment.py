@@ -1,9 +1,9 @@
 """A deployment at Fireworks that new weights are loaded into while it runs.
 
-It serves one set of weights at a time, so a `CloudEngine` over it knows one version (`Fireworks.beside`). Which
-weights an answer is of is exact: new weights are sent for when no answer of ours is under way, and answers that come to
-be asked for meanwhile wait. Weights cannot be taken out again: the base model comes back as an adapter that was not
-trained, which the trainer saves for it.
+It serves one set of weights at a time, so a `CloudEngine` over it knows one version (`Fireworks.beside`). The weights
+of an answer are known exactly: new weights are loaded when no answer of ours is under way, and requests that come
+meanwhile wait. Weights cannot be taken out again: the base model comes back as an adapter that was not trained, which
+the trainer saves for it.
 
 The deployment owns the bucket that weights go through (Fireworks calls that PER_DEPLOYMENT), so trainers come and go
 while it serves.
@@ -19,24 +19,23 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
-from openclaw_rl.trainer_cloud.fireworks.account import REST_SECONDS, Account
-from openclaw_rl.trainer_cloud.fireworks.sdk import blocking, library, root
+from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
+from openclaw_rl.trainer_cloud.fireworks.account import FireworksAccount
+from openclaw_rl.trainer_cloud.fireworks.sdk import READY_SECONDS, REST_SECONDS, access, blocking, library
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 KIND = "deployment"
 BASE = "base"
 """Kind of the thing that names the snapshot of an adapter that was not trained."""
-READY_SECONDS = 3600.0
 
 
-class Deployment:
+class FireworksDeployment:
     """The deployment that the settings name, or one that is made for them and removed again."""
 
-    def __init__(self, settings: Settings, account: Account, created: Created) -> None:
+    def __init__(self, settings: Settings, account: FireworksAccount, registry: ArtifactRegistry) -> None:
         self._settings = settings
         self._account = account
-        self._created = created
+        self._registry = registry
         self._lock = asyncio.Lock()
         self._ready = False
         self._model = settings.model
@@ -51,22 +50,22 @@ class Deployment:
         )
 
     @property
-    def thing(self) -> Thing:
+    def thing(self) -> Artifact:
         """As it stands in the list of what was made."""
-        return Thing("fireworks", KIND, self.id, purpose=self._settings.model)
+        return Artifact("fireworks", KIND, self.id, purpose=self._settings.model)
 
     async def ready(self) -> None:
         """Make it unless it is there, and wait until it answers. Raises `CloudError`."""
         async with self._lock:
             if not self._ready:
                 if self.own:
-                    await asyncio.to_thread(self._created.add, self.thing)
+                    await asyncio.to_thread(self._registry.add, self.thing)
                 await blocking(self._settings, self._make, READY_SECONDS, f"starting the deployment {self.id}")
                 self._ready = True
 
     async def load(self, path: str) -> None:
         """Have it serve the weights at `path` ("" is the base model). Raises `CloudError`; then it serves what it
-        served, or nobody knows.
+        served, or it is not known what.
         """
         await self.ready()
         wanted = path.rsplit("/", 1)[-1] or BASE
@@ -78,27 +77,19 @@ class Deployment:
             identity = await self._identity(path)
             async with self._alone():
                 self._loaded = ""  # not known, if this fails
-                await blocking(
-                    self._settings,
-                    lambda: self._swap(identity),
-                    self._settings.cloud_timeout,
-                    f"loading {identity} into {self.id}",
-                )
+                doing = f"loading {identity} into {self.id}"
+                await blocking(self._settings, lambda: self._swap(identity), self._settings.cloud_timeout, doing)
                 self._loaded = wanted
 
     @asynccontextmanager
     async def serving(self, path: str) -> AsyncIterator[str]:
-        """What the deployment is called in a request, while it serves the weights at `path`. Raises `CloudError`."""
+        """The deployment's name in a request, while it serves the weights at `path`. Raises `CloudError`."""
         while self._swapping:
             self._changed.clear()
             await self._changed.wait()
         if self._loaded != (path.rsplit("/", 1)[-1] or BASE):
-            raise CloudError(
-                f"the deployment {self.id} serves other weights by now: ask for the live version",
-                "away",
-                retry_after=0.0,
-                undone=True,
-            )
+            message = f"the deployment {self.id} serves other weights by now: ask for the live version"
+            raise CloudError(message, "away", retry_after=0.0, undone=True)
         self._under_way += 1
         try:
             yield f"accounts/{await self._account.name()}/deployments/{self.id}"
@@ -113,7 +104,7 @@ class Deployment:
                 await self._account.remove(self.thing)
 
     async def _served(self) -> str:
-        """What it serves now, by the last part of its path; "" where that is not known."""
+        """The weights that it serves now, by the last part of their path; "" where that is not known."""
         state = await blocking(self._settings, self._state, REST_SECONDS, f"asking what {self.id} serves")
         replica: dict[str, Any] = next(iter(state.get("replicas") or ()), {})
         current = str(replica.get("current_snapshot_identity") or "")
@@ -127,16 +118,12 @@ class Deployment:
             return path.rsplit("/", 1)[-1]
         bases = await asyncio.to_thread(self._bases)
         if not bases:
-            raise CloudError(
-                f"the deployment {self.id} has weights loaded, and the base model cannot be loaded back before a "
-                "trainer has run here once",
-                "refused",
-                undone=True,
-            )
+            message = f"the deployment {self.id} has weights loaded, and the base model cannot be loaded back before a"
+            raise CloudError(f"{message} trainer has run here once", "refused", undone=True)
         return bases[-1].name.rsplit("/", 1)[-1]
 
-    def _bases(self) -> list[Thing]:
-        return [one for one in self._created.of("fireworks", BASE) if one.purpose == self._settings.model]
+    def _bases(self) -> list[Artifact]:
+        return [one for one in self._registry.of("fireworks", BASE) if one.purpose == self._settings.model]
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -149,12 +136,8 @@ class Deployment:
                         self._changed.clear()
                         await self._changed.wait()
             except TimeoutError as error:
-                raise CloudError(
-                    f"an answer of {self.id} takes longer than {self._settings.request_timeout:.0f} s: no new weights "
-                    "were loaded",
-                    "away",
-                    undone=True,
-                ) from error
+                message = f"an answer of {self.id} takes longer than {self._settings.request_timeout:.0f} s"
+                raise CloudError(f"{message}: no new weights were loaded", "away", undone=True) from error
             yield
         finally:
             self._swapping = False
@@ -166,19 +149,14 @@ class Deployment:
             if not self.own:
                 found = manager.get(self.id)
                 if found is None:
-                    raise CloudError(
-                        f"there is no deployment {self.id} in the account: set fireworks_deployment to one that is, or "
-                        "leave it out",
-                        "refused",
-                        undone=True,
-                    )
+                    advice = "set fireworks_deployment to one that is there, or leave it out"
+                    message = f"there is no deployment {self.id} in the account: {advice}"
+                    raise CloudError(message, "refused", undone=True)
                 self._model = found.base_model or self._model  # it may serve another precision
             else:
                 shape = self._settings.fireworks_shape
                 if "/trainingShapes/" in shape:
-                    with sdk.FireworksClient(
-                        api_key=self._settings.fireworks_api_key, base_url=root(self._settings)
-                    ) as rest:
+                    with sdk.FireworksClient(**access(self._settings)) as rest:
                         shape = rest.resolve_training_profile(shape).deployment_shape or ""
                 manager.create_or_get(
                     sdk.DeploymentConfig(
@@ -211,20 +189,18 @@ class Deployment:
                 raise RuntimeError(said)
 
     def _manager(self) -> Any:
-        return library().DeploymentManager(api_key=self._settings.fireworks_api_key, base_url=root(self._settings))
+        return library().DeploymentManager(**access(self._settings))
 
 
 class DeploymentRoute:
-    """The way to weights that are loaded into a deployment. See `trainer_cloud.fireworks.sampler.Route`."""
+    """The `Route` to weights that are loaded into a deployment."""
 
-    def __init__(self, deployment: Deployment, path: str) -> None:
+    def __init__(self, deployment: FireworksDeployment, path: str) -> None:
         self._deployment = deployment
         self._path = path
 
     def open(self) -> contextlib.AbstractAsyncContextManager[str]:
-        """See `Route.open`."""
         return self._deployment.serving(self._path)
 
     async def lost(self, model: str) -> bool:
-        """See `Route.lost`."""
         return False

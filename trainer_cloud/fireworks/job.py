@@ -1,4 +1,4 @@
-"""A trainer job at Fireworks: machines of one's own that train, paid by time while they run."""
+"""A trainer job at Fireworks: dedicated machines that train, paid by time while they run."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from datetime import timedelta
 from typing import Any
 
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
-from openclaw_rl.trainer_cloud.fireworks.account import REST_SECONDS, Account
-from openclaw_rl.trainer_cloud.fireworks.sdk import blocking, library, root
+from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
+from openclaw_rl.trainer_cloud.fireworks.account import FireworksAccount
+from openclaw_rl.trainer_cloud.fireworks.sdk import READY_SECONDS, REST_SECONDS, access, blocking, library
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 KIND = "trainer"
-READY_SECONDS = 3600.0
 IDLE = timedelta(minutes=15)
 """After so long without a sign of us the job ends by itself: what a crash leaves behind costs no more."""
 _RESTS = ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_PAUSED", "JOB_STATE_COMPLETED")
 _OVER = ("JOB_STATE_DELETED", "JOB_STATE_ARCHIVED", "JOB_STATE_DELETING")
 
 
-class Job:
+class TrainerJob:
     """The job of a data folder: the one that a crash left behind where it still fits, else a new one."""
 
-    def __init__(self, settings: Settings, account: Account, created: Created) -> None:
+    def __init__(self, settings: Settings, account: FireworksAccount, registry: ArtifactRegistry) -> None:
         self._settings = settings
         self._account = account
-        self._created = created
+        self._registry = registry
         self._lock = asyncio.Lock()
-        self._thing: Thing | None = None
+        self._thing: Artifact | None = None
         self._endpoint: Any = None
 
     @property
@@ -44,15 +43,15 @@ class Job:
         return "" if self._endpoint is None else str(self._endpoint.job_name)
 
     async def url(self, rank: int, deployment: str) -> str:
-        """Where it trains LoRAs of up to `rank`, whose weights go to `deployment`. Starts it if need be, which takes
-        minutes. Raises `CloudError`.
+        """The endpoint that trains LoRAs of up to `rank`, whose weights go to `deployment`. Starts the job if need be,
+        which takes minutes. Raises `CloudError`.
         """
         async with self._lock:
             if self._endpoint is None:
-                self._thing = await self._left_behind(rank) or Thing(
+                self._thing = await self._left_behind(rank) or Artifact(
                     "fireworks", KIND, f"openclaw-rl-{secrets.token_hex(6)}", purpose=self._purpose(rank)
                 )
-                await asyncio.to_thread(self._created.add, self._thing)
+                await asyncio.to_thread(self._registry.add, self._thing)
                 self._endpoint = await blocking(
                     self._settings,
                     lambda: self._start(rank, deployment),
@@ -62,7 +61,7 @@ class Job:
             return str(self._endpoint.base_url)
 
     def forget(self) -> None:
-        """Look at it anew next time: it may have ended."""
+        """Look at it again next time: it may have ended."""
         self._endpoint = None
 
     async def close(self) -> None:
@@ -75,17 +74,17 @@ class Job:
     def _purpose(self, rank: int) -> str:
         return f"{self._settings.model} rank {rank}"
 
-    async def _left_behind(self, rank: int) -> Thing | None:
+    async def _left_behind(self, rank: int) -> Artifact | None:
         """A job on the list that fits; the others are removed."""
-        fits: Thing | None = None
-        for thing in await asyncio.to_thread(self._created.of, "fireworks", KIND):
+        fits: Artifact | None = None
+        for thing in await asyncio.to_thread(self._registry.of, "fireworks", KIND):
             if thing.purpose == self._purpose(rank) and fits is None and await self._is_there(thing):
                 fits = thing
             else:
                 await self._account.remove(thing)
         return fits
 
-    async def _is_there(self, thing: Thing) -> bool:
+    async def _is_there(self, thing: Artifact) -> bool:
         found = await blocking(
             self._settings, lambda: self._state(thing.name), REST_SECONDS, f"asking for {thing.name}"
         )
@@ -121,4 +120,4 @@ class Job:
             )
 
     def _manager(self) -> Any:
-        return library().TrainerJobManager(api_key=self._settings.fireworks_api_key, base_url=root(self._settings))
+        return library().TrainerJobManager(**access(self._settings))

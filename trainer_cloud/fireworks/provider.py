@@ -1,9 +1,9 @@
 """Fireworks: sampling, scoring and LoRA training through its training SDK.
 
-*Serverless* (`fireworks_mode`): shared trainers, paid by the token. Each snapshot is served beside the others, through
-the session that saved it. *Dedicated*: a trainer job and a deployment, paid by time; the deployment serves one set of
-weights, the last that was loaded into it. What is started for us is on the list of `trainer_cloud.artifacts.registry`
-before it is asked for.
+*Serverless* (`fireworks_mode`): shared trainers, paid by the token. Each snapshot is served next to the others,
+through the session that saved it. *Dedicated*: a trainer job and a deployment, paid by time; the deployment serves one
+set of weights, the last that was loaded into it. What is started for us is in the `ArtifactRegistry` before it is asked
+for.
 
 Facts that shape this (the SDK's source and Fireworks' cookbook; nothing of it could be tried without an account, but
 the training requests, on a Tinker-compatible server):
@@ -11,7 +11,7 @@ the training requests, on a Tinker-compatible server):
 - A LoRA rank of 0 means full-parameter training; the rank is always given.
 - Losses are summed over places, and nothing is normalised unless `optim_step` asks for it. Targets may be `[T, K]`.
 - Checkpoints cannot be deleted; Fireworks removes them after 30 days.
-- Deployments tell five likeliest tokens and score no others. The process that trains scores by forward passes.
+- Deployments report five likeliest tokens and score no others. The process that trains scores by forward passes.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ from typing import Any
 
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import preflight
-from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
-from openclaw_rl.trainer_cloud.fireworks.account import Account
-from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, Deployment, DeploymentRoute
-from openclaw_rl.trainer_cloud.fireworks.forward import ForwardSampler
-from openclaw_rl.trainer_cloud.fireworks.job import Job
-from openclaw_rl.trainer_cloud.fireworks.sampler import MOST_TOPS, RolloutSampler, Stops
+from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
+from openclaw_rl.trainer_cloud.fireworks.account import FireworksAccount
+from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, DeploymentRoute, FireworksDeployment
+from openclaw_rl.trainer_cloud.fireworks.job import TrainerJob
+from openclaw_rl.trainer_cloud.fireworks.sampler import MOST_TOPS, ForwardSampler, RolloutSampler, Stops
 from openclaw_rl.trainer_cloud.fireworks.sdk import SERVERLESS, root, training_url
-from openclaw_rl.trainer_cloud.fireworks.session import Session, SessionRoute
+from openclaw_rl.trainer_cloud.fireworks.session import SessionRoute, TrainingSession
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
 from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampler
-
-NAME = "fireworks"
 
 
 def create(settings: Settings) -> Fireworks:
@@ -44,19 +41,19 @@ def create(settings: Settings) -> Fireworks:
 
 
 class Fireworks:
-    """See `trainer_cloud.provider.Provider`. Nothing is sent before the first call."""
+    """Fireworks as a `Provider`. Nothing is sent before the first call."""
 
-    name = NAME
+    name = "fireworks"
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._created = Created(settings.data)
-        self._account = Account(settings, self._created)
+        self._registry = ArtifactRegistry(settings.data)
+        self._account = FireworksAccount(settings, self._registry)
         self._dedicated = settings.fireworks_mode == "dedicated"
-        self._deployment = Deployment(settings, self._account, self._created)
-        self._job = Job(settings, self._account, self._created)
+        self._deployment = FireworksDeployment(settings, self._account, self._registry)
+        self._job = TrainerJob(settings, self._account, self._registry)
         self._sessions = {
-            purpose: Session(settings, self._created, purpose=purpose) for purpose in ("training", "sampling")
+            purpose: TrainingSession(settings, self._registry, purpose=purpose) for purpose in ("training", "sampling")
         }
         self._stops = Stops(settings)
         self._samplers: weakref.WeakSet[RolloutSampler] = weakref.WeakSet()
@@ -67,38 +64,33 @@ class Fireworks:
 
     @property
     def beside(self) -> bool:
-        """See `Provider.beside`."""
         return not self._dedicated
 
     async def offer(self) -> Offer:
-        """See `Provider.offer`."""
         return await asyncio.to_thread(preflight.check, self._settings)
 
     async def tops(self, wanted: int) -> int:
-        """See `Provider.tops`: the limit that Fireworks names, where snapshots are served."""
+        # The limit that Fireworks names, where snapshots are served.
         served = not self._dedicated and training_url(self._settings).endswith(SERVERLESS)
         return min(wanted, MOST_TOPS) if served else 0
 
     async def sampler(self, path: str) -> Sampler:
-        """See `Provider.sampler`. Weights that were saved are asked for a first token. Where is trained, no weights are
-        loaded into a deployment: they are scored by forward passes.
-        """
-        self._check_key()
+        # Weights that were saved are asked for a first token. The process that trains loads no weights into a
+        # deployment: it scores by forward passes.
+        preflight.check_key(self._settings)
         if self._training is not None:
-            return await self._where_trained(path)
+            return await self._beside_training(path)
         if self._dedicated:
             self._serves = True
             await self._deployment.load(path)
-            return self._kept(
-                RolloutSampler(self._settings, root(self._settings), self._to_deployment(path), self._stops)
-            )
+            route = DeploymentRoute(self._deployment, path)
+            return self._kept(RolloutSampler(self._settings, root(self._settings), route, self._stops))
         sampler = self._served("sampling", path)
         if path:
             await sampler.ready()
         return sampler
 
     async def train(self, *, rank: int, seed: int) -> FireworksTraining:
-        """See `Provider.train`."""
         training = await self._lora(rank, seed)
         try:
             if self._dedicated:
@@ -110,7 +102,6 @@ class Fireworks:
         return training
 
     async def resume(self, path: str, *, rank: int) -> FireworksTraining:
-        """See `Provider.resume`."""
         training = await self._lora(rank, None)
         try:
             await training.load(path)
@@ -121,19 +112,16 @@ class Fireworks:
         return training
 
     async def delete(self, path: str) -> None:
-        """See `Provider.delete`: nothing can be done, Fireworks removes checkpoints after 30 days."""
+        """Nothing can be done: Fireworks removes checkpoints after 30 days."""
 
     async def download(self, found: Pointer, folder: str) -> None:
-        """See `Provider.download`."""
         path = found.sampler
         if not path.startswith("accounts/"):
-            raise CloudError(
-                f"{path} is no snapshot of Fireworks' own: it cannot be downloaded", "refused", undone=True
-            )
+            message = f"{path} is no snapshot of Fireworks' own: it cannot be downloaded"
+            raise CloudError(message, "refused", undone=True)
         await self._account.download(path, Path(folder))
 
     async def close(self) -> None:
-        """See `Provider.close`."""
         if self._base is not None:
             await self._base.close()
         closing = [sampler.close() for sampler in self._samplers]
@@ -146,12 +134,12 @@ class Fireworks:
     async def _keep_base(self, training: FireworksTraining) -> None:
         """A deployment is brought back to the base model by an adapter that changes nothing."""
         path = await training.save_sampler(BASE)
-        for old in await asyncio.to_thread(self._created.of, NAME, BASE):
-            await asyncio.to_thread(self._created.remove, old)
-        await asyncio.to_thread(self._created.add, Thing(NAME, BASE, path, purpose=self._settings.model))
+        for old in await asyncio.to_thread(self._registry.of, self.name, BASE):
+            await asyncio.to_thread(self._registry.remove, old)
+        await asyncio.to_thread(self._registry.add, Artifact(self.name, BASE, path, purpose=self._settings.model))
 
     async def _lora(self, rank: int, seed: int | None) -> FireworksTraining:
-        self._check_key()
+        preflight.check_key(self._settings)
         if rank < 1:
             raise CloudError("a LoRA has a rank of 1 at least: set lora_rank", "refused", undone=True)
         url = await self._url(rank)
@@ -177,27 +165,24 @@ class Fireworks:
         return FireworksTraining(client, self._settings, place=place)
 
     async def _url(self, rank: int) -> str:
-        """Where is trained."""
+        """The training endpoint."""
         if not self._dedicated:
             return training_url(self._settings)
         await self._deployment.ready()
         return await self._job.url(rank, self._deployment.id)
 
-    async def _where_trained(self, path: str) -> Sampler:
-        """A sampler of weights that a training client here has."""
-        beside = None if self._dedicated else self._served("training", path)
+    async def _beside_training(self, path: str) -> Sampler:
+        """A sampler in the process that trains."""
+        served = None if self._dedicated else self._served("training", path)
         training = self._training
         if not path:
-            return ForwardSampler(self._base_training, beside)
+            return ForwardSampler(self._base_training, served)
         if training is not None and training.usable and training.holds(path):
-            return ForwardSampler(lambda: _now(training), beside)
-        if beside is None:
-            raise CloudError(
-                f"the weights at {path} can be asked about by nobody but the deployment that serves them",
-                "refused",
-                undone=True,
-            )
-        return beside
+            return ForwardSampler(lambda: _now(training), served)
+        if served is None:
+            message = f"the weights at {path} can only be asked about at the deployment that serves them"
+            raise CloudError(message, "refused", undone=True)
+        return served
 
     async def _base_training(self) -> FireworksTraining:
         async with self._lock:
@@ -212,17 +197,9 @@ class Fireworks:
         route = SessionRoute(self._sessions[purpose], url, path, rank=self._settings.lora_rank)
         return self._kept(RolloutSampler(self._settings, url, route, self._stops))
 
-    def _to_deployment(self, path: str) -> DeploymentRoute:
-        return DeploymentRoute(self._deployment, path)
-
     def _kept(self, sampler: RolloutSampler) -> RolloutSampler:
         self._samplers.add(sampler)
         return sampler
-
-    def _check_key(self) -> None:
-        problem = preflight.key_problem(self._settings)
-        if problem is not None:
-            raise problem
 
 
 async def _now(training: FireworksTraining) -> FireworksTraining:

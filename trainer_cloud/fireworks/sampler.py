@@ -1,16 +1,17 @@
-"""Sampling from a snapshot, or from the base model, that Fireworks serves: tokens in, tokens out.
+"""Sampling and scoring at Fireworks: from what it serves (a snapshot, or the base model), or by a trainer's forward
+passes. Tokens in, tokens out.
 
 `DeploymentSampler` sends a completion request with `raw_output` and reads token ids from it. Two logprobs come with
-each token: `logprob`, the model's own, which is the one that is told here, and `sampling_logprob`, after temperature
-and filters. Prompt tokens come with theirs where the last of them are echoed. Likeliest tokens are five at most (the
-limit of `top_logprobs`), and other tokens cannot be asked about.
+each token: `logprob`, the model's own, which is used here, and `sampling_logprob`, after temperature and filters.
+Prompt tokens come with theirs where the last of them are echoed. Likeliest tokens are five at most (the limit of
+`top_logprobs`), and other tokens cannot be asked about.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,14 +23,16 @@ from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud.fireworks.errors import status_of, told
+from openclaw_rl.trainer_cloud.failures import status_of
+from openclaw_rl.trainer_cloud.fireworks.errors import to_cloud_error
 from openclaw_rl.trainer_cloud.fireworks.sdk import library
-from openclaw_rl.trainer_cloud.provider import CloudError, Sampled, Scored
+from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
+from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Sampled, Sampler, Scored
 
 MOST_TOPS = 5
-MOST_STOPS = 4
+_MOST_STOPS = 4
 READY_TRIES, READY_PAUSE = 3, 5.0
-"""How often, and after how many seconds, a snapshot is asked for again that was saved a moment ago."""
+"""Tries, and seconds between them, for a snapshot that was saved a moment ago."""
 _GONE = (404, 410)
 
 
@@ -37,11 +40,11 @@ class Route(Protocol):
     """The way to a set of weights."""
 
     def open(self) -> AbstractAsyncContextManager[str]:
-        """What it is called in a request, for as long as that takes. Raises `CloudError`."""
+        """Its name in a request, for as long as that takes. Raises `CloudError`."""
         ...
 
     async def lost(self, model: str) -> bool:
-        """Whether there is another way, `model` not being there any more."""
+        """True if there is another way, now that `model` is gone."""
         ...
 
 
@@ -56,7 +59,7 @@ class Stops:
         """The strings, as many as the API takes."""
         if self._texts is None:
             self._texts = await asyncio.to_thread(self._read)
-        return [self._texts[one] for one in dict.fromkeys(ids) if one in self._texts][:MOST_STOPS]
+        return [self._texts[one] for one in dict.fromkeys(ids) if one in self._texts][:_MOST_STOPS]
 
     def _read(self) -> Mapping[int, str]:
         try:
@@ -67,7 +70,7 @@ class Stops:
 
 
 class RolloutSampler:
-    """See `trainer_cloud.provider.Sampler`. `url` is where completions are asked for."""
+    """Served weights as a `Sampler`. `url` is the endpoint of completions."""
 
     def __init__(self, settings: Settings, url: str, route: Route, stops: Stops) -> None:
         self._settings = settings
@@ -79,10 +82,10 @@ class RolloutSampler:
     async def ready(self) -> None:
         """Ask for one token, and wait a little for weights that are being loaded. Raises `CloudError`."""
         patient = {"hotload_max_retries": READY_TRIES, "hotload_retry_interval": READY_PAUSE}
-        await self._asked((1, 2), 1, 1.0, {"top_p": 1.0, "top_k": 0, **patient}, "a first token")
+        await self._completion((1, 2), 1, 1.0, {"top_p": 1.0, "top_k": 0, **patient}, "a first token")
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
-        """See `Sampler.sample`. Every field is set: what is left out, the model's own configuration chooses."""
+        # Every field is set: what is left out, the model's own configuration chooses.
         asked: dict[str, Any] = {"top_p": params.top_p, "top_k": max(0, params.top_k)}
         seed = params.sampling_seed if params.sampling_seed is not None else params.seed
         asked |= {"seed": seed} if seed is not None else {}
@@ -90,7 +93,7 @@ class RolloutSampler:
         asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
         stops = await self._stops.texts(params.stop_token_ids or ())
         asked |= {"stop": stops} if stops else {}
-        answer = await self._asked(ids, params.max_new_tokens, params.temperature, asked, "sampling")
+        answer = await self._completion(ids, params.max_new_tokens, params.temperature, asked, "sampling")
         tokens = answer.full_tokens[answer.prompt_len :]
         logprobs = answer.inference_logprobs or []
         if len(logprobs) != len(tokens):
@@ -99,25 +102,24 @@ class RolloutSampler:
             ids=[int(token) for token in tokens],
             logprobs=[float(one) for one in logprobs],
             finish="length" if answer.finish_reason == "length" else "stop",
-            tops=_best(answer, slice(None)) if tops and answer.inference_topk_token_ids is not None else (),
+            tops=_likeliest(answer, slice(None)) if tops and answer.inference_topk_token_ids is not None else (),
         )
 
     async def score(
         self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
     ) -> Scored:
-        """See `Sampler.score`."""
         if chosen is not None:
             raise CloudError("Fireworks' deployments do not score chosen tokens", "refused", undone=True)
         count = len(ids) - start
         asked: dict[str, Any] = {"top_p": 1.0, "top_k": 0, "echo_last": count}
         asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
-        answer = await self._asked(ids, 1, 1.0, asked, "scoring")
+        answer = await self._completion(ids, 1, 1.0, asked, "scoring")
         logprobs = (answer.inference_logprobs or [])[:count]
         if len(logprobs) != count:
             raise CloudError(
                 f"Fireworks scored {len(logprobs)} of {count} tokens of a text of {len(ids)}", "away", undone=True
             )
-        return Scored(logprobs=[float(one) for one in logprobs], tops=_best(answer, slice(count)) if tops else ())
+        return Scored(logprobs=[float(one) for one in logprobs], tops=_likeliest(answer, slice(count)) if tops else ())
 
     async def close(self) -> None:
         """Release connections."""
@@ -129,7 +131,7 @@ class RolloutSampler:
                     await http.aclose()
                 client.close()
 
-    async def _asked(
+    async def _completion(
         self, ids: Sequence[int], tokens: int, temperature: float, asked: Mapping[str, Any], doing: str
     ) -> Any:
         """The one completion of a request. Raises `CloudError`."""
@@ -147,17 +149,13 @@ class RolloutSampler:
                         )
                     return answer.completions[0]
                 except TimeoutError as error:
-                    raise CloudError(
-                        f"Fireworks did not answer within {self._settings.request_timeout:.0f} s ({doing})",
-                        "away",
-                        undone=True,
-                    ) from error
+                    message = f"Fireworks did not answer within {self._settings.request_timeout:.0f} s ({doing})"
+                    raise CloudError(message, "away", undone=True) from error
                 except Exception as error:  # a library that raises all kinds of things
-                    status, known = status_of(error), told(error, model=self._settings.model, doing=doing)
-                    if status not in _GONE:
-                        raise CloudError(
-                            str(known), known.trouble, retry_after=known.retry_after, undone=True
-                        ) from error
+                    known = to_cloud_error(error, model=self._settings.model, doing=doing)
+                    if status_of(error) not in _GONE:
+                        known.undone = True  # nothing is changed by sampling
+                        raise known from error
             if not await self._route.lost(model):
                 raise CloudError(f"Fireworks does not serve {model} (any more): {known}", "model", undone=True)
 
@@ -166,16 +164,53 @@ class RolloutSampler:
             client = library().DeploymentSampler(
                 inference_url=self._url, model=model, api_key=self._settings.fireworks_api_key
             )
-            client.concurrency_controller = None  # the engine has queues of its own
-            client._RETRY_MAX_ATTEMPTS = 1  # and patience of its own
+            # The engine has its own queues, and its own patience.
+            client.concurrency_controller = None
+            client._RETRY_MAX_ATTEMPTS = 1
             self._clients[model] = client
         return self._clients[model]
 
 
-def _best(answer: Any, places: slice) -> list[list[tuple[float, int]]]:
+class ForwardSampler:
+    """Scores texts by forward passes, which score any tokens in any place as deployments do not. Its numbers are those
+    that gradients are made of. `training` gives the weights when they are needed; `served`, where there is one, samples
+    from the same ones and reports likeliest tokens, which trainers do not.
+    """
+
+    def __init__(self, training: Callable[[], Awaitable[FireworksTraining]], served: Sampler | None) -> None:
+        self._training = training
+        self._served = served
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+        return await self._sampler().sample(ids, params, tops=tops)
+
+    async def score(
+        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+    ) -> Scored:
+        likeliest = (await self._sampler().score(ids, start, tops=tops)).tops if tops else ()
+        targets = np.asarray(ids[1:], dtype=np.int64)
+        if chosen is not None:
+            columns = np.repeat(targets[:, None], 1 + chosen.shape[1], axis=1)
+            columns[start - 1 :, 1:] = chosen
+            targets = columns
+        (values,) = await (await self._training()).forward([Datum([int(token) for token in ids[:-1]], targets)])
+        values = values[start - 1 :]
+        own = values if chosen is None else values[:, 0]
+        return Scored(
+            logprobs=[float(one) for one in own], tops=likeliest, chosen=None if chosen is None else values[:, 1:]
+        )
+
+    def _sampler(self) -> Sampler:
+        if self._served is None:
+            message = "Fireworks' trainers neither sample nor report likeliest tokens; fireworks_mode = serverless does"
+            raise CloudError(message, "refused", undone=True)
+        return self._served
+
+
+def _likeliest(answer: Any, places: slice) -> list[list[tuple[float, int]]]:
     """The likeliest tokens at some places, best first; of a place that has none an empty row."""
     if answer.inference_topk_token_ids is None or answer.inference_topk_logprobs is None:
-        raise CloudError("Fireworks told no likeliest tokens", "refused", undone=True)
+        raise CloudError("Fireworks reported no likeliest tokens", "refused", undone=True)
     rows = zip(answer.inference_topk_logprobs[places], answer.inference_topk_token_ids[places], strict=True)
     return [
         sorted(((float(logprob), int(token)) for logprob, token in zip(*row, strict=True)), reverse=True)

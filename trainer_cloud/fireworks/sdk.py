@@ -1,13 +1,13 @@
 """Fireworks' training SDK (`fireworks.training.sdk` 1.2.28, a fork of Tinker's client), as this project uses it.
 
 What is different from how it comes: nothing is sent twice that may have been taken the first time, its telemetry is
-off, it does not wait for billing, and it speaks through httpx, whose errors tell whether a request left. Its base URL
+off, it does not wait for billing, and it speaks through httpx, whose errors show whether a request left. Its base URL
 is always given: it falls back to `TINKER_BASE_URL`.
 """
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,8 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud.fireworks.errors import not_sent, status_of, told
-from openclaw_rl.trainer_cloud.futures import finished, in_thread
+from openclaw_rl.trainer_cloud.failures import status_of, was_not_sent
+from openclaw_rl.trainer_cloud.fireworks.errors import to_cloud_error
+from openclaw_rl.trainer_cloud.futures import finished, in_thread, send_once
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 SERVERLESS = "/training/v1/serverless"
@@ -26,9 +27,11 @@ _CONFIG: dict[str, str | int | bool] = {
     "use_pyqwest_transport": False,
     "billing_exception_max_pause_duration_sec": 0,
 }
-"""What the SDK would else take from a constant of its own (`FIRETITAN_TINKER_CLIENT_CONFIG`)."""
+"""What the SDK would else take from its own constant (`FIRETITAN_TINKER_CLIENT_CONFIG`)."""
 FAILING_SECONDS = 60.0
-_PAUSE_SECONDS = 30.0
+READY_SECONDS = 3600.0
+"""The time that machines may take to start."""
+REST_SECONDS = 30.0
 
 
 def library() -> Any:
@@ -40,14 +43,19 @@ def library() -> Any:
 
 
 def root(settings: Settings) -> str:
-    """Where Fireworks' own API is."""
+    """The address of Fireworks' own API."""
     parts = urlsplit(settings.fireworks_base_url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
+def access(settings: Settings) -> dict[str, str]:
+    """Key and address, as the SDK's managers and clients take them."""
+    return {"api_key": settings.fireworks_api_key, "base_url": root(settings)}
+
+
 def training_url(settings: Settings) -> str:
-    """Where is trained without machines of one's own. An address that is not Fireworks', or one with a path, is taken
-    as it is: its training API is Tinker's.
+    """The training endpoint of shared machines. An address that is not Fireworks', or one with a path, is taken as it
+    is: its training API is Tinker's.
     """
     parts = urlsplit(settings.fireworks_base_url)
     host = parts.hostname or ""
@@ -56,7 +64,7 @@ def training_url(settings: Settings) -> str:
 
 
 def connect(settings: Settings, url: str) -> Any:
-    """A service with a session of its own at `url`. Blocks."""
+    """A service with its own session at `url`. Blocks."""
     return library().FiretitanServiceClient(
         base_url=url,
         api_key=settings.fireworks_api_key,
@@ -67,22 +75,17 @@ def connect(settings: Settings, url: str) -> Any:
 
 
 async def blocking(settings: Settings, work: Callable[[], Any], seconds: float, doing: str) -> Any:
-    """What blocking work with the SDK gives; the work itself is not interrupted. Raises `CloudError`."""
-    return await finished(
-        in_thread(work, "fireworks"),
-        seconds,
-        who="Fireworks",
-        doing=doing,
-        told=lambda error: told(error, model=settings.model, doing=doing),
-    )
+    """The result of blocking work with the SDK; the work itself is not interrupted. Raises `CloudError`."""
+    translate = functools.partial(to_cloud_error, model=settings.model, doing=doing)
+    return await finished(in_thread(work, "fireworks"), seconds, who="Fireworks", doing=doing, translate=translate)
 
 
 class Leash:
-    """What a training client sends through, in place of the holder of its service.
+    """A holder that a training client sends through, in place of that of its service.
 
-    A request goes out a second time only where it is certain that the first was not taken: the server said so (429), or
-    there was no connection. `cut` ends everything that the client still polls for; else the SDK would for ever. A
-    server that does nothing but fail is polled for a minute.
+    A request goes out a second time only where the first was certainly not taken: the server said so (429), or there
+    was no connection. `cut` ends everything that the client still polls for; else the SDK would for ever. A server that
+    does nothing but fail is polled for a minute.
     """
 
     def __init__(self, holder: Any, seconds: float) -> None:
@@ -116,24 +119,17 @@ class Leash:
             return
         self._failing_since = self._failing_since or now
         if now - self._failing_since > FAILING_SECONDS:
-            raise CloudError(f"Fireworks has failed for {FAILING_SECONDS:.0f} s: {told(error)}", "away") from error
+            message = f"Fireworks has failed for {FAILING_SECONDS:.0f} s: {to_cloud_error(error)}"
+            raise CloudError(message, "away") from error
 
     def _should_pause_on_billing(self, status_code: int, detail: str) -> bool:
         return False
 
     async def execute_with_retries(self, send: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
         """In place of the holder's, which repeats everything for five minutes."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._seconds
-        pause = 0.5
-        while True:
-            try:
-                return await send(*args, **kwargs)
-            except Exception as error:
-                known = told(error)
-                pause = min(max(known.retry_after or 0.0, 2 * pause), _PAUSE_SECONDS)
-                if not (known.trouble == "limit" or not_sent(error)) or not known.undone:
-                    raise
-                if loop.time() + pause > deadline:
-                    raise
-                await asyncio.sleep(pause)
+        return await send_once(functools.partial(send, *args, **kwargs), self._seconds, not_taken=_not_taken)
+
+
+def _not_taken(error: Exception) -> CloudError | None:
+    known = to_cloud_error(error)
+    return known if known.undone and (known.trouble == "limit" or was_not_sent(error)) else None

@@ -1,5 +1,5 @@
 """A session with a trainer at Fireworks: models in training live in it, and on shared trainers their snapshots are
-sampled through it. It lasts until it is closed: the SDK tells Fireworks every ten seconds that somebody is there.
+sampled through it. It lasts until it is closed: the SDK tells Fireworks every ten seconds that it is in use.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
-from openclaw_rl.trainer_cloud.fireworks.sdk import blocking, connect, library, root
-from openclaw_rl.trainer_cloud.futures import in_thread
+from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
+from openclaw_rl.trainer_cloud.fireworks.sdk import access, blocking, connect, library
+from openclaw_rl.trainer_cloud.futures import closed
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 KIND = "session"
@@ -23,18 +23,18 @@ _LASTING = ("limit", "billing", "key")
 """Troubles that say nothing against the session."""
 
 
-class Session:
+class TrainingSession:
     """Made when it is first needed, and again when it was lost. `purpose` tells the processes of a service apart."""
 
-    def __init__(self, settings: Settings, created: Created, *, purpose: str) -> None:
+    def __init__(self, settings: Settings, registry: ArtifactRegistry, *, purpose: str) -> None:
         self._settings = settings
-        self._created = created
+        self._registry = registry
         self._purpose = purpose
         self._lock = asyncio.Lock()
         self._basing = asyncio.Lock()
         self._service: Any = None
         self._url = ""
-        self._thing: Thing | None = None
+        self._thing: Artifact | None = None
         self._base: Any = None
 
     async def lora(self, url: str, *, rank: int, seed: int | None) -> Any:
@@ -42,7 +42,7 @@ class Session:
         service = await self._connected(url)
 
         def make() -> Any:
-            service._allow_duplicate_training_configs = True  # one after the other
+            service._allow_duplicate_training_configs = True  # one after another
             return service.create_training_client(self._settings.model, lora_rank=rank, seed=seed)
 
         return await self._made(make, "starting a LoRA")
@@ -68,7 +68,7 @@ class Session:
         self._base = None
 
     async def name(self, url: str) -> str:
-        """`accounts/…/trainingSessions/…`; "" on machines of one's own, and at other servers. Raises `CloudError`."""
+        """`accounts/…/trainingSessions/…`; "" on dedicated machines, and at other servers. Raises `CloudError`."""
         service = await self._connected(url)
         return str(
             await blocking(self._settings, lambda: service.training_session_name or "", _START_SECONDS, "a session")
@@ -89,12 +89,11 @@ class Session:
             try:
                 service.delete_training_session()
                 if thing is not None:
-                    self._created.remove(thing)
+                    self._registry.remove(thing)
             finally:
                 service.close()
 
-        with contextlib.suppress(Exception):  # whatever the library does at its end
-            await asyncio.wait_for(asyncio.wrap_future(in_thread(end, "fireworks")), _CLOSE_SECONDS)
+        await closed(end, "fireworks", _CLOSE_SECONDS)
 
     async def _connected(self, url: str) -> Any:
         async with self._lock:
@@ -112,19 +111,19 @@ class Session:
         if service.training_session_id is None:
             return service
         # Sessions that an earlier process left behind take places that the account has few of.
-        for old in self._created.of("fireworks", KIND):
+        for old in self._registry.of("fireworks", KIND):
             if old.purpose == self._purpose:
                 with contextlib.suppress(Exception):  # it ends by itself soon
                     self._delete(old.name)
-                self._created.remove(old)
+                self._registry.remove(old)
         name = service.training_session_name
         if name:
-            self._thing = Thing("fireworks", KIND, name, purpose=self._purpose)
-            self._created.add(self._thing)
+            self._thing = Artifact("fireworks", KIND, name, purpose=self._purpose)
+            self._registry.add(self._thing)
         return service
 
     def _delete(self, name: str) -> None:
-        with library().FireworksClient(api_key=self._settings.fireworks_api_key, base_url=root(self._settings)) as rest:
+        with library().FireworksClient(**access(self._settings)) as rest:
             rest.delete_training_session(name)
 
     async def _made(self, make: Callable[[], Any], doing: str) -> Any:
@@ -136,21 +135,18 @@ class Session:
             raise
 
     async def _lose(self) -> None:
-        """Begin anew next time: the session may be what is wrong, and closing it ends what is still polled for."""
+        """Begin again next time: the session may be the fault, and closing it ends what is still polled for."""
         service, self._service, self._base = self._service, None, None
         if service is not None:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(
-                    asyncio.wrap_future(in_thread(service.holder.close, "fireworks")), _CLOSE_SECONDS
-                )
+            await closed(service.holder.close, "fireworks", _CLOSE_SECONDS)
 
 
 class SessionRoute:
-    """The way to a snapshot, or to the base model (""), on shared trainers: through the session that saved it while
-    that lasts, and then through ours. See `trainer_cloud.fireworks.sampler.Route`.
+    """The `Route` to a snapshot, or to the base model (""), on shared trainers: through the session that saved it while
+    that lasts, and then through ours.
     """
 
-    def __init__(self, session: Session, url: str, path: str, *, rank: int) -> None:
+    def __init__(self, session: TrainingSession, url: str, path: str, *, rank: int) -> None:
         self._session = session
         self._url = url
         self._path = path
@@ -159,13 +155,11 @@ class SessionRoute:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
-        """See `Route.open`."""
         if not self._model:
             self._model = await self._through_ours()
         yield self._model
 
     async def lost(self, model: str) -> bool:
-        """See `Route.lost`."""
         if model != self._model:
             return True  # another request has found it out
         self._model = await self._through_ours()
@@ -176,10 +170,7 @@ class SessionRoute:
         await self._session.base(self._url, rank=self._rank)
         name = await self._session.name(self._url)
         if not name:
-            raise CloudError(
-                f"{self._url} is no address of Fireworks' shared trainers: nothing can be sampled from there",
-                "refused",
-                undone=True,
-            )
+            message = f"{self._url} is no address of Fireworks' shared trainers: nothing can be sampled from there"
+            raise CloudError(message, "refused", undone=True)
         checkpoint = self._path.rpartition("/checkpoints/")[2]
         return f"{name}/checkpoints/{checkpoint}" if checkpoint else name

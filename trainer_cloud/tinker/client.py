@@ -4,65 +4,64 @@ could do harm.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import contextlib
 import functools
 import logging
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from openclaw_rl.shared.extras import install_command
-from openclaw_rl.trainer_cloud import futures
+from openclaw_rl.trainer_cloud.futures import closed, finished, in_thread, send_once
 from openclaw_rl.trainer_cloud.provider import CloudError
-from openclaw_rl.trainer_cloud.tinker.errors import told
+from openclaw_rl.trainer_cloud.tinker.errors import to_cloud_error
 
 _CLOSE_SECONDS = 5.0
-_PAUSE_SECONDS = 30.0
 
 
-def once(holder: Any, seconds: float) -> None:
-    """Make the requests of a service's holder go out once. A second is sent only where it is certain that the first
-    was not taken: the server said so (429). Raises `CloudError` for a library that cannot be held to it.
+def stop_retries(holder: Any, seconds: float) -> None:
+    """Make the requests of a service's holder go out once. A second is sent only where the first was certainly not
+    taken: the server said so (429). Raises `CloudError` for a library that cannot be held to it.
     """
     if not isinstance(getattr(holder, "_constructor_kwargs", None), dict) or not hasattr(
         holder, "execute_with_retries"
     ):
         raise CloudError(
             "this version of the Tinker library sends lost requests again, and a gradient must not count twice: "
-            f"install one that is known ({install_command('cloud')})",
+            "install a version that is known (docs/backends.md)",
             "refused",
             undone=True,
         )
     holder._constructor_kwargs["max_retries"] = 0
 
+    def not_taken(error: Exception) -> CloudError | None:
+        known = to_cloud_error(error)
+        return known if known.trouble == "limit" else None
+
     async def execute(send: Callable[..., Awaitable[Any]], *args: Any, **given: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while True:
-            try:
-                return await send(*args, **given)
-            except Exception as error:
-                known = told(error)
-                pause = min(known.retry_after or 1.0, _PAUSE_SECONDS)
-                if known.trouble != "limit" or loop.time() + pause > deadline:
-                    raise
-                await asyncio.sleep(pause)
+        return await send_once(functools.partial(send, *args, **given), seconds, not_taken=not_taken)
 
     holder.execute_with_retries = execute
 
 
 async def done(given: Any, seconds: float, doing: str, **asked: Any) -> Any:
-    """What a future of the library holds. `asked` says what for, as `tinker_errors.told` takes it. Raises `CloudError`;
-    the library's work is cancelled with ours.
+    """The result of a future of the library. `asked` is what was asked for, as `to_cloud_error` takes it. Raises
+    `CloudError`; the library's work is cancelled with ours.
     """
-    words = functools.partial(told, doing=doing, **asked)
-    return await futures.finished(given, seconds, who="Tinker", doing=doing, told=words)
+    translate = functools.partial(to_cloud_error, doing=doing, **asked)
+    return await finished(given, seconds, who="Tinker", doing=doing, translate=translate)
+
+
+async def made(make: Callable[[], Any], seconds: float, **asked: Any) -> Any:
+    """The result of a call of the library that blocks, or gives a future of it, by version."""
+
+    def result() -> Any:
+        given = make()
+        return given.result() if hasattr(given, "result") else given
+
+    return await done(in_thread(result, "tinker"), seconds, "starting", **asked)
 
 
 async def end(service: Any) -> None:
-    """End a session, without raising: what is still there ends by itself once nobody is heard of."""
+    """End a session, without raising: what is still there ends by itself when the service hears nothing more."""
 
     def finish() -> None:
         if hasattr(service, "close"):
@@ -70,20 +69,14 @@ async def end(service: Any) -> None:
         else:
             service.holder.close()
 
-    with contextlib.suppress(Exception):  # whatever the library does at its end
-        await asyncio.wait_for(asyncio.wrap_future(in_thread(finish)), _CLOSE_SECONDS)
-
-
-def in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """The result of blocking work."""
-    return futures.in_thread(work, "tinker")
+    await closed(finish, "tinker", _CLOSE_SECONDS)
 
 
 def library() -> Any:
     os.environ["TINKER_TELEMETRY"] = "0"
     import tinker
 
-    # What it says is told by our errors; a lost connection it repeats every ten seconds.
+    # Our errors repeat what it logs; a lost connection it reports every ten seconds.
     logging.getLogger("tinker").setLevel(logging.CRITICAL)
 
     return tinker

@@ -11,19 +11,19 @@ from urllib.parse import quote
 import httpx
 
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud import preflight as check
+from openclaw_rl.trainer_cloud import preflight
 from openclaw_rl.trainer_cloud.artifacts import archive
+from openclaw_rl.trainer_cloud.failures import status_of
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 KEPT_SECONDS = 3600
-_PATH = "tinker://"
 
 
 class Awaited(Protocol):
-    """Awaits a future of the library, as `trainer_cloud.tinker.provider` does."""
+    """Awaits a future of the library."""
 
     async def __call__(self, given: Any, doing: str) -> Any:
-        """What the future holds. Raises `CloudError`."""
+        """The result of the future. Raises `CloudError`."""
         ...
 
 
@@ -35,35 +35,23 @@ async def exported(client: Any, rest: Any, folder: Path, *, done: Awaited, secon
         raise CloudError("this version of the Tinker library exports no weights", "refused", undone=True)
     path = (await done(client.save_weights_external("export", ttl_seconds=KEPT_SECONDS), "exporting the weights")).path
     urls = (await done(rest.get_external_weights_urls(path), f"asking where {path} is")).urls
-    found = set()
-    try:
-        async with httpx.AsyncClient(timeout=seconds, follow_redirects=True) as http:
-            for name, url in urls.items():
-                if Path(name).name in archive.WANTED:
-                    await archive.fetch_file(http, url, folder / Path(name).name)
-                    found.add(Path(name).name)
-    except httpx.HTTPError as error:
-        raise CloudError(f"{path} cannot be downloaded: {error}", "away", undone=True) from error
-    archive.check_whole(found)
+    await archive.fetch_adapter(urls, folder, path, seconds=seconds)
 
 
 async def archived(path: str, folder: Path, settings: Settings) -> None:
     """Download the archive of a sampler's weights at `path` into `folder`. Raises `CloudError`."""
-    run, _, rest = path.removeprefix(_PATH).partition("/")
+    run, _, rest = path.removeprefix("tinker://").partition("/")
     name = rest.rpartition("/")[2]
-    root = f"{check.base_url(settings)}/api/v1/training_runs/{quote(run, safe='')}/checkpoints"
+    root = f"{preflight.base_url(settings)}/api/v1/training_runs/{quote(run, safe='')}/checkpoints"
     headers = {"X-API-Key": settings.tinker_api_key}
     last: Exception | None = None
     async with httpx.AsyncClient(timeout=settings.cloud_timeout, follow_redirects=True, headers=headers) as http:
         for url in (f"{root}/{quote(rest)}/archive", f"{root}/{quote(name)}/archive"):
             try:
-                await archive.fetch(http, url, folder)
+                await archive.fetch_archive(http, url, folder)
                 return
-            except httpx.HTTPStatusError as error:
-                last = error
-                if error.response.status_code not in (400, 404, 405, 422):
-                    break
             except httpx.HTTPError as error:
                 last = error
-                break
+                if status_of(error) not in (400, 404, 405, 422):
+                    break
     raise CloudError(f"the archive of {path} cannot be downloaded: {last}", "away", undone=True) from last

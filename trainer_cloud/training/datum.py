@@ -35,7 +35,7 @@ class ShiftedText:
         return self._padded(values, np.float32)
 
     def answer(self, values: NDArray[Any]) -> NDArray[Any]:
-        """What belongs to the answer, `[R, …]` of `[T, …]`."""
+        """The part of the answer, `[R, …]` of `[T, …]`."""
         return values[self.lead :]
 
     def _padded(self, values: NDArray[Any], kind: Any) -> NDArray[Any]:

@@ -82,7 +82,7 @@ class CloudObjective:
 
     @property
     def needs_live(self) -> bool:
-        """Whether `learn_targets` asks the policy before the step, be it as the teacher."""
+        """True if `learn_targets` asks the policy before the step, be it as the teacher."""
         return any(
             own_tokens(sample, terms, self._recipe)
             or (self._recipe.teacher == "live" and hints_of(sample, self._recipe))
@@ -119,8 +119,8 @@ class CloudObjective:
         self._goal = loss_to_reach(self._recipe, float(torch.cat(distances).mean()) if distances else None)
 
     def asked(self) -> list[Datum]:
-        """What the trainer's forward has to score before each update: each sample's sampled tokens `[T]`, or in the
-        first of 1 + K columns `[T, 1 + K]`.
+        """The data that the trainer's forward has to score before each update: each sample's sampled tokens `[T]`, or
+        in the first of 1 + K columns `[T, 1 + K]`.
         """
         assert self._targets or not self._samples, "targets are learned first"
         return self._asked
@@ -153,7 +153,7 @@ class CloudObjective:
 
     @property
     def is_taught(self) -> bool:
-        """Whether another pass has nothing to teach, by the last `passes` (`shared.objective.early_stop`)."""
+        """True if another pass has nothing to teach, by the last `passes` (`shared.objective.early_stop`)."""
         return is_taught(self._batch.metrics, self._goal)
 
     def metrics(self) -> dict[str, float]:

@@ -9,7 +9,7 @@ from openclaw_rl.trainer_cloud.provider import CloudError, Provider
 
 SHORTEST = 5.0
 LONGEST = 600.0
-_GONE = "; openclaw-rl rollback N goes on from another version, and version 0 is always there"
+_GONE = "; openclaw-rl rollback N continues from another version, and version 0 is always there"
 
 
 class ProviderRetry:
@@ -25,13 +25,13 @@ class ProviderRetry:
 
     @property
     def standing(self) -> bool:
-        """Whether something went wrong since the last time that all went well."""
+        """True if something went wrong since the last time that all went well."""
         return self._pause > SHORTEST or bool(self._impossible)
 
     def after(self, error: CloudError, doing: str, *, batch: str = "") -> TrainerError:
-        """Take note of an error; what the trainer raises for it. Where the provider refused the data of `batch` (the
-        name of its first sample), that is a `TrainerError`: another batch may do. Everything else is a `TrainerAway`,
-        and so is a second batch that is refused in a row: then it is not the data.
+        """Take note of an error; the error that the trainer raises for it. Where the provider refused the data of
+        `batch` (the name of its first sample), that is a `TrainerError`: another batch may work. Everything else is a
+        `TrainerAway`, and so is a second batch that is refused in a row: then it is not the data.
         """
         if error.trouble == "refused" and batch:
             self._refused.add(batch)
@@ -51,12 +51,12 @@ class ProviderRetry:
         self._refused.clear()
 
     def elsewhere(self) -> None:
-        """Training goes on from another state: that one was gone says nothing of this one."""
+        """Training continues from another state: that one was gone says nothing of this one."""
         if self._error is not None and self._error.trouble == "gone":
             self.over()
 
-    async def told(self) -> str:
-        """What stands in the way, in words; "" once the provider answers again."""
+    async def obstacle(self) -> str:
+        """The obstacle to a step; "" once the provider answers again."""
         if self._impossible:
             return f"{self._impossible}. What was rated waits; change the settings and start the service again"
         if self._error is None:

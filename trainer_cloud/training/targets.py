@@ -1,8 +1,8 @@
-"""What the teacher, the base and the policy before the step say about the answers of samples, asked of samplers.
+"""Logprobs of the answers of samples under the teacher, the base and the policy before the step, asked of samplers.
 
-A provider tells the logprob of the sampled token, those of the likeliest tokens at a position, and those of tokens that
-it is asked about; never the whole distribution. So distributions are compared over K tokens and a tail, with K as many
-as the recipe wants (`topk`) and the provider tells:
+A provider reports the logprob of the sampled token, those of the likeliest tokens at a position, and those of tokens
+that it is asked about; never the whole distribution. So distributions are compared over K tokens and a tail, with K as
+many as the recipe wants (`topk`) and the provider reports:
 
 - *Whose tokens.* A reverse KL weighs tokens by what the policy makes of them, so under `full` and for `kl_base` they
   are the sampled token, then by rank the policy's before the step and the teacher's (of several hints those that each
@@ -11,12 +11,12 @@ as the recipe wants (`topk`) and the provider tells:
 - *Several hints.* The target is the normalised geometric mean. At the K tokens it is exact but for its normaliser: the
   tail of the mean is not known, only bounded by the geometric mean of the tails (Hölder's inequality:
   Σ_v Π_h p_h(v)^(1/H) ≤ Π_h (Σ_v p_h(v))^(1/H)), and that bound is taken for it. With one hint, or K the whole
-  vocabulary, nothing is lost. `topk`'s candidates are the union of what is told under each hint; where a hint does not
+  vocabulary, nothing is lost. `topk`'s candidates are the union of the lists under each hint; where a hint does not
   list one, its last listed logprob stands in for the ranking alone: the logprobs used are all asked for.
 - *`per_token_hints`* takes one hint for each token, so its target is exact.
 - *An advantage per sampled token* needs the logprob of that token alone: exact with one hint, which is what `opd` and
   `combined` have. With several and no mean by token, the K tokens and the tail make the normaliser; where a provider
-  tells no likeliest tokens, the sampled token and a tail do.
+  reports no likeliest tokens, the sampled token and a tail do.
 - *A teacher's temperature* below 1 raises the K + 1 shares to its inverse; the tail's is an upper bound again.
 """
 
@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class CloudTarget:
-    """What is known of an answer of R tokens, log-probabilities all; `None` where no term asks.
+    """Log-probabilities of an answer of R tokens; `None` where no term asks.
 
     Of the teacher under the hints: `sampled` `[R]` at the sampled tokens; `taught` `[R, K + 1]` at the tokens `ids`
     `[R, K]` and their tail, and `untaught` `[R, K + 1]` the base's there on the plain prompt. `base` `[R, K + 1]`: the
@@ -77,15 +77,15 @@ class View:
     chosen: NDArray[np.float32]
 
     def at(self, ids: NDArray[np.int64], answer: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """What is known at `ids` `[R, C]`, and where anything is; `answer` `[R]` are the sampled tokens."""
+        """The logprobs at `ids` `[R, C]`, and where one is known; `answer` `[R]` are the sampled tokens."""
         own = ids == answer[:, None]
         values, known = np.where(own, self.sampled[:, None], 0.0), own
-        for listed, told in ((self.ids, self.values), (self.given, self.chosen)):
+        for listed, logprobs in ((self.ids, self.values), (self.given, self.chosen)):
             if not listed.shape[1]:
                 continue
             same = listed[:, None, :] == ids[:, :, None]
             there = same.any(axis=-1) & ~known
-            values = np.where(there, np.take_along_axis(told, same.argmax(axis=-1), axis=1), values)
+            values = np.where(there, np.take_along_axis(logprobs, same.argmax(axis=-1), axis=1), values)
             known = known | there
         return values.astype(np.float32), known
 
@@ -205,7 +205,7 @@ def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
 
 
 def _student(recipe: Recipe) -> bool:
-    """Whether K of the policy's tokens are distilled."""
+    """True if K of the policy's tokens are distilled."""
     return recipe.distillation == "full" or (recipe.distillation == "topk" and recipe.topk_from == "student")
 
 

@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.objective.metrics import step_report
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
-from openclaw_rl.trainer_cloud import pointer, providers
-from openclaw_rl.trainer_cloud.artifacts.cleanup import Remains
+from openclaw_rl.trainer_cloud import launch, pointer
+from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
 from openclaw_rl.trainer_cloud.budget.budget import Budget
-from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
+from openclaw_rl.trainer_cloud.pointer import META, SERVED, BadPointer, Pointer
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.retry import ProviderRetry
@@ -39,50 +40,47 @@ from openclaw_rl.trainer_cloud.training.support import unsupported
 
 log = logging.getLogger(__name__)
 
-SERVED = "served"
-META = "meta.json"
-
 
 def create(settings: Settings) -> CloudTrainer:
     """The trainer that `settings` describe; sends nothing yet. Raises `ConfigError`."""
-    return CloudTrainer(settings, providers.create(settings))
+    return CloudTrainer(settings, launch.create_provider(settings))
 
 
 class CloudTrainer:
-    """See `shared.trainer.Trainer`. What is trained is always a LoRA, of rank `lora_rank`."""
+    """A provider as a `Trainer`. It always trains a LoRA, of rank `lora_rank`."""
 
     def __init__(self, settings: Settings, provider: Provider) -> None:
         self._settings = settings
         self._provider = provider
         self._budget = Budget(settings, provider.name, settings.model)
         self._retry = ProviderRetry(provider)
-        self._remains = Remains(provider, settings)
+        self._cleanup = ArtifactCleanup(provider, settings)
         self._training: Training | None = None
         self._base: Sampler | None = None
         self._origin: Pointer | None = None
         self._step = 0
         self._unsaved = False
-        self._of_the_data = False
+        self._sent_data = False
 
     async def obstacle(self) -> str:
-        """See `Trainer.obstacle`: the day's budget, or what is wrong with the provider or the settings. After something
-        went wrong the LoRA is made ready first, before a batch costs anything.
+        """The day's budget, or what is wrong with the provider or the settings. After an error the LoRA is made ready
+        first, before a batch costs anything.
         """
         spent = await asyncio.to_thread(self._budget.obstacle, "learning")
-        told = spent or await self._retry.told()
-        if told or not self._retry.standing:
-            return told
+        obstacle = spent or await self._retry.obstacle()
+        if obstacle or not self._retry.standing:
+            return obstacle
         try:
             await self._ready()
         except CloudError as error:
             await self._drop()
-            self._retry.after(error, "going on")
-            return await self._retry.told()
+            self._retry.after(error, "continuing")
+            return await self._retry.obstacle()
         return ""
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        """See `Trainer.step`. Metrics beside the common ones: those of `Objective.metrics` and `Objective.drift`, and
-        what the provider tells of the optimizer step; `gradient/norm` only where it does.
+        """Further metrics: those of `CloudObjective.metrics` and `CloudObjective.drift`, and what the provider reports
+        of the optimizer step; `gradient/norm` only where it does.
         """
         started = time.perf_counter()
         number = self._step + 1
@@ -90,49 +88,44 @@ class CloudTrainer:
         if impossible := unsupported(recipe):
             raise self._retry.never(impossible)
         objective = CloudObjective(samples, recipe, loss=self._settings.cloud_loss)
-        self._of_the_data = False
+        self._sent_data = False
         try:
-            metrics = await self._trained(objective, recipe)
+            metrics = await self._optimize(objective, recipe)
         except CloudError as error:
             if error.trouble != "budget":  # which is asked before anything is sent
                 await self._drop()
-            batch = samples[0].sample_id if samples and self._of_the_data else ""
+            batch = samples[0].sample_id if samples and self._sent_data else ""
             raise self._retry.after(error, f"step {number}", batch=batch) from error
         except (TrainerError, asyncio.CancelledError):
             await self._drop()
             raise
-        metrics |= {
-            "learning_rate": recipe.rate(self._step),
-            "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
-            "seconds": time.perf_counter() - started,
-        }
-        broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
-        if broken:
+        try:
+            report = step_report(number, samples, metrics, rate=recipe.rate(self._step), started=started)
+        except TrainerError:
             await self._drop()
-            raise TrainerError(f"Step {number}: {', '.join(broken)} not finite after the step; it was undone")
-        self._step = number
-        self._unsaved = True
-        return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
+            raise
+        self._step, self._unsaved = number, True
+        return report
 
     async def save(self, path: str) -> Checkpoint:
-        """See `Trainer.save`: state and weights stay at the provider; `meta.json` and `served/cloud.json` say where."""
+        """State and weights stay at the provider; `meta.json` and `served/cloud.json` say where."""
         target = Path(path)
         try:
             training = await self._ready()
-            found = await self._kept(training, weights=True, folder=target)
+            found = await self._save(training, weights=True, folder=target)
         except CloudError as error:
             await self._drop()
             raise self._retry.after(error, f"saving {target.name}") from error
         try:
-            await asyncio.to_thread(_write, target, found)
+            await asyncio.to_thread(found.write_checkpoint, target)
         except TrainerError as error:  # a full disk: each try would pay for the step again
             raise self._retry.after(CloudError(str(error), "away"), f"saving {target.name}") from error
         self._retry.over()
-        await self._remains.sweep(found)
+        await self._cleanup.sweep(found)
         return Checkpoint(path=str(target), served=str(target / SERVED), step=self._step)
 
     async def restore(self, checkpoint: str | None) -> None:
-        """See `Trainer.restore`. The provider is asked when the next step begins."""
+        """The provider is asked when the next step begins."""
         found: Pointer | None = None
         if checkpoint is not None:
             folder = Path(checkpoint)
@@ -149,51 +142,49 @@ class CloudTrainer:
         self._unsaved = False
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """See `Trainer.publish`: the engine finds the weights at the provider by the served folder. A checkpoint that
-        was copied from another data folder gets a state and weights of its own first.
+        """The engine finds the weights at the provider by the served folder. A checkpoint that was copied from another
+        data folder gets its own state and weights first.
         """
         folder = Path(checkpoint.path)
-        if await self._remains.foreign(folder):
+        if await self._cleanup.foreign(folder):
             await self._drop()
-            self._origin = await self._remains.own(folder, self._origin)
+            self._origin = await self._cleanup.adopt(folder, self._origin)
         await engine.load(version, checkpoint.served, live=live)
 
     async def export(self, path: str) -> None:
-        """See `Trainer.export`: the adapter as PEFT writes it, downloaded from the provider."""
+        """The adapter as PEFT writes it, downloaded from the provider."""
         try:
             found = self._origin
             if found is None or self._unsaved or not found.sampler:
-                found = await self._kept(await self._ready(), weights=True)
+                found = await self._save(await self._ready(), weights=True)
             with whole_folder(path) as folder:
                 await self._provider.download(found, str(folder))
         except CloudError as error:
             raise TrainerError(f"{path} cannot be written: {error}") from error
 
     async def close(self) -> None:
-        """See `Trainer.close`."""
         await self._drop()
         await self._provider.close()
         await asyncio.to_thread(self._budget.close)
 
-    async def _trained(self, objective: CloudObjective, recipe: Recipe) -> dict[str, float]:
+    async def _optimize(self, objective: CloudObjective, recipe: Recipe) -> dict[str, float]:
         """Make the optimizer steps of a batch. Raises `CloudError`, `TrainerError`."""
         plan = objective.plan(recipe.epochs)
         if not plan.updates:
             return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
         reserved = {"prefill": plan.scored + plan.forward, "train": plan.trained, "step": plan.updates}
-        await self._remains.check()
+        await self._cleanup.check()
         async with self._budget.spending("learning", **reserved) as bill:
             training = await self._ready()
             if self._unsaved:
-                # What this step goes on from must be there again should it fail.
-                self._origin = await self._kept(training, weights=False)
+                # The state that this step starts from must be there again should it fail.
+                self._origin = await self._save(training, weights=False)
             asked = time.perf_counter()
             await self._learn_targets(objective, recipe)
-            self._of_the_data = True
             teaching = time.perf_counter() - asked
             adam = self._adam(recipe)
             norms: list[float] = []
-            told: Mapping[str, float] = {}
+            reported: Mapping[str, float] = {}
             known = before = await self._forward(training, objective)
             updates = 0
             for _ in range(recipe.epochs):
@@ -201,12 +192,12 @@ class CloudTrainer:
                 if not passes or (updates and objective.is_taught):
                     break
                 updates += 1
-                told = await training.update(passes, adam)
-                norms += [told["gradient/norm"]] if "gradient/norm" in told else []
+                reported = await training.update(passes, adam)
+                norms += [reported["gradient/norm"]] if "gradient/norm" in reported else []
                 known = await self._forward(training, objective)
             made = objective.plan(updates)
             bill.settle(prefill=objective.scored_tokens + made.forward, train=made.trained, step=updates)
-        metrics = {**objective.metrics(), **objective.drift(before, known), **told}
+        metrics = {**objective.metrics(), **objective.drift(before, known), **reported}
         metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
         if norms:
             metrics["gradient/norm"] = sum(norms) / len(norms)
@@ -221,18 +212,15 @@ class CloudTrainer:
             self._base = await self._provider.sampler("")
         base = live = self._base
         if objective.needs_live and self._origin is not None:
-            live = await self._provider.sampler(self._origin.sampler or (await self._served_now()).sampler)
+            live = await self._provider.sampler(
+                self._origin.sampler or (await self._save(await self._ready(), weights=True)).sampler
+            )
         teacher: Sampler = base if recipe.teacher == "base" else live
-        self._of_the_data = True
+        self._sent_data = True
         try:
             await objective.learn_targets(teacher, base, live, tops=tops)
         except TrainerError as error:
             raise self._retry.never(str(error)) from error
-
-    async def _served_now(self) -> Pointer:
-        """The weights as they are, kept to be sampled from."""
-        self._origin = await self._kept(await self._ready(), weights=True)
-        return self._origin
 
     async def _forward(self, training: Training, objective: CloudObjective) -> list[NDArray[np.float32]]:
         found = await training.forward(objective.asked())
@@ -263,10 +251,10 @@ class CloudTrainer:
                 self._training = await self._provider.resume(origin.state, rank=origin.rank)
         return self._training
 
-    async def _kept(self, training: Training, *, weights: bool, folder: Path | None = None) -> Pointer:
-        """Have the provider keep the state, and with `weights` what is sampled from, for a checkpoint's folder."""
+    async def _save(self, training: Training, *, weights: bool, folder: Path | None = None) -> Pointer:
+        """Save the state at the provider, and with `weights` what is sampled from, for a checkpoint's folder."""
         name = f"openclaw-rl-{self._step}-{secrets.token_hex(4)}"
-        state, sampler = await self._remains.save(training, name, weights=weights, folder=folder)
+        state, sampler = await self._cleanup.save(training, name, weights=weights, folder=folder)
         found = Pointer(
             provider=self._provider.name,
             model=self._settings.model,
@@ -279,7 +267,7 @@ class CloudTrainer:
         return found
 
     async def _drop(self) -> None:
-        """Throw the client away: the next one goes on from the last saved state. Steps that were not saved are lost
+        """Throw the client away: the next one continues from the last saved state. Steps that were not saved are lost
         with it; the learner saves every step, or undoes it.
         """
         training, self._training, self._base = self._training, None, None
@@ -289,21 +277,10 @@ class CloudTrainer:
             await training.close()
 
 
-def _write(target: Path, found: Pointer) -> None:
-    """A checkpoint's folder. Raises `TrainerError`."""
-    with whole_folder(target) as folder:
-        (folder / SERVED).mkdir()
-        found.write(folder / SERVED)
-        meta = {**msgspec.structs.asdict(found), "trainer": found.provider, "lora": True}
-        (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
-
-
 def _check_samples(samples: Sequence[Sample], number: int) -> None:
     """Raise `TrainerError` for figures that would make every weight useless."""
     for sample in samples:
         values: list[Any] = [*sample.logprobs, sample.weight, sample.reward or 0.0, sample.advantage or 0.0]
         if not all(math.isfinite(value) for value in values):
-            raise TrainerError(
-                f"Step {number}: sample {sample.sample_id} has a logprob, reward or weight that is not finite; nothing "
-                "was sent"
-            )
+            message = f"Step {number}: sample {sample.sample_id} has a logprob, reward or weight that is not finite"
+            raise TrainerError(f"{message}; nothing was sent")

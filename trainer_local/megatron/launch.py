@@ -19,10 +19,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.placement import inherited_placement
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.models.device import choose_device
-from openclaw_rl.trainer_local.placement.assignments import read
-from openclaw_rl.trainer_local.placement.place import given
+from openclaw_rl.trainer_local.placement.assignments import parse_gpus
 
 log = logging.getLogger("megatron")
 
@@ -97,8 +97,8 @@ def _planned(settings: Settings) -> int:
     """How many GPUs train by the placement that this process was started under, else by `actor_gpus`; 0 if neither
     says it.
     """
-    placement = given()
+    placement = inherited_placement()
     if placement is not None:
         return len(placement.train)
-    spec = read(settings.actor_gpus, "actor_gpus")
+    spec = parse_gpus(settings.actor_gpus, "actor_gpus")
     return len(spec) if isinstance(spec, tuple) else spec or 0

@@ -1,12 +1,11 @@
-"""Who may get which GPUs: what the settings say of it, and the ways to share out what they leave open, best first."""
+"""GPUs of each role: those that the settings name, and an even split of the rest for each way of sharing."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import VISIBLE, Gpu
@@ -14,18 +13,17 @@ from openclaw_rl.shared.settings.settings import Settings
 
 ROLES = ("train", "serve", "judge")
 SETTINGS = {"train": "actor_gpus", "serve": "rollout_gpus", "judge": "judge_gpus"}
-"""The setting that says how many, or which, GPUs a role gets."""
 SHARES = {"train": 2, "serve": 1, "judge": 1}
-"""How many GPUs a role gets to those of the others, with a judge; without one half of them train."""
-SHARED_BY = (("serve", "judge"), ("train", "judge"), ("train", "serve"), ROLES)
-"""Roles that share GPUs where there are too few for all, or too little memory on those of their own; best first."""
+"""Relative numbers of GPUs with a judge; without one training and serving get the same."""
+SHARED_BY = (("serve", "judge"), ("train", "serve"), ROLES)
+"""Roles that share GPUs where there are too few, or too small ones, for each role to have its own; best first."""
 
 Assignment = Mapping[str, tuple[Gpu, ...]]
-Valid = Callable[[str, int], bool]
-"""Whether a role can use so many GPUs."""
+CanUse = Callable[[str, int], bool]
+"""Tells if a role can use so many GPUs."""
 
 
-class Torchrun(msgspec.Struct, frozen=True):
+class Torchrun(NamedTuple):
     """The processes that torchrun starts: `here` on this machine, which is number `node` (from 0) of `nodes`."""
 
     here: int
@@ -33,10 +31,8 @@ class Torchrun(msgspec.Struct, frozen=True):
     node: int
 
     @staticmethod
-    def of(environ: Mapping[str, str]) -> Torchrun | None:
-        """What its variables say (docs.pytorch.org, "torchrun", "Environment Variables"); `None` without it. Raises
-        `ConfigError` where machines have different numbers of processes.
-        """
+    def from_environment(environ: Mapping[str, str]) -> Torchrun | None:
+        """Read its variables (docs.pytorch.org, "torchrun", "Environment Variables"). Raises `ConfigError`."""
         try:
             size, here = int(environ["WORLD_SIZE"]), int(environ["LOCAL_WORLD_SIZE"])
             rank = int(environ.get("RANK", "0"))
@@ -51,32 +47,58 @@ class Torchrun(msgspec.Struct, frozen=True):
 
 
 def assignments(
-    settings: Settings, gpus: Sequence[Gpu], roles: Sequence[str], torchrun: Torchrun | None, valid: Valid
+    settings: Settings, gpus: Sequence[Gpu], roles: Sequence[str], torchrun: Torchrun | None, can_use: CanUse
 ) -> list[Assignment]:
-    """Every way to give `roles` some of `gpus` that the settings allow, best first: never none. Raises `ConfigError`
-    for settings that contradict each other or ask for GPUs that are not there.
+    """Ways to assign GPUs to `roles`, best first, at least one. Raises `ConfigError` for settings that contradict each
+    other or ask for GPUs that are not there.
     """
     pool = _pool(settings, gpus)
-    said = {role: spec for role in roles if (spec := said_of(settings, role, torchrun)) is not None}
-    fixed = _fixed(said, pool, roles)
-    left = [gpu for gpu in pool if not any(gpu in group for group in fixed.values())]
-    open_roles = [role for role in roles if role not in fixed]
-    if not open_roles:
+    fixed = _fixed({role: spec for role in roles if (spec := requested(settings, role, torchrun)) is not None}, pool)
+    missing = [role for role in roles if role not in fixed]
+    taken = {gpu for group in fixed.values() for gpu in group}
+    free = sorted((gpu for gpu in pool if gpu not in taken), key=lambda gpu: -gpu.memory)  # the largest train
+    if not missing:
         return [fixed]
-    if not left:
-        # All are spoken for: who is not named goes where others are, the judge to the servers first.
-        return [fixed | dict.fromkeys(open_roles, fixed[host]) for host in ("serve", "train", "judge") if host in fixed]
-    ways: list[Assignment] = [fixed | way for order in _orders(left) for way in _ways(open_roles, order, valid)]
-    hosts = [fixed[role] for role in ("serve", "train", "judge") if role in fixed]
-    ways += [
-        fixed | dict.fromkeys(open_roles, host) for host in hosts if all(valid(role, len(host)) for role in open_roles)
-    ]
-    return ways or [fixed | dict.fromkeys(open_roles, tuple(left))]
+    if not free:
+        return [fixed | dict.fromkeys(missing, fixed[host]) for host in ("serve", "train", "judge") if host in fixed]
+    splits = [_split(groups, free, can_use) for groups in _groupings(missing)]
+    if all(can_use(role, 1) for role in missing):
+        splits.append(dict.fromkeys(missing, (free[0],)))  # other programs may use the rest
+    return [fixed | split for split in splits if split] or [fixed | dict.fromkeys(missing, tuple(free))]
 
 
 def apart(assignment: Assignment) -> bool:
-    """Whether training and serving have no GPU in common."""
+    """True if training and serving have no GPU in common."""
     return not set(assignment.get("train", ())) & set(assignment.get("serve", ()))
+
+
+def requested(settings: Settings, role: str, torchrun: Torchrun | None) -> int | tuple[str, ...] | None:
+    """The number or list of GPUs that the settings request for a role. Raises `ConfigError`."""
+    spec = parse_gpus(settings.value(SETTINGS[role]), SETTINGS[role])
+    if role != "train" or torchrun is None:
+        return spec
+    if spec is not None and torchrun.here != (spec if isinstance(spec, int) else len(spec)):
+        raise ConfigError(
+            f"torchrun has started {torchrun.here} processes on this machine (LOCAL_WORLD_SIZE), and actor_gpus = "
+            f"{settings.actor_gpus}: make --nproc-per-node and actor_gpus the same"
+        )
+    return torchrun.here if spec is None else spec
+
+
+def parse_gpus(text: str, setting: str) -> int | tuple[str, ...] | None:
+    """A number of GPUs, a list of them (of one with a comma after it), or `None` for `auto`. Raises `ConfigError`."""
+    text = text.strip()
+    if text.lower() in ("", "auto"):
+        return None
+    if text.isdecimal():
+        return int(text)
+    entries = tuple(entry.strip() for entry in text.split(",") if entry.strip())
+    if not entries or not all(re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", entry) for entry in entries):
+        raise ConfigError(
+            f"{setting} = {text!r} is neither a number of GPUs nor a list of them; 2 means two, 0,1 means those "
+            'numbers, and "0," GPU 0 alone'
+        )
+    return entries
 
 
 def _pool(settings: Settings, gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -88,165 +110,88 @@ def _pool(settings: Settings, gpus: Sequence[Gpu]) -> list[Gpu]:
             "Megatron-core and SGLang on the CPU"
         )
     if settings.device.startswith("cuda:"):
-        place = int(settings.device.removeprefix("cuda:"))  # among those that are seen, as torch counts
-        if place >= len(gpus):
-            raise ConfigError(f"device = {settings.device}, but {_count(len(gpus))} can be seen; set device = auto")
-        return [gpus[place]]
-    spec = read(settings.gpus, "gpus")
-    if spec is None:
-        return list(gpus)
+        index = int(settings.device.removeprefix("cuda:"))  # among the visible ones, as torch counts
+        if index >= len(gpus):
+            raise ConfigError(f"device = {settings.device}, but {_count(gpus)} can be seen; set device = auto")
+        return [gpus[index]]
+    spec = parse_gpus(settings.gpus, "gpus")
     if isinstance(spec, tuple):
         return _listed(spec, gpus, "gpus")
-    if not 1 <= spec <= len(gpus):
+    if spec is not None and not 1 <= spec <= len(gpus):
         raise ConfigError(
-            f"gpus = {spec}, but {_count(len(gpus))} can be seen here; set gpus = auto, or a number up to {len(gpus)}"
+            f"gpus = {spec}, but {_count(gpus)} can be seen here; set gpus = auto, or a number up to {len(gpus)}"
             + ('. "0," with a comma names GPU 0' if spec == 0 else "")
         )
     return list(gpus[:spec])
 
 
-def read(text: str, setting: str) -> int | tuple[str, ...] | None:
-    """What a setting says: a number of GPUs, which ones (a list; of one GPU with a comma after it), or nothing. Raises
-    `ConfigError`.
-    """
-    text = text.strip()
-    if text.lower() in ("", "auto"):
-        return None
-    if re.fullmatch(r"\d+", text):
-        return int(text)
-    entries = tuple(entry.strip() for entry in text.split(",") if entry.strip())
-    if not entries or not all(re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", entry) for entry in entries):
-        raise ConfigError(
-            f"{setting} = {text!r} is neither a number of GPUs nor a list of them; 2 means two, 0,1 means those "
-            'numbers, and "0," GPU 0 alone'
-        )
-    return entries
-
-
-def said_of(settings: Settings, role: str, torchrun: Torchrun | None) -> int | tuple[str, ...] | None:
-    """What is said of a role's GPUs: how many, which, or nothing. Raises `ConfigError`."""
-    spec = read(settings.value(SETTINGS[role]), SETTINGS[role])
-    if role != "train" or torchrun is None:
-        return spec
-    if spec is None:
-        return torchrun.here
-    number = spec if isinstance(spec, int) else len(spec)
-    if number != torchrun.here:
-        raise ConfigError(
-            f"torchrun has started {torchrun.here} processes on this machine (LOCAL_WORLD_SIZE), and actor_gpus = "
-            f"{settings.actor_gpus} names {_count(number)} of it: make --nproc-per-node and actor_gpus the same"
-        )
-    return spec
-
-
-def _fixed(
-    said: Mapping[str, int | tuple[str, ...]], pool: Sequence[Gpu], roles: Sequence[str]
-) -> dict[str, tuple[Gpu, ...]]:
-    """The GPUs of the roles that settings speak of: those of lists, then as many as are asked for of the rest."""
-    fixed: dict[str, tuple[Gpu, ...]] = {}
-    for role, spec in said.items():
-        if isinstance(spec, tuple):
-            fixed[role] = tuple(_listed(spec, pool, SETTINGS[role]))
-    for (one, first), (other, second) in itertools.combinations(fixed.items(), 2):
-        if set(first) & set(second) and set(first) != set(second):
+def _fixed(specs: Mapping[str, int | tuple[str, ...]], pool: Sequence[Gpu]) -> dict[str, tuple[Gpu, ...]]:
+    """GPUs of the roles with a list, then of those with a number, out of the rest."""
+    fixed = {
+        role: tuple(_listed(spec, pool, SETTINGS[role])) for role, spec in specs.items() if isinstance(spec, tuple)
+    }
+    for one, other in itertools.combinations(fixed, 2):
+        if set(fixed[one]) & set(fixed[other]) and set(fixed[one]) != set(fixed[other]):
             raise ConfigError(
                 f"{SETTINGS[one]} and {SETTINGS[other]} share some GPUs and not others: name the same ones for both, "
                 "which then share them, or different ones"
             )
-    left = [gpu for gpu in pool if not any(gpu in group for group in fixed.values())]
-    counts = {role: spec for role, spec in said.items() if isinstance(spec, int)}
-    wanted = sum(counts.values())
-    if wanted > len(left):
-        most = max(counts.values())
-        if len(counts) > 1 and len(left) < len(counts) and most <= len(left):
-            return fixed | dict.fromkeys(counts, tuple(left[:most]))  # fewer GPUs than roles: they share
-        told = " + ".join(f"{SETTINGS[role]} = {number}" for role, number in counts.items())
-        others = "" if len(left) == len(pool) else f" that the lists leave of {len(pool)}"
-        raise ConfigError(
-            f"{told} is more than the {_count(len(left))}{others}: ask for fewer, or let roles share by naming the "
-            "same GPUs, such as actor_gpus = 0,1 and rollout_gpus = 0,1"
-        )
-    for role in roles:
-        if role in counts:
-            fixed[role], left = tuple(left[: counts[role]]), left[counts[role] :]
-    return fixed
+    free = [gpu for gpu in pool if not any(gpu in group for group in fixed.values())]
+    counts = {role: spec for role, spec in specs.items() if isinstance(spec, int)}
+    if sum(counts.values()) <= len(free):
+        rest = iter(free)
+        return fixed | {role: tuple(itertools.islice(rest, number)) for role, number in counts.items()}
+    if max(counts.values()) <= len(free) < len(counts):
+        return fixed | dict.fromkeys(counts, tuple(free[: max(counts.values())]))  # fewer GPUs than roles: they share
+    asked = " + ".join(f"{SETTINGS[role]} = {number}" for role, number in counts.items())
+    raise ConfigError(
+        f"{asked} is more than the {_count(free)}{f' that the lists leave of {len(pool)}' if fixed else ''}: ask for "
+        "fewer, or let roles share by naming the same GPUs, such as actor_gpus = 0,1 and rollout_gpus = 0,1"
+    )
 
 
 def _listed(entries: Sequence[str], gpus: Sequence[Gpu], setting: str) -> list[Gpu]:
-    found: list[Gpu] = []
+    listed: list[Gpu] = []
     for entry in entries:
-        matches = [gpu for gpu in gpus if _is(gpu, entry)]
+        matches = [gpu for gpu in gpus if entry == str(gpu.number) or gpu.uuid.startswith(entry)]
         if len(matches) != 1:
             have = ", ".join(str(gpu.number) for gpu in gpus)
             raise ConfigError(f"{setting} names GPU {entry}, and there are: {have} (openclaw-rl doctor lists them)")
-        if matches[0] in found:
+        if matches[0] in listed:
             raise ConfigError(f"{setting} names GPU {entry} twice")
-        found += matches
-    return found
-
-
-def _is(gpu: Gpu, entry: str) -> bool:
-    return str(gpu.number) == entry if entry.isdigit() else (gpu.uuid or gpu.handle).startswith(entry)
-
-
-def _ways(roles: Sequence[str], gpus: Sequence[Gpu], valid: Valid) -> list[dict[str, tuple[Gpu, ...]]]:
-    """Ways to give all of `roles` GPUs out of `gpus`: first with GPUs of their own for each, then with more and more of
-    them sharing; of the first ones those that use most GPUs, and of these the ones that come closest to `SHARES`.
-    """
-    if not roles:
-        return []
-    ways: list[dict[str, tuple[Gpu, ...]]] = []
-    for groups in _groupings(roles):
-        found = []
-        for sizes in _sizes(len(groups), len(gpus)):
-            if all(valid(role, size) for group, size in zip(groups, sizes, strict=True) for role in group):
-                found.append(sizes)
-        wanted = [sum(_share(role, roles) for role in group) for group in groups]
-        found.sort(key=lambda sizes: (-sum(sizes), _off(sizes, wanted)))
-        for sizes in found:
-            starts = itertools.accumulate(sizes, initial=0)
-            ways.append(
-                {
-                    role: tuple(gpus[start : start + size])
-                    for group, start, size in zip(groups, starts, sizes, strict=False)
-                    for role in group
-                }
-            )
-    return ways
-
-
-def _orders(gpus: Sequence[Gpu]) -> list[Sequence[Gpu]]:
-    """Orders in which GPUs are given out, training first: where they differ it gets the largest, or the smallest."""
-    if len({gpu.memory for gpu in gpus}) < 2:
-        return [gpus]
-    return [
-        sorted(gpus, key=lambda gpu: -gpu.memory),
-        sorted(gpus, key=lambda gpu: gpu.memory),
-    ]
+        listed += matches
+    return listed
 
 
 def _groupings(roles: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
+    """Groups of roles that share GPUs: first every role by itself."""
     yield [(role,) for role in roles]
-    for together in SHARED_BY:
-        if set(together) <= set(roles):
-            groups = [together, *((role,) for role in roles if role not in together)]
-            yield sorted(groups, key=lambda group: ROLES.index(group[0]))
+    for shared in SHARED_BY:
+        if set(shared) <= set(roles):
+            yield sorted(
+                [shared, *((role,) for role in roles if role not in shared)], key=lambda one: ROLES.index(one[0])
+            )
 
 
-def _sizes(groups: int, gpus: int) -> Iterator[tuple[int, ...]]:
-    for sizes in itertools.product(range(1, gpus + 1), repeat=groups):
-        if sum(sizes) <= gpus:
-            yield sizes
+def _split(groups: Sequence[tuple[str, ...]], gpus: Sequence[Gpu], can_use: CanUse) -> dict[str, tuple[Gpu, ...]]:
+    """The split that uses most GPUs, and of those the closest one to `SHARES`; empty if there is none."""
+    judged = any("judge" in group for group in groups)
+    shares = [sum(SHARES[role] if judged else 1 for role in group) for group in groups]
+
+    def preference(sizes: Sequence[int]) -> tuple[int, float]:
+        used = sum(sizes)
+        return used, -sum(abs(size / used - share / sum(shares)) for size, share in zip(sizes, shares, strict=True))
+
+    possible = (
+        sizes
+        for sizes in itertools.product(range(1, len(gpus) + 1), repeat=len(groups))
+        if sum(sizes) <= len(gpus)
+        and all(can_use(role, size) for group, size in zip(groups, sizes, strict=True) for role in group)
+    )
+    rest = iter(gpus)
+    parts = [tuple(itertools.islice(rest, size)) for size in max(possible, key=preference, default=())]
+    return {role: part for group, part in zip(groups, parts, strict=False) for role in group}
 
 
-def _share(role: str, roles: Sequence[str]) -> int:
-    return SHARES[role] if "judge" in roles else 1
-
-
-def _off(sizes: Sequence[int], wanted: Sequence[int]) -> float:
-    """How far a way is from the shares that are wanted."""
-    return sum(abs(size / sum(sizes) - share / sum(wanted)) for size, share in zip(sizes, wanted, strict=True))
-
-
-def _count(number: int) -> str:
-    return f"{number} GPU{'' if number == 1 else 's'}"
+def _count(gpus: Sequence[Gpu]) -> str:
+    return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}"

@@ -1,47 +1,36 @@
-"""What a model's config.json says about its size: layers, linear projections, parameters, what it keeps of a token. No
-weights are read but for the headers of safetensors files (github.com/huggingface/safetensors, "Format").
+"""A model's shape from its config.json: layers, linear projections, parameters, memory of a token. Of the weights only
+the headers of safetensors files are read (github.com/huggingface/safetensors, "Format").
 
-Exact for dense Qwen3, Qwen3.5 and Qwen3-VL, and for Llama, Mistral, Qwen2 and their like (`EXACT`); for any other model
-the headers of its weights give the number of parameters, and without them this is an estimate.
+Exact for dense Qwen3, Qwen3.5 and Qwen3-VL, and for Llama, Mistral, Qwen2 and the like (`EXACT`). For any other model
+the headers give the number of parameters; without them it is an estimate.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.trainer_local.placement.known_models import known_config
 
 EXACT = frozenset(
     ["qwen3", "qwen3_5", "qwen3_5_text", "qwen3_vl", "qwen3_vl_text", "qwen3_moe", "qwen2", "llama", "mistral"]
 )
 _GATED = ("qwen3_5", "qwen3_next")
-"""Families whose attention has a gate on its output, made by the query projection."""
+"""Families whose attention output has a gate, made by the query projection."""
 _NORMED = ("qwen3", "qwen3_5", "qwen3_vl", "qwen3_next", "qwen3_moe")
-"""Families that normalise queries and keys."""
-
-QWEN3: Mapping[str, tuple[int, int, int, int, bool]] = {
-    "Qwen/Qwen3-0.6B": (28, 1024, 16, 3072, True),
-    "Qwen/Qwen3-1.7B": (28, 2048, 16, 6144, True),
-    "Qwen/Qwen3-4B": (36, 2560, 32, 9728, True),
-    "Qwen/Qwen3-8B": (36, 4096, 32, 12288, False),
-    "Qwen/Qwen3-14B": (40, 5120, 40, 17408, False),
-    "Qwen/Qwen3-32B": (64, 5120, 64, 25600, False),
-}
-"""Layers, hidden size, heads, feed-forward width and whether embeddings are tied, of models that may be asked about
-before they are downloaded (Qwen3 Technical Report, arXiv 2505.09388, table 1, and their config.json).
-"""
+"""Families that normalize queries and keys."""
 
 
 class Projection(msgspec.Struct, frozen=True):
-    """`count` linear layers of the language model called `name`, each from `inside` to `outside` numbers. `cut` says
-    which side tensor parallelism shares out: `outside` (column parallel) or `inside` (row parallel).
+    """`count` linear layers called `name`, each from `inside` to `outside` numbers. Tensor parallelism cuts `outside`
+    (column parallel) or `inside` (row parallel).
     """
 
     name: str
@@ -53,36 +42,39 @@ class Projection(msgspec.Struct, frozen=True):
 
     @property
     def parameters(self) -> int:
-        """Of all of them."""
+        """Parameters of all of them."""
         return self.count * (self.inside * self.outside + self.outside * self.bias)
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes in numbers, not bytes. `groups` are key-value heads, `head` is the size of one head. `cached` layers keep
-    keys and values of every token; the others of a hybrid model keep `state_bytes` for each sequence, whatever its
-    length. `other` are the language model's parameters that are in neither embeddings nor projections, `seeing` those
-    that look at images. `stored` and `stored_bytes` count what the files hold, 0 where there are none. `quantization`
-    is the method that the files are quantized by.
-    """
+    """Sizes of a model, in numbers unless bytes are named."""
 
     family: str
     layers: int
     hidden: int
     heads: int
     groups: int
+    """Key-value heads."""
     head: int
+    """Size of one head."""
     feed_forward: int
     vocabulary: int
     tied: bool
     context: int
     projections: tuple[Projection, ...]
-    cached: int
+    cached_layers: int
+    """Layers that keep keys and values of every token."""
     state_bytes: int = 0
+    """What the other layers of a hybrid model keep of a sequence of any length."""
     other: int = 0
-    seeing: int = 0
+    """Parameters of the language model in neither embeddings nor projections."""
+    vision: int = 0
+    """Parameters of the vision encoder."""
     stored: int = 0
     stored_bytes: int = 0
+    """Parameters and bytes in the files, 0 where there are none."""
     quantization: str = ""
+    """Method that the files are quantized by."""
     why_not_megatron: str = ""
     """Why `trainer_local.megatron` cannot train it, in words; "" if it can."""
 
@@ -93,24 +85,24 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def projected(self) -> int:
-        """Parameters of all linear projections: what tensor parallelism shares out and quantization makes smaller."""
+        """Parameters of the projections, which tensor parallelism cuts and quantization makes smaller."""
         return sum(one.parameters for one in self.projections)
 
     @property
     def language(self) -> int:
-        """Parameters of the language model: what full training trains."""
-        return self.parameters - self.seeing
+        """Parameters of the language model, which full training trains."""
+        return self.parameters - self.vision
 
     @property
     def parameters(self) -> int:
-        """All of them."""
+        """All parameters."""
         if self.family not in EXACT and self.stored and not self.quantization:
             return self.stored
-        return self.embeddings + self.projected + self.other + self.seeing
+        return self.embeddings + self.projected + self.other + self.vision
 
     def adapter(self, rank: int, targets: str = "all-linear", tensor_parallel: int = 1) -> int:
-        """Parameters of a LoRA of `rank` on one of `tensor_parallel` GPUs: A `[rank, inside]` and B `[outside, rank]`
-        of each projection, the side next to a cut being cut with it (`trainer_local.megatron.lora`).
+        """Parameters of a LoRA on one of `tensor_parallel` GPUs: A `[rank, inside]` and B `[outside, rank]` of each
+        projection, cut on the side where the projection is (`trainer_local.megatron.lora`).
         """
         names = {name.strip().rpartition(".")[2] for name in targets.split(",")}
         numbers = 0
@@ -123,28 +115,23 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_shape(model: str) -> ModelShape | None:
-    """The shape of a folder, of a hub name whose config.json is known or was downloaded before; `None` where nothing is
-    known. Raises `ConfigError` for a config.json that cannot be read.
+    """The shape of a folder, or of a hub name that is known or was downloaded; `None` if it is unknown. Raises
+    `ConfigError` for a config.json that cannot be read.
     """
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        if model in QWEN3:
-            return shape_of(qwen3_config(*QWEN3[model]))
-        if (known := known_config(model)) is not None:
-            return shape_of(known)
-        cached = _cached(model)
-        if cached is None:
-            return None
-        folder = cached
-    file = folder / "config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    folder: Path | None = Path(model).expanduser()
+    if folder is not None and not folder.is_dir():
+        for family in ("qwen3", "qwen3_vl", "qwen3_5"):
+            if config := known_models(family).get(model):
+                return shape_of(config)
+        folder = _downloaded(model)
+    if folder is None or not (folder / "config.json").exists():
         return None
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}; name a complete model folder") from error
+        raise ConfigError(f"{folder / 'config.json'} cannot be read: {error}; name a complete model folder") from error
     if not isinstance(config, dict):
-        raise ConfigError(f"{file} is not a JSON object; name a complete model folder")
+        raise ConfigError(f"{folder / 'config.json'} is not a JSON object; name a complete model folder")
     try:
         shape = shape_of(config)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError):
@@ -153,21 +140,23 @@ def read_shape(model: str) -> ModelShape | None:
     return msgspec.structs.replace(shape, stored=stored, stored_bytes=stored_bytes)
 
 
-def qwen3_config(layers: int, hidden: int, heads: int, feed_forward: int, tied: bool) -> dict[str, Any]:
-    """The config.json of a dense Qwen3 model, which all have 8 key-value heads of 128 numbers and one vocabulary."""
-    return {
-        "model_type": "qwen3",
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "intermediate_size": feed_forward,
-        "vocab_size": 151936,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": 40960,
-        "hidden_act": "silu",
-    }
+@cache
+def known_models(family: str) -> Mapping[str, Mapping[str, Any]]:
+    """The sizes in config.json of the models of a family (`qwen3`, `qwen3_vl`, `qwen3_5`), by hub name."""
+    table = tomllib.loads(Path(__file__).with_name("known_models.toml").read_text("utf-8"))
+    configs = {}
+    for name, sizes in table[family]["models"].items():
+        config = {"model_type": family, **table[family]["common"], **sizes}
+        if encoder := config.pop("vision", ""):
+            vision = {**table["vision"]["common"], **table["vision"]["models"][encoder], **table[family]["vision"]}
+            config = {
+                "model_type": family,
+                "text_config": config | {"model_type": f"{family}_text"},
+                "vision_config": vision | {"out_hidden_size": config["hidden_size"]},
+                "tie_word_embeddings": config["tie_word_embeddings"],
+            }
+        configs[name] = config
+    return configs
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
@@ -178,25 +167,21 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     heads = int(text["num_attention_heads"])
     groups = int(text.get("num_key_value_heads") or heads)
     head = int(text.get("head_dim") or hidden // heads)
-    feed_forward = int(text["intermediate_size"])
-    linear = _linear_layers(text, layers)
-    attending = layers - linear
-    wide = heads * head
+    feed_forward, wide = int(text["intermediate_size"]), heads * head
+    linear, mixed = _linear_layers(text, layers), _mixture_layers(text, layers)
+    attending, dense = layers - linear, layers - mixed
     bias = bool(text.get("attention_bias", family in ("qwen2", "qwen2_5_vl")))
-    gated = family.startswith(_GATED)
-    mixed = _mixtures(text, layers)
+    queries = 2 * wide if family.startswith(_GATED) else wide
     projections = [
-        Projection("q_proj", hidden, 2 * wide if gated else wide, attending, bias=bias),
+        Projection("q_proj", hidden, queries, attending, bias=bias),
         Projection("k_proj", hidden, groups * head, attending, bias=bias),
         Projection("v_proj", hidden, groups * head, attending, bias=bias),
         Projection("o_proj", wide, hidden, attending, "inside", bias=bias and not family.startswith("qwen2")),
-        Projection("gate_proj", hidden, feed_forward, layers - mixed),
-        Projection("up_proj", hidden, feed_forward, layers - mixed),
-        Projection("down_proj", feed_forward, hidden, layers - mixed, "inside"),
+        Projection("gate_proj", hidden, feed_forward, dense),
+        Projection("up_proj", hidden, feed_forward, dense),
+        Projection("down_proj", feed_forward, hidden, dense, "inside"),
     ]
-    other = (2 * layers + 1) * hidden
-    if family.startswith(_NORMED):
-        other += 2 * head * attending
+    other = (2 * layers + 1) * hidden + (2 * head * attending if family.startswith(_NORMED) else 0)
     state_bytes = 0
     if linear:
         more, small, state_bytes = _linear_attention(text, hidden, linear)
@@ -216,17 +201,17 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         tied=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
         context=int(text.get("max_position_embeddings") or 0),
         projections=tuple(one for one in projections if one.count),
-        cached=attending,
+        cached_layers=attending,
         state_bytes=state_bytes,
         other=other,
-        seeing=_seeing(config.get("vision_config"), family),
+        vision=_vision(config.get("vision_config"), family),
         quantization=str((config.get("quantization_config") or {}).get("quant_method") or ""),
         why_not_megatron=why_not_megatron(config),
     )
 
 
 def _linear_layers(text: Mapping[str, Any], layers: int) -> int:
-    """Layers with linear attention in place of the other kind."""
+    """The number of layers with linear attention."""
     kinds = text.get("layer_types")
     if kinds:
         return sum(kind == "linear_attention" for kind in kinds)
@@ -237,8 +222,8 @@ def _linear_layers(text: Mapping[str, Any], layers: int) -> int:
 
 
 def _linear_attention(text: Mapping[str, Any], hidden: int, layers: int) -> tuple[list[Projection], int, int]:
-    """Gated DeltaNet (arXiv 2412.06464) as Qwen3.5 has it: its projections, its other parameters, and the bytes that it
-    keeps of a sequence: a matrix a head in single precision, and the last inputs of its convolution.
+    """Projections, other parameters and bytes kept of a sequence by Gated DeltaNet (arXiv 2412.06464) as in Qwen3.5: a
+    matrix for each head in single precision, and the last inputs of its convolution.
     """
     keys, values = int(text["linear_num_key_heads"]), int(text["linear_num_value_heads"])
     key, value = int(text["linear_key_head_dim"]), int(text["linear_value_head_dim"])
@@ -253,8 +238,8 @@ def _linear_attention(text: Mapping[str, Any], hidden: int, layers: int) -> tupl
     return projections, layers * small, layers * (4 * values * key * value + 2 * mixed * (kernel - 1))
 
 
-def _mixtures(text: Mapping[str, Any], layers: int) -> int:
-    """Layers that have experts in place of one feed-forward part."""
+def _mixture_layers(text: Mapping[str, Any], layers: int) -> int:
+    """The number of layers with experts."""
     if not (text.get("num_experts") or text.get("num_local_experts")):
         return 0
     every = int(text.get("decoder_sparse_step") or 1)
@@ -263,14 +248,14 @@ def _mixtures(text: Mapping[str, Any], layers: int) -> int:
 
 
 def _experts(text: Mapping[str, Any], hidden: int) -> int:
-    """Parameters of the experts of a layer and of what chooses among them."""
+    """Parameters of a layer's experts and their router."""
     experts = int(text.get("num_experts") or text["num_local_experts"])
     width = int(text.get("moe_intermediate_size") or text["intermediate_size"])
     return experts * (3 * hidden * width + hidden)
 
 
-def _seeing(vision: Mapping[str, Any] | None, family: str) -> int:
-    """Parameters of a vision encoder as Qwen3-VL and Qwen3.5 have it; 0 for one that is described otherwise."""
+def _vision(vision: Mapping[str, Any] | None, family: str) -> int:
+    """Parameters of a vision encoder as in Qwen3-VL and Qwen3.5; 0 for any other."""
     if not vision or not {"depth", "hidden_size", "intermediate_size", "out_hidden_size"} <= set(vision):
         return 0
     hidden, wide = int(vision["hidden_size"]), int(vision["intermediate_size"])
@@ -292,8 +277,8 @@ def _seeing(vision: Mapping[str, Any] | None, family: str) -> int:
 
 
 def why_not_megatron(config: Mapping[str, Any]) -> str:
-    """Why a model of this config.json is no dense Qwen3 as `trainer_local.megatron` trains it, in words; "" if it is.
-    Decided as in `trainer_local.megatron.shape`, from the file alone.
+    """Why `trainer_local.megatron` cannot train a model of this config.json, in words; "" if it can. Decides as
+    `trainer_local.megatron.shape` does.
     """
     kind = config.get("model_type")
     if kind != "qwen3":
@@ -312,9 +297,7 @@ def why_not_megatron(config: Mapping[str, Any]) -> str:
 
 
 def _stored(folder: Path) -> tuple[int, int]:
-    """How many numbers and bytes the weights in a folder have, by the headers of their files; 0 where there are none or
-    one cannot be read.
-    """
+    """Parameters and bytes of the weights in a folder, by the headers of their files; 0 if one cannot be read."""
     numbers = size = 0
     for file in sorted(folder.glob("*.safetensors")):
         try:
@@ -330,8 +313,8 @@ def _stored(folder: Path) -> tuple[int, int]:
     return numbers, size
 
 
-def _cached(model: str) -> Path | None:
-    """The folder of the hub's cache that has the config.json of a hub name."""
+def _downloaded(model: str) -> Path | None:
+    """The folder of the hub's cache with a hub name's config.json."""
     try:
         from huggingface_hub import try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError

@@ -1,19 +1,18 @@
-"""From settings, a model's shape and GPUs to a placement: every way that the settings allow is tried, best first, and
-the first that fits is taken.
-"""
+"""The planner: takes the first assignment of GPUs whose estimated memory fits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import NamedTuple
 
 import msgspec
 
-from openclaw_rl.shared.gpus import Gpu
-from openclaw_rl.shared.placement import Placement, Server, Sharing, fraction_of
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.gpus import GIB, Gpu
+from openclaw_rl.shared.placement import Part, Placement, Server, ServerRole
 from openclaw_rl.shared.settings.judge_models import judge_models
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement import memory as gpu_memory
+from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.assignments import (
     ROLES,
     SETTINGS,
@@ -21,259 +20,222 @@ from openclaw_rl.trainer_local.placement.assignments import (
     Torchrun,
     apart,
     assignments,
-    said_of,
+    requested,
 )
-from openclaw_rl.trainer_local.placement.memory import GIB, Part
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape
-from openclaw_rl.trainer_local.placement.validation import check, check_way, shareable
+from openclaw_rl.trainer_local.placement.validation import check_settings, check_transfer, why_unusable
 
 LENT: tuple[tuple[str, ...], ...] = ((), ("kv_cache",), ("kv_cache", "weights"))
-"""What SGLang may give back for a step where it shares GPUs with the trainer, mildest first."""
+"""What SGLang may release for a step where it shares GPUs with the trainer; the less, the sooner it answers again."""
+HINTS = 3
+"""Maximum number of settings that a refusal names."""
+ALTERNATING = (
+    "training and serving alternate: a step, for which SGLang gives memory back, begins only after a while without "
+    "requests. A request during a step waits for its end (docs/gpu.md)"
+)
 
 Held = Mapping[Gpu, Sequence[Part]]
-"""What is on each GPU."""
+"""The parts on each GPU that is used."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A placement, and why it does not fit (`short`; "" where it does) with how many bytes are lacking."""
+class Candidate(NamedTuple):
+    """A placement, with the bytes that it lacks and the refusal, if it does not fit."""
 
     placement: Placement
-    short: str = ""
-    lacking: int = 0
+    lacking: int
+    refusal: str
 
 
 class Planner:
-    """What the settings want of GPUs, whichever there are."""
+    """The roles that run on this machine and their models; `place` puts them on GPUs."""
 
-    def __init__(
-        self, settings: Settings, environ: Mapping[str, str], roles: Sequence[str] = ROLES, host_memory: int = 0
-    ) -> None:
-        """Raises `ConfigError` for settings that no GPUs could honour."""
-        self.settings = settings
-        self.shape = read_shape(settings.model)
-        check(settings, self.shape)
-        self._host_memory = host_memory
-        self._torchrun = Torchrun.of(environ)
-        self._judges = judge_models(settings)
-        self._judge_shapes = {role: read_shape(model) for role, model in self._judges.items()}
-        self._roles = [role for role in ROLES if role in roles and not self._unwanted(role)]
+    def __init__(self, settings: Settings, environ: Mapping[str, str], roles: Sequence[str], host_memory: int) -> None:
+        """Raises `ConfigError` for settings that no GPUs could satisfy."""
+        self._settings, self._host_memory = settings, host_memory
+        self._models: dict[ServerRole, str] = {"policy": settings.model}
+        for role, model in judge_models(settings).items():
+            self._models[role] = model
+        self._shapes = {role: read_shape(model) for role, model in self._models.items()}
+        self._servers: dict[str, list[ServerRole]] = {"serve": ["policy"], "judge": [*self._models][1:]}
+        self._torchrun = Torchrun.from_environment(environ)
+        self._nodes = self._torchrun.nodes if self._torchrun else 1
+        check_settings(settings, self._shapes["policy"])
+        absent = {role: self._why_absent(role) for role in ROLES if role in roles}
+        self._roles = [role for role, why in absent.items() if not why]
         self._unused = [
-            f"{setting} = {settings.value(setting)} is not used: {self._unwanted(role)}"
-            for role, setting in SETTINGS.items()
-            if role in roles and self._unwanted(role) and settings.value(setting).strip() not in ("", "0", "auto")
+            f"{SETTINGS[role]} = {settings.value(SETTINGS[role])} is not used: {why}"
+            for role, why in absent.items()
+            if why and settings.value(SETTINGS[role]).strip() not in ("", "0", "auto")
         ]
-        self._estimates: dict[tuple[str, int, int], list[Part]] = {}
 
-    def best(self, gpus: Sequence[Gpu]) -> Found:
-        """The best way that fits, or the one that lacks least. Raises `ConfigError` for what contradicts itself."""
+    def place(self, gpus: Sequence[Gpu]) -> Placement:
+        """The first way that fits, SGLang releasing as little as possible; else the one that lacks least, with its
+        refusal. Raises `ConfigError` for settings that contradict each other.
+        """
         if not self._roles:
-            return Found(placement=Placement(notes=tuple(self._unused)))
-        ways = assignments(self.settings, gpus, self._roles, self._torchrun, self._valid)
-        check_way(self.settings, self.shape, ways[0], self._judge_shapes)
-        ways = [way for way in ways if all(self._valid(role, len(mine)) for role, mine in way.items())]
-        tried: list[Found] = []
+            return Placement(notes=tuple(self._unused))
+        ways = assignments(self._settings, gpus, self._roles, self._torchrun, self._can_use)
+        for role, mine in ways[0].items():
+            if why := why_unusable(self._settings, self._shapes, role, len(mine)):
+                raise ConfigError(why)
+        if not self._settings.lora and {"train", "serve"} <= ways[0].keys():  # adapters go by files
+            check_transfer(self._settings, apart=apart(ways[0]))
+        tried: list[Candidate] = []
         for lends in LENT:
             for way in ways:
-                if lends and apart(way):
-                    continue
-                tried.append(self._tried(way, gpus, lends))
-                if not tried[-1].short:
-                    return tried[-1]
-        # Of ways that lack about as much the one that would be taken first is told.
-        return min(tried, key=lambda found: found.lacking >> 32)
+                if all(self._can_use(role, len(mine)) for role, mine in way.items()) and not (lends and apart(way)):
+                    tried.append(self._candidate(way, gpus, lends))
+                    if not tried[-1].refusal:
+                        return tried[-1].placement
+        best = min(tried, key=lambda candidate: candidate.lacking)
+        return msgspec.structs.replace(best.placement, refusal=best.refusal)
 
-    def _unwanted(self, role: str) -> str:
-        """Why nobody has this role here; "" where somebody has. Raises `ConfigError`."""
-        if said_of(self.settings, role, self._torchrun) == 0:
+    def _why_absent(self, role: str) -> str:
+        """Why a role does not run on this machine's GPUs; "" if it does. Raises `ConfigError`."""
+        if requested(self._settings, role, self._torchrun) == 0:
             return f"{SETTINGS[role]} = 0"
         if role == "train":
-            return "" if self.settings.train else "train = off"
+            return "" if self._settings.train else "train = off"
         if self._torchrun is not None and self._torchrun.node:
             return "torchrun's first machine serves, and this is another"
         if role == "serve":
-            return f"the engine is at {self.settings.engine_url}" if self.settings.engine_url else ""
-        return "" if self._judges else "neither judge nor hint_model is a model with an engine (engine:FOLDER)"
-
-    def _valid(self, role: str, size: int) -> bool:
-        """Whether a role can use `size` GPUs."""
-        if role == "train":
-            one = self.shape is not None and self.shape.why_not_megatron
-            return size == 1 if one else size % self.settings.tensor_parallel == 0
-        if role == "serve":
-            each = self.settings.rollout_tensor_parallel or size
-            return size % each == 0 and shareable(self.shape, each)
-        return all(shareable(shape, size) for shape in self._judge_shapes.values())
-
-    def _tried(self, way: Assignment, gpus: Sequence[Gpu], lends: tuple[str, ...]) -> Found:
-        """One way, with what it lacks where the policy's servers give back what they `lend` for a step."""
-        parts = {role: self._parts(role, mine) for role, mine in way.items()}
-        used = [gpu for gpu in gpus if any(gpu in mine for mine in way.values())]
-        held = {gpu: [part for role, mine in way.items() if gpu in mine for part in parts[role]] for gpu in used}
-        sharing: Sharing = "apart" if apart(way) else "alternating" if lends else "together"
-        placed = self._placement(way, sharing, lends, parts, held, self._notes(gpus, used, sharing))
-        worst, lacking, need = None, 0, 0
-        for gpu in used:
-            most = max(gpu_memory.at_step(held[gpu], lends), gpu_memory.at_rest(held[gpu]))
-            if gpu.memory and most - gpu_memory.usable(gpu.memory) > lacking:
-                worst, lacking, need = gpu, most - gpu_memory.usable(gpu.memory), most
-        if worst is not None:
-            return Found(placement=placed, lacking=lacking, short=self._told(worst, need, held[worst], lends))
-        return self._loads(way, placed) or self._hosts(way, parts, lends, placed)
-
-    def _loads(self, way: Assignment, placed: Placement) -> Found | None:
-        """Whether servers can load the model in the first place; `None` if they can."""
-        serve = way.get("serve", ())
-        each = self.settings.rollout_tensor_parallel or len(serve)
-        size = gpu_memory.loading(self.settings, self.shape, each) if serve and self.shape is not None else 0
-        for gpu in serve:
-            lacking = size - gpu_memory.usable(gpu.memory)
-            if gpu.memory and lacking > 0:
-                told = (
-                    f"model = {self.settings.model} does not fit: SGLang loads it in bfloat16 before it quantizes it "
-                    f"(quantization = {self.settings.quantization}), which takes {size / GIB:.1f} GiB of GPU {gpu.told}"
-                )
-                return Found(placement=placed, lacking=lacking, short=told)
-        return None
-
-    def _hosts(
-        self, way: Assignment, parts: Mapping[str, Sequence[Part]], lends: tuple[str, ...], placed: Placement
-    ) -> Found:
-        """Whether the machine's own memory holds what is kept there."""
-        host = sum(part.bytes for part in parts.get("train", ()) if part.host) * len(way.get("train", ()))
-        if "weights" in lends:
-            host += sum(part.bytes for part in parts["serve"] if part.tag == "weights") * len(way["serve"])
-        if not self._host_memory or host <= self._host_memory:
-            return Found(placement=placed)
-        told = (
-            f"model = {self.settings.model} does not fit: {host / GIB:.1f} GiB would be kept in the machine's own "
-            f"memory (offload_optimizer), which has {self._host_memory / GIB:.1f}"
+            return f"the engine is at {self._settings.engine_url}" if self._settings.engine_url else ""
+        return (
+            "" if self._servers["judge"] else "neither judge nor hint_model is a model with an engine (engine:FOLDER)"
         )
-        return Found(placement=placed, lacking=host - self._host_memory, short=told)
 
-    def _parts(self, role: str, gpus: Sequence[Gpu]) -> list[Part]:
-        """What a role takes of each of its GPUs; nothing where the model is not known."""
-        key = role, len(gpus), min(gpu.memory for gpu in gpus)
-        if key not in self._estimates:
-            self._estimates[key] = self._estimate(*key)
-        return self._estimates[key]
+    def _can_use(self, role: str, size: int) -> bool:
+        return not why_unusable(self._settings, self._shapes, role, size)
 
-    def _estimate(self, role: str, number: int, memory: int) -> list[Part]:
-        settings = self.settings
-        if role == "judge":
-            models = [(name, shape) for name, shape in self._judge_shapes.items() if shape is not None]
-            return [
-                part for name, shape in models for part in gpu_memory.serving(settings, shape, name, number, memory)
-            ]
-        if self.shape is None:
-            return []
-        if role == "serve":
-            each = settings.rollout_tensor_parallel or number
-            return gpu_memory.serving(settings, self.shape, "policy", each, memory)
-        ranks = number * (self._torchrun.nodes if self._torchrun else 1)
-        trainer = "transformers" if self.shape.why_not_megatron else "megatron"
-        return gpu_memory.training(settings, self.shape, trainer, settings.tensor_parallel, ranks)
+    def _each(self, role: str, size: int) -> int:
+        """How many of `size` GPUs share one server of a role."""
+        return self._settings.rollout_tensor_parallel or size if role == "serve" else size
 
-    def _placement(
-        self,
-        way: Assignment,
-        sharing: Sharing,
-        lends: tuple[str, ...],
-        parts: Mapping[str, Sequence[Part]],
-        held: Held,
-        notes: Sequence[str],
-    ) -> Placement:
-        settings, train, serve = self.settings, way.get("train", ()), way.get("serve", ())
-        nodes = self._torchrun.nodes if self._torchrun else 1
-        each = settings.rollout_tensor_parallel or len(serve) or 1
-        why = self.shape.why_not_megatron if self.shape is not None else ""
-        return Placement(
+    def _candidate(self, way: Assignment, gpus: Sequence[Gpu], lends: tuple[str, ...]) -> Candidate:
+        settings, shape = self._settings, self._shapes["policy"]
+        parts = {role: self._estimate(role, way[role]) for role in self._roles}
+        used = [gpu for gpu in gpus if any(gpu in mine for mine in way.values())]
+        held = {gpu: [part for role in self._roles if gpu in way[role] for part in parts[role]] for gpu in used}
+        servers = [
+            _server(name, self._models[name], way[role][start : start + each], self._shapes[name], held, lends)
+            for role in self._roles
+            if role != "train"
+            for name in self._servers[role]
+            for each in [self._each(role, len(way[role]))]
+            for start in range(0, len(way[role]), each)
+        ]
+        why = shape.why_not_megatron if shape is not None else ""
+        placement = Placement(
             trainer="transformers" if why else "megatron",
             why_not_megatron=why,
-            train=train,
+            train=way.get("train", ()),
             tensor_parallel=settings.tensor_parallel,
-            data_parallel=max(1, nodes * len(train) // settings.tensor_parallel),
-            nodes=nodes,
-            servers=tuple(
-                _server("policy", settings.model, serve[start : start + each], self.shape, held, lends)
-                for start in range(0, len(serve), each)
-            ),
-            judges=tuple(
-                _server(role, model, way["judge"], self._judge_shapes[role], held, lends)
-                for role, model in self._judges.items()
-                if "judge" in way
-            ),
-            sharing=sharing,
-            parts=tuple(part for role in ROLES for part in parts.get(role, ())),
-            notes=tuple(notes),
+            nodes=self._nodes,
+            servers=tuple(server for server in servers if server.role == "policy"),
+            judges=tuple(server for server in servers if server.role != "policy"),
+            sharing="apart" if apart(way) else "alternating" if lends else "together",
+            parts=tuple(part for role in self._roles for part in parts[role]),
+            notes=(*self._unused, *([ALTERNATING] if lends else []), *self._notes(gpus, used)),
         )
+        return Candidate(placement, *self._shortage(way, held, lends))
 
-    def _notes(self, gpus: Sequence[Gpu], used: Sequence[Gpu], sharing: Sharing) -> list[str]:
-        found = list(self._unused)
-        if sharing == "alternating":
-            found.append(
-                "training and serving alternate: a step, for which SGLang gives memory back, is begun only when nobody "
-                "has asked for anything for a while. Requests that come during a step wait for its end (docs/gpu.md, "
-                "Alternating)"
-            )
-        models = [(self.settings.model, self.shape)]
-        models += [(model, self._judge_shapes[role]) for role, model in self._judges.items()]
-        found += [
-            f"{model}: its config.json is not here yet, so what it takes is not estimated"
-            for model, shape in models
+    def _estimate(self, role: str, gpus: Sequence[Gpu]) -> list[Part]:
+        """The parts of a role on each of its GPUs; empty where its model is unknown."""
+        settings, shape, smallest = self._settings, self._shapes["policy"], min(gpu.memory for gpu in gpus)
+        if role != "train":
+            shapes = [(name, known) for name in self._servers[role] if (known := self._shapes[name]) is not None]
+            each = self._each(role, len(gpus))
+            return [part for name, known in shapes for part in memory.serving(settings, known, name, each, smallest)]
+        if shape is None:
+            return []
+        trainer = "transformers" if shape.why_not_megatron else "megatron"
+        return memory.training(settings, shape, trainer, settings.tensor_parallel, len(gpus) * self._nodes)
+
+    def _notes(self, gpus: Sequence[Gpu], used: Sequence[Gpu]) -> list[str]:
+        notes = [
+            f"{self._models[role]}: its config.json is not here yet, so what it takes is not estimated"
+            for role, shape in self._shapes.items()
             if shape is None
         ]
-        if untold := [str(gpu.number) for gpu in used if not gpu.memory]:
-            found.append(f"GPU {', '.join(untold)}: how much memory it has is not told, so whether all fits is open")
-        if idle := [str(gpu.number) for gpu in gpus if gpu not in used]:
-            found.append(f"GPU {', '.join(idle)}: nothing to do with these settings")
-        return found
+        if unknown := [gpu for gpu in used if not gpu.memory]:
+            notes.append(f"{_names(unknown)}: its memory is unknown, so whether everything fits is open")
+        if idle := [gpu for gpu in gpus if gpu not in used]:
+            notes.append(f"{_names(idle)}: nothing to do with these settings")
+        return notes
 
-    def _told(self, gpu: Gpu, need: int, held: Sequence[Part], lends: tuple[str, ...]) -> str:
-        """Why it does not fit, at the worst GPU."""
-        kind = "LoRA" if self.settings.lora else "all weights"
+    def _shortage(self, way: Assignment, held: Held, lends: tuple[str, ...]) -> tuple[int, str]:
+        """The bytes that are lacking on the worst GPU, or in the machine's own memory, and the refusal; 0 and "" if it
+        fits.
+        """
+        settings, shape, serve = self._settings, self._shapes["policy"], way.get("serve", ())
+        loads = memory.loading(settings, shape, self._each("serve", len(serve))) if serve and shape else 0
+        worst = (0, "")
+        for gpu, parts in held.items():
+            step, rest = memory.at_step(parts, lends), memory.at_rest(parts)
+            need = max(step, rest, loads if gpu in serve else 0)
+            lacking = need - memory.usable(gpu.memory)
+            if gpu.memory and lacking > worst[0]:
+                counted = [
+                    part for part in parts if not part.host and not (part.tag in lends if step > rest else part.step)
+                ]
+                worst = lacking, self._refusal(gpu, need, counted, lends if step > rest else ())
+        host = sum(part.bytes for gpu in way.get("train", ()) for part in held[gpu] if part.host)
+        host += sum(part.bytes for gpu in serve for part in held[gpu] if "weights" in lends and part.tag == "weights")
+        if self._host_memory and host > self._host_memory and not worst[1]:
+            return host - self._host_memory, (
+                f"model = {settings.model} does not fit: {host / GIB:.1f} GiB would be kept in the machine's own "
+                f"memory (offload_optimizer), which has {self._host_memory / GIB:.1f}"
+            )
+        return worst
+
+    def _refusal(self, gpu: Gpu, need: int, parts: Sequence[Part], lends: Sequence[str]) -> str:
+        """Why the model does not fit on a GPU, and which settings make its largest `parts` smaller."""
+        kind = "LoRA" if self._settings.lora else "all weights"
         does = {"trainer": f"trains ({kind})", "policy": "serves", "judge": "judges", "hint": "proposes hints"}
-        step = need == gpu_memory.at_step(held, lends)
-        counted = [part for part in held if not part.host and not (part.tag in lends if step else part.step)]
-        sums = []
-        for role in dict.fromkeys(part.role for part in held):
-            mine = sorted((part for part in counted if part.role == role), key=lambda part: -part.bytes)
-            largest = ", ".join(f"{part.what}: {part.bytes / GIB:.1f}" for part in mine[:3])
-            sums.append(f"{role} {sum(part.bytes for part in mine) / GIB:.1f} ({largest}; …)")
-        given = " and ".join(lends).replace("kv_cache", "KV cache")
-        return (
-            f"model = {self.settings.model} does not fit on GPU {gpu.told}, which "
-            f"{' and '.join(does[role] for role in dict.fromkeys(part.role for part in held))}: that takes "
-            f"{need / GIB:.1f} of {gpu_memory.usable(gpu.memory) / GIB:.1f} GiB"
-            + (f", even if SGLang gives its {given} back for each step" if lends and step else "")
-            + f": {', '.join(sums)}"
-        )
+        why = f"model = {self._settings.model} does not fit on GPU {gpu.description}, which "
+        why += " and ".join(does[role] for role in dict.fromkeys(part.role for part in parts))
+        why += f": that takes {need / GIB:.1f} of {memory.usable(gpu.memory) / GIB:.1f} GiB"
+        if lends:
+            why += (
+                f", even if SGLang gives its {' and '.join(lends).replace('kv_cache', 'KV cache')} back for each step"
+            )
+        largest = sorted(parts, key=lambda part: -part.bytes)
+        hints = list(dict.fromkeys(part.hint for part in largest if part.hint))[:HINTS]
+        what = ": " + ", ".join(f"{part.role} {part.what}: {part.bytes / GIB:.1f}" for part in largest[:4]) + ", …"
+        if need > sum(part.bytes for part in parts):
+            what, hints = ", since SGLang loads it in bfloat16 before it quantizes it", []
+        advice = f"To need less, set {', or '.join(hints)}; or take" if hints else "Take"
+        return f"{why}{what}. {advice} a smaller model, or GPUs with more memory"
 
 
 def _server(
-    role: Literal["policy", "judge", "hint"],
+    role: ServerRole,
     model: str,
     gpus: tuple[Gpu, ...],
     shape: ModelShape | None,
     held: Held,
     lends: tuple[str, ...],
 ) -> Server:
-    """A server. What is left of its GPUs is KV cache: the policy's, where several servers share them."""
-    made = Server(role=role, model=model, gpus=gpus, tensor_parallel=len(gpus), lends=lends if role == "policy" else ())
+    """A server, whose KV cache takes what is left of its GPUs: the policy's, where several servers share them."""
+    server = Server(role=role, model=model, gpus=gpus, lends=lends if role == "policy" else ())
     gpu = min(gpus, key=lambda one: one.memory)
     if shape is None or not gpu.memory:
-        return made
+        return server
     own = [part for part in held[gpu] if part.role == role]
     others = [part for part in held[gpu] if part.role != role]
-    around = sum(part.bytes for part in own if not part.is_static)
-    least = sum(part.bytes for part in own if part.is_static)
-    static = least
+    least = static = sum(part.bytes for part in own if part.tag)
     if role == "policy" or {part.role for part in others} <= {"trainer"}:
-        taken = gpu_memory.at_rest(others) if lends else gpu_memory.at_step(others)
-        static = max(least, gpu_memory.usable(gpu.memory) - around - taken)
-    cache = static - least + sum(part.bytes for part in own if part.is_cache)
+        taken = sum(part.bytes for part in own if not part.tag)
+        taken += memory.at_rest(others) if lends else memory.at_step(others)
+        static = max(least, memory.usable(gpu.memory) - taken)
+    cache = static - least + sum(part.bytes for part in own if part.tag == "kv_cache")
     return msgspec.structs.replace(
-        made,
-        memory_fraction=fraction_of(static, gpu.memory) if others else 0.0,
+        server,
+        memory_fraction=memory.fraction_at(gpu.memory, 0.0, static) if others else 0.0,
         static_bytes=static,
-        kv_tokens=cache // max(1, gpu_memory.kv_token(shape, len(gpus))),
+        kv_tokens=cache // max(1, memory.kv_token(shape, len(gpus))),
     )
+
+
+def _names(gpus: Sequence[Gpu]) -> str:
+    return f"GPU {', '.join(str(gpu.number) for gpu in gpus)}"

@@ -1,117 +1,98 @@
-"""Settings of placement that contradict each other, the model, or the number of GPUs: each refused with its reason and
-the way out.
-"""
+"""Refusals of settings that contradict each other, the model, or the number of GPUs, each with the way out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.settings.judge_models import JudgeRole
+from openclaw_rl.shared.placement import ServerRole
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement.assignments import Assignment, apart
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape
 
-
-def shareable(shape: ModelShape | None, parts: int) -> bool:
-    """Whether SGLang can share a model out among `parts` GPUs: as many query heads on each, and key-value heads too, or
-    each of those on as many GPUs.
-    """
-    if shape is None or parts == 1:
-        return True
-    even = shape.groups % parts == 0 or parts % shape.groups == 0
-    return shape.heads % parts == 0 and even
+Shapes = Mapping[ServerRole, ModelShape | None]
+"""The model of each server, where its shape is known; the policy's is also the one that is trained."""
 
 
-def check(settings: Settings, shape: ModelShape | None) -> None:
-    """Raise `ConfigError` for settings that no GPUs could honour."""
-    if settings.train and not settings.lora:
-        told = ""
-        if settings.quantization:
-            told = f"quantization = {settings.quantization}"
-        elif shape is not None and shape.quantization:
-            told = f"model = {settings.model}, which is quantized ({shape.quantization}),"
-        if told:
+def check_settings(settings: Settings, shape: ModelShape | None) -> None:
+    """Raise `ConfigError` for settings that no GPUs could satisfy."""
+    size = settings.tensor_parallel
+    if not settings.train:
+        return
+    quantized = f"quantization = {settings.quantization}" if settings.quantization else ""
+    if not quantized and shape is not None and shape.quantization:
+        quantized = f"model = {settings.model}, which is quantized ({shape.quantization}),"
+    if quantized and not settings.lora:
+        raise ConfigError(
+            f"{quantized} and lora = false: full updates of quantized weights would need requantizing for every "
+            "version. Set lora = true, whose adapters go with quantized weights, or serve bfloat16"
+        )
+    if shape is None or size == 1:
+        return
+    if shape.why_not_megatron:
+        raise ConfigError(_one_gpu(f"tensor_parallel = {size}", settings, shape, "tensor_parallel"))
+    parts = {"key-value heads": shape.groups, "attention heads": shape.heads, "feed-forward width": shape.feed_forward}
+    fitting = [one for one in range(1, shape.groups + 1) if not any(count % one for count in parts.values())]
+    for name, count in parts.items():
+        if count % size:
             raise ConfigError(
-                f"{told} and lora = false: full updates of quantized weights would need requantizing for every "
-                "version. Set lora = true, whose adapters go beside quantized weights, or serve bfloat16"
+                f"tensor_parallel = {size} does not divide the {count} {name} of model = {settings.model}: set it to "
+                f"{_choices(fitting)}"
             )
-    if shape is not None and settings.train and settings.tensor_parallel > 1:
-        _check_tensor_parallel(settings, shape)
 
 
-def check_way(
-    settings: Settings, shape: ModelShape | None, way: Assignment, judges: Mapping[JudgeRole, ModelShape | None]
-) -> None:
-    """Raise `ConfigError` where a role cannot use as many GPUs as `way` gives it."""
-    _check_train(settings, shape, len(way.get("train", ())))
-    _check_serve(settings, shape, len(way.get("serve", ())))
-    judge = len(way.get("judge", ()))
-    for name, model in judges.items() if judge else ():
-        if model is not None and not shareable(model, judge):
-            raise ConfigError(
-                f"{judge} GPUs cannot share one server of the {name}'s model: SGLang shares out its {model.heads} "
-                f"attention heads and {model.groups} key-value heads evenly. Set judge_gpus to "
-                f"{_choices(range(1, judge), lambda size: all(shareable(one, size) for one in judges.values()))}"
-            )
-    if settings.lora or not (way.get("train") and way.get("serve")):
-        return  # adapters need no transfer from GPU to GPU
-    if settings.weight_transfer == "nccl" and not apart(way):
+def check_transfer(settings: Settings, *, apart: bool) -> None:
+    """Raise `ConfigError` if full weights cannot go from the trainer's GPUs to SGLang's as the settings say."""
+    if settings.weight_transfer == "nccl" and not apart:
         raise ConfigError(
             "weight_transfer = nccl goes from one GPU to another, and training and serving share theirs: set "
             "weight_transfer = auto, which goes by disk"
         )
 
 
-def _check_tensor_parallel(settings: Settings, shape: ModelShape) -> None:
-    parts = settings.tensor_parallel
-    if shape.why_not_megatron:
-        raise ConfigError(
-            f"tensor_parallel = {parts}: model = {settings.model} {shape.why_not_megatron}, so the transformers "
-            "trainer trains it, which uses one GPU. Set tensor_parallel = 1"
+def why_unusable(settings: Settings, shapes: Shapes, role: str, size: int) -> str:
+    """Why a role cannot use `size` GPUs, with the numbers that it can; "" if it can use them."""
+    policy, divisors = shapes["policy"], [one for one in range(1, size + 1) if size % one == 0]
+    if role == "train":
+        parallel = settings.tensor_parallel
+        if size > 1 and policy is not None and policy.why_not_megatron:
+            return _one_gpu(f"{size} GPUs to train on", settings, policy, "actor_gpus")
+        if size % parallel == 0:
+            return ""
+        return (
+            f"tensor_parallel = {parallel} does not divide the {size} GPUs of this machine that train (actor_gpus): "
+            f"set it to {_choices(divisors)}, or train on a multiple of {parallel}"
         )
-    sizes = {"key-value heads": shape.groups, "attention heads": shape.heads, "feed-forward width": shape.feed_forward}
-    for name, size in sizes.items():
-        if size % parts:
-            numbers = range(1, shape.groups + 1)
-            raise ConfigError(
-                f"tensor_parallel = {parts} does not divide the {size} {name} of model = {settings.model}: set it to "
-                f"{_choices(numbers, lambda one: not any(other % one for other in sizes.values()))}"
+    each, setting, possible = size, "judge_gpus", [*range(1, size)]
+    if role == "serve":
+        each, setting, possible = settings.rollout_tensor_parallel or size, "rollout_tensor_parallel", divisors
+    if size % each:
+        return (
+            f"rollout_tensor_parallel = {each} does not divide the {size} GPUs that serve (rollout_gpus): set it to "
+            f"{_choices(divisors)}, or serve on a multiple of {each}"
+        )
+    for name, shape in shapes.items():
+        if (name == "policy") == (role == "serve") and shape is not None and not _shareable(shape, each):
+            return (
+                f"{each} GPUs cannot share one server of the {name}'s model: SGLang shares out its {shape.heads} "
+                f"attention heads and {shape.groups} key-value heads evenly. Set {setting} to "
+                f"{_choices([one for one in possible if _shareable(shape, one)])}"
             )
+    return ""
 
 
-def _check_train(settings: Settings, shape: ModelShape | None, train: int) -> None:
-    if train > 1 and shape is not None and shape.why_not_megatron:
-        raise ConfigError(
-            f"{train} GPUs to train on: model = {settings.model} {shape.why_not_megatron}, so the transformers trainer "
-            "trains it, which uses one GPU. Set actor_gpus = 1"
-        )
-    if train % settings.tensor_parallel:
-        raise ConfigError(
-            f"tensor_parallel = {settings.tensor_parallel} does not divide the {train} GPUs of this machine that train "
-            f"(actor_gpus): set it to {_choices(range(1, train + 1), lambda one: train % one == 0)}, or train on a "
-            f"multiple of {settings.tensor_parallel}"
-        )
+def _shareable(shape: ModelShape, size: int) -> bool:
+    """True if SGLang can share a model: query heads evenly, and key-value heads evenly or each on several GPUs."""
+    return shape.heads % size == 0 and (shape.groups % size == 0 or size % shape.groups == 0)
 
 
-def _check_serve(settings: Settings, shape: ModelShape | None, serve: int) -> None:
-    each = settings.rollout_tensor_parallel or serve
-    if not serve:
-        return
-    if serve % each:
-        raise ConfigError(
-            f"rollout_tensor_parallel = {each} does not divide the {serve} GPUs that serve (rollout_gpus): set it to "
-            f"{_choices(range(1, serve + 1), lambda one: serve % one == 0)}, or serve on a multiple of {each}"
-        )
-    if shape is not None and not shareable(shape, each):
-        raise ConfigError(
-            f"{each} GPUs cannot share one server of model = {settings.model}: SGLang shares out its {shape.heads} "
-            f"attention heads and {shape.groups} key-value heads evenly. Set rollout_tensor_parallel to "
-            f"{_choices(range(1, serve + 1), lambda one: serve % one == 0 and shareable(shape, one))}"
-        )
+def _one_gpu(what: str, settings: Settings, shape: ModelShape, setting: str) -> str:
+    return (
+        f"{what}: model = {settings.model} {shape.why_not_megatron}, so the transformers trainer trains it, which uses "
+        f"one GPU. Set {setting} = 1"
+    )
 
 
-def _choices(numbers: Sequence[int], good: Callable[[int], bool]) -> str:
-    """Those of `numbers` that would do, in words; 1 always does."""
-    found = [str(number) for number in numbers if good(number)] or ["1"]
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"
+def _choices(sizes: Sequence[int]) -> str:
+    """The sizes in words; 1 always fits."""
+    words = [str(size) for size in sizes] or ["1"]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -52,7 +52,7 @@ from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.records import Sampling, new_id
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.models.folder import another, dtype
-from openclaw_rl.trainer_local.placement.place import placed
+from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang.images import attach, check_read
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
@@ -98,7 +98,7 @@ def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
 def _colocated(settings: Settings) -> bool:
     """Whether the trainer works on GPUs that SGLang is started on; on a machine without them nothing is trained."""
     try:
-        return settings.backend == "megatron" and placed(settings).colocated
+        return settings.backend == "megatron" and current_placement(settings).colocated
     except ConfigError:
         return False
 
@@ -410,7 +410,10 @@ class SglangEngine:
         if facts.priorities:
             request["priority"] = int(priority)
         if not facts.adapters:
-            if version is not None and version != (await self._current(facts)).default:
+            if version is None or version == (await self._current(facts)).default:
+                return None
+            self._forget()  # another client may have changed it just now
+            if version != (await self._current(facts)).default:
                 raise EngineError(
                     f"the engine at {self.url} serves its live version only, not {version}",
                     status=404,

@@ -29,8 +29,8 @@ from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.engine.server import live_version
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
-from openclaw_rl.shared.placement import fraction_at
 from openclaw_rl.shared.process import claim_port, die_with_parent
+from openclaw_rl.trainer_local.placement.memory import fraction_at
 from openclaw_rl.trainer_local.sglang.launch import FleetPlan, environment, router_line, server_line
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_api import listening

@@ -22,7 +22,7 @@ from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import adapter_folder, lacking, serves_whole, sglang_targets, sglang_variables
 from openclaw_rl.trainer_local.models.folder import quantization
-from openclaw_rl.trainer_local.placement.place import placed
+from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang.owner_client import card_path
 from openclaw_rl.trainer_local.sglang.versions import adapter_name, weights_label
 
@@ -49,7 +49,7 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
 
     Raises `ConfigError` where SGLang is not to be found, or cannot serve what the settings train.
     """
-    servers = servers or placed(settings).servers
+    servers = servers or current_placement(settings).servers
     gpus = serving(servers)
     plan = FleetPlan(
         host=settings.engine_host,

@@ -120,11 +120,11 @@ class LocalObjective:
         return torch.tensor(ids, dtype=torch.long, device=self._device)
 
     def finite(self) -> bool:
-        """Whether every term of this pass is a finite number."""
+        """True if every term of this pass is a finite number."""
         return all(math.isfinite(value) for value in self._batch.metrics.losses.values())
 
     def is_taught(self, goal: float | None) -> bool:
-        """Whether another pass has nothing to teach (`shared.objective.early_stop`)."""
+        """True if another pass has nothing to teach (`shared.objective.early_stop`)."""
         return is_taught(self._batch.metrics, goal)
 
     def add_up(self, gather: Callable[[BatchMetrics], list[BatchMetrics]]) -> None:

@@ -8,7 +8,6 @@ is made on figures of all of them, so that all decide alike.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective.early_stop import loss_to_reach
+from openclaw_rl.shared.objective.metrics import step_report
 from openclaw_rl.shared.objective.terms import hints_of, needs_base
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
@@ -141,15 +141,9 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
         "gradient/norm": sum(norms) / len(norms),
         "epochs": float(len(norms)),
         "weights/change": changed,
-        "learning_rate": rate,
-        "tokens": float(sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)),
-        "seconds": time.perf_counter() - started,
         "seconds/teacher": teaching,
     }
-    broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
-    if broken:
-        raise TrainerError(f"Step {number}: {', '.join(broken)} not finite after the step; it was undone")
-    return StepReport(step=number, sample_ids=[sample.sample_id for sample in samples], metrics=metrics)
+    return step_report(number, samples, metrics, rate=rate, started=started)
 
 
 def _targets(

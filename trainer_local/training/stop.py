@@ -1,4 +1,4 @@
-"""Ending a step before it is made, because somebody else needs what it works with. See `trainer_local.colocation`."""
+"""Ending a step before it is made, because its GPUs are needed (`trainer_local.colocation`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StepStopped(TrainerError):
 
 
 def stopping(asked: Callable[[], bool]) -> None:
-    """Raise `StepStopped` where it is asked. Called by each micro batch: so long goes on what somebody waits for."""
+    """Raise `StepStopped` if it is asked for. Called before each micro batch, which is the longest wait."""
     if asked():
         raise StepStopped
 

@@ -1,4 +1,4 @@
-"""What the teacher and the frozen base say about the answers of samples, computed before a term needs it.
+"""Log-probabilities of the answers of samples under the teacher and the frozen base, computed before a term needs them.
 
 Hinted prompts of one sample share all but their end, so a model computes what they share once (see
 `trainer_local.models.forward`).
@@ -19,7 +19,7 @@ from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import Row, images_under, row, row_of
 
 TARGET_BYTES = 2 << 30
-"""Targets held in memory at once; samples beyond it are taught in further slices, whose targets are computed anew
+"""Targets held in memory at once; samples beyond it are taught in further slices, whose targets are computed again
 each epoch where they are whole distributions.
 """
 
@@ -43,7 +43,7 @@ class Question:
 
 @dataclass(frozen=True)
 class LocalTarget:
-    """What is known of an answer of R tokens, log-probabilities all; `None` where no term asks.
+    """Log-probabilities of an answer of R tokens; `None` where no term asks.
 
     `base` `[R, V]`: the frozen base's on the plain prompt. Of the teacher under the hints: `teacher` `[R, V]`;
     `sampled` `[R]` at the temperature of the sampling; `known` `[R, k]` at the tokens `ids` `[R, k]`. `old` `[R, k]`:
@@ -59,7 +59,7 @@ class LocalTarget:
 
     @property
     def small(self) -> bool:
-        """Whether it holds no distribution over the whole vocabulary."""
+        """True if it holds no distribution over the whole vocabulary."""
         return self.base is None and self.teacher is None
 
 
@@ -72,7 +72,7 @@ class Old:
 
 
 def old_policy(samples: Sequence[Sample], recipe: Recipe, run: RunModel) -> Mapping[str, Old]:
-    """What must be known of the policy before a step, by sample id: nothing for most recipes. `run` runs that
+    """The policy's likeliest tokens before a step, by sample id, where the recipe needs them. `run` runs that
     policy.
     """
     asked = [sample for sample in samples if needs_old(sample, recipe)]

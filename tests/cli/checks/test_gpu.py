@@ -24,8 +24,8 @@ from openclaw_rl.cli.service.supervisor import ROLES, Supervisor, all_answer
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import write_json
+from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
-from openclaw_rl.trainer_local.placement.place import Placement
 from tests.cli.commands.test_serve import command, environment, until
 from tests.processes import ROOT
 from tests.shared.faked_gpus import faked_smi, row
@@ -81,9 +81,9 @@ def test_doctor_says_which_faked_gpus_there_are_and_who_goes_where(two: None) ->
 def test_doctor_shows_what_each_part_takes_of_faked_gpus(two: None) -> None:
     shown = CliRunner().invoke(app, ["doctor", "--port", "0", *FITS]).stdout
     table = shown[shown.index("Memory, as estimated") :]
-    for line in ("weights, bfloat16", "activations, 8192 tokens", "KV cache, 16384 tokens", "together"):
+    for line in ("weights, bfloat16", "activations, 8192 tokens", "KV cache, 16384 tokens", "total"):
         assert line in table
-    assert "while a step is made" in table
+    assert "during a step" in table
 
 
 def test_doctor_refuses_what_does_not_fit_on_faked_gpus(two: None) -> None:

@@ -21,7 +21,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion, Sampling
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud import providers
+from openclaw_rl.trainer_cloud import launch
 from tests.processes import Engine, run_engine, write_random_policy
 from tests.trainer_cloud.torch_provider import TorchProvider
 from tests.trainer_local.tiny import sample
@@ -184,7 +184,7 @@ def test_a_version_of_a_provider_is_downloaded_as_an_adapter(
 ) -> None:
     """The provider is a stand-in: `TorchProvider` keeps whole models where others keep adapters."""
     provider = TorchProvider(policy, name="tinker")
-    monkeypatch.setattr(providers, "create", lambda _: provider)
+    monkeypatch.setattr(launch, "create_provider", lambda _: provider)
     settings = asyncio.run(
         trained(tmp_path / "data", policy, backend="tinker", tinker_api_key="tml-x", method="binary", lora_rank=8)
     )

@@ -10,8 +10,8 @@ from openclaw_rl.cli.docs import gpu_page
 from openclaw_rl.shared.gpus import imagined
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load, parse_flags
-from openclaw_rl.trainer_local.placement.known_models import QWEN3_5, QWEN3_VL
-from openclaw_rl.trainer_local.placement.place import plan
+from openclaw_rl.trainer_local.placement.model_shape import known_models
+from openclaw_rl.trainer_local.placement.place import place
 
 EXAMPLES = re.findall(
     r"```toml\n# (one card|two cards) of (\d+) GB(: alternating)?\n(.*?)```", gpu_page.PAGE.read_text(), re.S
@@ -37,12 +37,19 @@ def test_an_example_fits_the_card_that_it_names(cards: str, size: str, alternati
 @pytest.mark.parametrize(("cards", "size", "alternating", "flags"), RECIPES)
 def test_a_recipe_fits_the_card_that_it_names(cards: str, size: str, alternating: str, flags: str) -> None:
     settings, _ = load(parse_flags(shlex.split(flags.replace("\\\n", " "))))
-    assert settings.model in (*QWEN3_5, *QWEN3_VL)
+    assert settings.model in known_models("qwen3_5") | known_models("qwen3_vl")
     assert fits(settings, cards, size, alternating)
 
 
+def test_the_large_example_fits() -> None:
+    (line,) = re.findall(r"openclaw-rl doctor --with-gpus 8x80 (.*)", gpu_page.PAGE.read_text())
+    settings, _ = load({**parse_flags(shlex.split(line)), "backend": "megatron"})
+    found = place(settings, imagined("8x80"), {})
+    assert not found.refusal and len(found.train) == 4 and found.sharing == "apart"
+
+
 def fits(settings: Settings, cards: str, size: str, alternating: str) -> bool:
-    found = plan(settings, imagined(f"{1 if cards == 'one card' else 2}x{size}"), {})
+    found = place(settings, imagined(f"{1 if cards == 'one card' else 2}x{size}"), {})
     assert not found.refusal, found.refusal
     return (found.sharing == "alternating") == bool(alternating)
 

@@ -18,8 +18,9 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.gpus import imagined
 from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
-from openclaw_rl.trainer_local.placement.place import Placement, placement
+from openclaw_rl.trainer_local.placement.place import place
 from tests.cli.commands.test_serve import serving, until
 from tests.processes import Engine
 
@@ -90,21 +91,21 @@ def test_judges_are_started_where_the_placement_has_them_and_not_as_the_policy_i
     changes = {"backend": "megatron", "sglang_python": sys.executable, "judge": f"engine:{quantized}", "lora": False}
     changes |= {"model": "Qwen/Qwen3-0.6B", "hint_model": f"engine:{POLICY}", "rollout_tensor_parallel": 1}
     changes |= {"recompute": True, "sglang_args": "--mem-fraction-static 0.7", "tensor_parallel": 2}
-    wide = placement(Settings(**changes), imagined("8x80"), {})
+    wide = place(Settings(**changes), imagined("8x80"), {})
     _, lines = settled(wide, **changes)
-    assert set(lines) == {"judge", "hint"} and len(wide.judge) == 2
+    assert set(lines) == {"judge", "hint"} and len(wide.judges[0].gpus) == 2
     for server, line in zip(wide.judges, (lines["judge"], lines["hint"]), strict=True):
-        assert json.loads(given(line, "--gpus")) == [list(wide.judge)] and "--router" not in line
+        assert json.loads(given(line, "--gpus")) == [[gpu.handle for gpu in server.gpus]] and "--router" not in line
         assert json.loads(given(line, "--memory")) == [[server.memory_fraction, server.static_bytes]]
         arguments = json.loads(given(line, "--arguments"))
         assert given(arguments, "--model-path") == server.model and given(line, "--host") == "127.0.0.1"
         assert not {"--mem-fraction-static", "--enable-lora", "--quantization", "--enable-memory-saver"} & {*arguments}
     alone = changes | {"hint_model": "", "judge_gpus": "6,7"}
-    placed = placement(Settings(**alone), imagined("8x80"), {})
+    placed = place(Settings(**alone), imagined("8x80"), {})
     assert [server.memory_fraction for server in placed.judges] == [0.0]
     assert "--memory" not in settled(placed, **alone)[1]["judge"], "GPUs of its own are all SGLang's"
     nowhere = changes | {"hint_model": "", "judge": f"engine:{POLICY}", "judge_gpus": "0"}
-    _, lines = settled(placement(Settings(**nowhere), imagined("8x80"), {}), **nowhere)
+    _, lines = settled(place(Settings(**nowhere), imagined("8x80"), {}), **nowhere)
     assert "openclaw_rl.trainer_local.embedded.server" in lines["judge"] and given(lines["judge"], "--device") == "cpu"
 
 

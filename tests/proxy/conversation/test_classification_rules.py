@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.classify import own_rules
-from openclaw_rl.proxy.conversation.classify import Evidence, TurnClass, classify, describe
+from openclaw_rl.proxy.conversation.classify import Evidence, TurnClass, classify, describe, own_rules
 from openclaw_rl.shared.messages.normalize import normalize_chat
 from openclaw_rl.shared.settings.turn_rules import parse_rules
 from tests.fixtures.clients import CALLS, TOOLS

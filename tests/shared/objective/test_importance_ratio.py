@@ -31,7 +31,7 @@ def test_what_reshapes_the_distribution_is_named(shaped: dict[str, Any], told: s
 
 def test_logprobs_at_another_temperature_than_the_sampling_leave_none() -> None:
     told = no_ratio(Sampling(temperature=0.7, unscaled=True))
-    assert told == "sampled at temperature 0.7 by an engine that tells its logprobs at 1"
+    assert told == "sampled at temperature 0.7 by an engine that reports its logprobs at 1"
 
 
 def test_greedy_answers_have_no_ratio_and_filters_change_nothing_of_them() -> None:

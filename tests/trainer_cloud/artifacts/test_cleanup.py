@@ -16,8 +16,8 @@ from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import pointer
 from openclaw_rl.trainer_cloud.artifacts import cleanup
-from openclaw_rl.trainer_cloud.artifacts.cleanup import Remains
-from openclaw_rl.trainer_cloud.artifacts.registry import FILE, Created
+from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
+from openclaw_rl.trainer_cloud.artifacts.registry import FILE, ArtifactRegistry
 from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError
 from tests.trainer_cloud.torch_provider import TorchProvider
@@ -48,7 +48,9 @@ async def saved(provider: Any, ours: Settings, number: int, name: str = "") -> t
     """A checkpoint, as the trainer writes it."""
     folder = ours.checkpoints_path / str(number)
     training = await provider.train(rank=8, seed=0)
-    state, sampler = await Remains(provider, ours).save(training, name or f"v{number}", weights=True, folder=folder)
+    state, sampler = await ArtifactCleanup(provider, ours).save(
+        training, name or f"v{number}", weights=True, folder=folder
+    )
     found = Pointer(provider.name, ours.model, 8, sampler, state, number)
     (folder / "served").mkdir(parents=True)
     found.write(folder / "served")
@@ -69,18 +71,18 @@ async def test_what_another_service_resumed_from_is_its_own_before_the_source_is
     source, theirs = await saved(provider, a, 1)
     copy = b.checkpoints_path / "1"
     shutil.copytree(source, copy)
-    second = Remains(provider, b)
-    assert not await Remains(provider, a).foreign(source)
+    second = ArtifactCleanup(provider, b)
+    assert not await ArtifactCleanup(provider, a).foreign(source)
     assert not await second.foreign(source)  # nobody's to change
     assert await second.foreign(copy)
-    origin = await second.own(copy, theirs)
+    origin = await second.adopt(copy, theirs)
     assert origin == named(b, copy) != theirs
-    assert not await second.foreign(copy) and not await Remains(provider, b).foreign(copy)
-    assert await second.own(copy, None) is None
+    assert not await second.foreign(copy) and not await ArtifactCleanup(provider, b).foreign(copy)
+    assert await second.adopt(copy, None) is None
     shutil.rmtree(source)
-    await Remains(provider, a).sweep(None)
+    await ArtifactCleanup(provider, a).sweep(None)
     assert set(provider.deleted) == {theirs.state, theirs.sampler}
-    await Remains(provider, b).sweep(None)
+    await ArtifactCleanup(provider, b).sweep(None)
     ours = named(b, copy)
     assert {ours.state, ours.sampler} == set(provider.kept)
     await provider.resume(ours.state, rank=8)
@@ -95,14 +97,14 @@ async def test_a_provider_that_is_away_or_refuses_leaves_a_copied_checkpoint_as_
     source, theirs = await saved(provider, a, 1)
     copy = b.checkpoints_path / "1"
     shutil.copytree(source, copy)
-    ours = Remains(provider, b)
+    ours = ArtifactCleanup(provider, b)
     provider.failures["save_sampler"] = deque([CloudError("it is away", "away")])
     with pytest.raises(EngineError, match="it is away"):
-        await ours.own(copy, theirs)
+        await ours.adopt(copy, theirs)
     provider.failures["resume"] = deque([CloudError("never heard of it", "refused")])
-    assert await ours.own(copy, theirs) == theirs == named(b, copy)
+    assert await ours.adopt(copy, theirs) == theirs == named(b, copy)
     assert await ours.foreign(copy)
-    assert await ours.own(copy, theirs) == named(b, copy) != theirs
+    assert await ours.adopt(copy, theirs) == named(b, copy) != theirs
 
 
 async def test_a_data_folder_that_was_moved_keeps_what_it_names(policy: Path, tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ async def test_a_data_folder_that_was_moved_keeps_what_it_names(policy: Path, tm
     before = of(policy, tmp_path / "before")
     await saved(provider, before, 1)
     (tmp_path / "before").rename(tmp_path / "after")
-    await Remains(provider, of(policy, tmp_path / "after")).sweep(None)
+    await ArtifactCleanup(provider, of(policy, tmp_path / "after")).sweep(None)
     assert not provider.deleted
 
 
@@ -129,24 +131,24 @@ async def test_what_a_save_that_was_cut_off_left_is_found_by_its_name(
 
     setattr(training, f"save_{where}", killed)
     with pytest.raises(asyncio.CancelledError):
-        await Remains(provider, ours).save(training, "cut-off", weights=True, folder=tmp_path / "1")
+        await ArtifactCleanup(provider, ours).save(training, "cut-off", weights=True, folder=tmp_path / "1")
     assert provider.kept
     with caplog.at_level(logging.WARNING):
-        await Remains(provider, ours).sweep(None)
+        await ArtifactCleanup(provider, ours).sweep(None)
     assert any("cut-off" in one.message for one in caplog.records)
-    assert [one.name for one in Created(ours.data).of("torch", "saving")] == ["cut-off"]
+    assert [one.name for one in ArtifactRegistry(ours.data).of("torch", "saving")] == ["cut-off"]
 
 
 async def test_what_is_being_saved_is_not_swept_and_what_was_not_begun_is_forgotten(
     policy: Path, tmp_path: Path
 ) -> None:
     provider, ours = TorchProvider(policy), of(policy, tmp_path)
-    kept = Remains(provider, ours)
+    kept = ArtifactCleanup(provider, ours)
     training = await provider.train(rank=8, seed=0)
     provider.failures["save_state"] = deque([CloudError("no", "away", undone=True)])
     with pytest.raises(CloudError):
         await kept.save(training, "one", weights=False, folder=None)
-    assert not Created(tmp_path).of("torch", "saving")
+    assert not ArtifactRegistry(tmp_path).of("torch", "saving")
     save = training.save_state
 
     async def sweeping(name: str) -> str:
@@ -157,7 +159,7 @@ async def test_what_is_being_saved_is_not_swept_and_what_was_not_begun_is_forgot
     training.save_state = sweeping  # type: ignore[method-assign]
     state, sampler = await kept.save(training, "two", weights=False, folder=None)
     assert sampler == "" and list(provider.kept) == [state]
-    assert not Created(tmp_path).of("torch", "saving")
+    assert not ArtifactRegistry(tmp_path).of("torch", "saving")
 
 
 async def test_nothing_that_is_removed_holds_up_or_fails_what_comes_after(
@@ -169,12 +171,12 @@ async def test_nothing_that_is_removed_holds_up_or_fails_what_comes_after(
     for number in (1, 2, 3):
         shutil.rmtree((await saved(provider, ours, number))[0])
     provider.failures["delete"] = deque([CloudError("not now", "away")])
-    sweeping = Remains(provider, ours)
+    sweeping = ArtifactCleanup(provider, ours)
     await asyncio.wait_for(sweeping.sweep(None), 5)
     assert len(provider.deleted) == 3  # of six: two never end, one failed
     provider.stuck = "none"
     await sweeping.sweep(None)
-    assert not provider.kept and not Created(tmp_path).of("torch", "state")
+    assert not provider.kept and not ArtifactRegistry(tmp_path).of("torch", "state")
     (tmp_path / FILE).unlink()
     (tmp_path / FILE).mkdir()
     await sweeping.sweep(None)

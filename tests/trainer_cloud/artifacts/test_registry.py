@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.trainer_cloud.artifacts.registry import FILE, Created, Thing
+from openclaw_rl.trainer_cloud.artifacts.registry import FILE, Artifact, ArtifactRegistry
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 
 def test_what_is_written_down_is_there_for_the_next_process(tmp_path: Path) -> None:
-    one, two = Thing("fireworks", "trainer", "a", purpose="x"), Thing("tinker", "state", "b", folder="/c")
-    Created(tmp_path / "data").add(one)
-    Created(tmp_path / "data").add(two)
-    Created(tmp_path / "data").add(one)
-    assert Created(tmp_path / "data").of("fireworks", "trainer") == [one]
-    assert Created(tmp_path / "data").of("tinker", "state") == [two]
-    Created(tmp_path / "data").remove(one)
-    Created(tmp_path / "data").remove(one)
-    assert Created(tmp_path / "data").of("fireworks", "trainer") == []
-    assert Created(tmp_path / "data").of("tinker", "state") == [two]
+    one, two = Artifact("fireworks", "trainer", "a", purpose="x"), Artifact("tinker", "state", "b", folder="/c")
+    ArtifactRegistry(tmp_path / "data").add(one)
+    ArtifactRegistry(tmp_path / "data").add(two)
+    ArtifactRegistry(tmp_path / "data").add(one)
+    assert ArtifactRegistry(tmp_path / "data").of("fireworks", "trainer") == [one]
+    assert ArtifactRegistry(tmp_path / "data").of("tinker", "state") == [two]
+    ArtifactRegistry(tmp_path / "data").remove(one)
+    ArtifactRegistry(tmp_path / "data").remove(one)
+    assert ArtifactRegistry(tmp_path / "data").of("fireworks", "trainer") == []
+    assert ArtifactRegistry(tmp_path / "data").of("tinker", "state") == [two]
 
 
 def _add(data: Path, first: int) -> None:
     for number in range(first, first + 20):
-        Created(data).add(Thing("tinker", "sampler", str(number)))
+        ArtifactRegistry(data).add(Artifact("tinker", "sampler", str(number)))
 
 
 def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
@@ -36,12 +36,12 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
         worker.start()
     for worker in workers:
         worker.join(60)
-    assert len(Created(tmp_path).of("tinker", "sampler")) == 60
+    assert len(ArtifactRegistry(tmp_path).of("tinker", "sampler")) == 60
 
 
 def test_a_list_that_cannot_be_written_is_told_before_anything_is_made(tmp_path: Path) -> None:
-    created = Created(tmp_path)
-    one = Thing("tinker", "state", "a")
+    created = ArtifactRegistry(tmp_path)
+    one = Artifact("tinker", "state", "a")
     created.add(one)
     created.check()
     assert created.of("tinker", "state") == [one]
@@ -59,4 +59,4 @@ def test_a_list_that_cannot_be_written_is_told_before_anything_is_made(tmp_path:
 def test_a_data_folder_that_cannot_be_made_is_told_too(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file in its place")
     with pytest.raises(CloudError, match="cannot be written"):
-        Created(tmp_path / "data").check()
+        ArtifactRegistry(tmp_path / "data").check()

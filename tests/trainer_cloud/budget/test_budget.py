@@ -7,7 +7,6 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,16 +19,8 @@ from tests.processes import ROOT
 EVENING = datetime(2026, 5, 1, 18, 30, tzinfo=UTC)
 
 
-def limited(data: Path, **limits: int) -> Any:
-    """Settings with limits, whether or not they are settings already."""
-    settings = Settings(data=data)
-    for name, value in limits.items():
-        object.__setattr__(settings, name, value)
-    return settings
-
-
 def budget(data: Path, when: datetime = EVENING, **limits: int) -> Budget:
-    return Budget(limited(data, **limits), "tinker", "some/model", now=lambda: when)
+    return Budget(Settings(data=data, **limits), "tinker", "some/model", now=lambda: when)
 
 
 async def test_a_request_counts_what_it_took_and_not_what_was_reserved(tmp_path: Path) -> None:
@@ -162,7 +153,7 @@ def test_a_new_day_begins_at_midnight_utc(tmp_path: Path) -> None:
 
 async def test_a_correction_belongs_to_the_day_of_its_request(tmp_path: Path) -> None:
     clock = [datetime(2026, 5, 1, 23, 59, tzinfo=UTC)]
-    ours = Budget(limited(tmp_path), "tinker", "m", now=lambda: clock[0])
+    ours = Budget(Settings(data=tmp_path), "tinker", "m", now=lambda: clock[0])
     async with ours.spending("chat", sample=100) as bill:
         clock[0] = datetime(2026, 5, 2, 0, 1, tzinfo=UTC)
         bill.settle(sample=30)

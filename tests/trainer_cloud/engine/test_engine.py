@@ -252,7 +252,7 @@ async def test_a_provider_with_one_version_at_a_time_is_asked_for_no_other(
     with pytest.raises(Refused) as caught:
         await ask(engine, version=7)
     assert caught.value.status == 404 and "7" in caught.value.message
-    with pytest.raises(Refused, match="beside"):
+    with pytest.raises(Refused, match="serves one version here"):
         await engine.load(UpdateWeights(str(adapter), 7, live=False))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.trainer_cloud.engine.versions import UnknownVersion, Versions
+from openclaw_rl.trainer_cloud.engine.versions import CloudVersions, UnknownVersion
 from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
 
 
@@ -22,8 +22,8 @@ class NamedProvider:
         return path
 
 
-def versions(provider: NamedProvider, folder: Path, limit: int = 16) -> Versions:
-    return Versions(provider, "base", folder, limit=limit)  # type: ignore[arg-type]
+def versions(provider: NamedProvider, folder: Path, limit: int = 16) -> CloudVersions:
+    return CloudVersions(provider, "base", folder, limit=limit)  # type: ignore[arg-type]
 
 
 def write(folder: Path, number: int) -> Path:

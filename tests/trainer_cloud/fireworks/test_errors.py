@@ -15,7 +15,7 @@ from fireworks.training.sdk import types
 from fireworks.training.sdk._core._client import AsyncTrainingHTTPClient
 from fireworks.training.sdk.errors import format_sdk_error
 
-from openclaw_rl.trainer_cloud.fireworks.errors import told
+from openclaw_rl.trainer_cloud.fireworks.errors import to_cloud_error
 from openclaw_rl.trainer_cloud.fireworks.sdk import Leash
 from tests.trainer_cloud.front import Answer, Front, run_front
 
@@ -69,7 +69,7 @@ async def test_a_status_is_told_in_words(front: Front, answer: Answer, trouble: 
     front.answer = lambda _: answer
     with pytest.raises(sdk.APIStatusError) as caught:
         await submitted(front.url)
-    known = told(caught.value, model=MODEL, doing="a step")
+    known = to_cloud_error(caught.value, model=MODEL, doing="a step")
     assert (known.trouble, known.undone) == (trouble, undone)
     assert words in str(known)
     assert "fw_secret1" not in str(known)
@@ -82,7 +82,7 @@ async def test_a_status_of_the_rest_api_is_told_in_words(front: Front) -> None:
     async with fireworks.AsyncFireworks(api_key="fw_x", base_url=front.url, max_retries=0) as client:
         with pytest.raises(fireworks.APIStatusError) as caught:
             await client.deployments.delete("d", account_id="a")
-    assert told(caught.value).trouble == "billing"
+    assert to_cloud_error(caught.value).trouble == "billing"
 
 
 async def test_a_status_of_the_sampler_is_told_in_words(front: Front) -> None:
@@ -91,7 +91,7 @@ async def test_a_status_of_the_sampler_is_told_in_words(front: Front) -> None:
     sampler._RETRY_MAX_ATTEMPTS = 1
     with pytest.raises(sdk.SamplingRequestError) as caught:
         await sampler.sample_with_prompt_tokens_result([1], max_tokens=1)
-    known = told(caught.value)
+    known = to_cloud_error(caught.value)
     assert (known.trouble, known.retry_after) == ("limit", 2.0)
     await sampler._get_async_client().aclose()
     sampler.close()
@@ -99,14 +99,14 @@ async def test_a_status_of_the_sampler_is_told_in_words(front: Front) -> None:
 
 def test_the_cause_is_told_of_an_error_of_several_lines() -> None:
     error = RuntimeError(format_sdk_error("Hotload failed for 'x'", "the snapshot is not there", "look again"))
-    assert str(told(error, doing="loading x")).endswith("the snapshot is not there")
+    assert str(to_cloud_error(error, doing="loading x")).endswith("the snapshot is not there")
 
 
 def test_a_result_that_failed_is_known_to_have_been_taken() -> None:
     error = sdk.RequestFailedError("loss is unknown", request_id="1", category=types.RequestErrorCategory.User)
-    assert (told(error).trouble, told(error).undone) == ("refused", False)
+    assert (to_cloud_error(error).trouble, to_cloud_error(error).undone) == ("refused", False)
     error = sdk.RequestFailedError("out of memory", request_id="1", category=types.RequestErrorCategory.Server)
-    assert (told(error).trouble, told(error).undone) == ("away", False)
+    assert (to_cloud_error(error).trouble, to_cloud_error(error).undone) == ("away", False)
 
 
 def free_port() -> int:
@@ -118,7 +118,7 @@ def free_port() -> int:
 async def test_where_there_is_no_connection_nothing_was_taken() -> None:
     with pytest.raises(sdk.APIConnectionError) as caught:
         await submitted(f"http://127.0.0.1:{free_port()}")
-    known = told(caught.value)
+    known = to_cloud_error(caught.value)
     assert (known.trouble, known.undone) == ("away", True)
 
 

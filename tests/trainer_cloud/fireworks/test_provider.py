@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
+from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
 from openclaw_rl.trainer_cloud.fireworks import provider as fireworks
 from openclaw_rl.trainer_cloud.fireworks import sdk
 from openclaw_rl.trainer_cloud.fireworks.sdk import training_url
@@ -51,9 +51,9 @@ async def test_an_answer_under_way_ends_before_a_hot_load_with_a_stand_in(
 async def test_a_trainer_that_a_crash_left_is_gone_on_with_or_removed_with_a_stand_in(
     front: Front, fake: Fake, tmp_path: Path, tokenizer: Path
 ) -> None:
-    created = Created(tmp_path)
-    fits = Thing("fireworks", "trainer", "openclaw-rl-left", purpose=f"{MODEL} rank 8")
-    other = Thing("fireworks", "trainer", "openclaw-rl-other", purpose=f"{MODEL} rank 16")
+    created = ArtifactRegistry(tmp_path)
+    fits = Artifact("fireworks", "trainer", "openclaw-rl-left", purpose=f"{MODEL} rank 8")
+    other = Artifact("fireworks", "trainer", "openclaw-rl-other", purpose=f"{MODEL} rank 16")
     created.add(other)
     created.add(fits)
     fake.trainer_state = "JOB_STATE_CANCELLED"
@@ -70,10 +70,10 @@ async def test_what_cannot_be_removed_stays_on_the_list_with_a_stand_in(
     dedicated: fireworks.Fireworks, fake: Fake, tmp_path: Path
 ) -> None:
     await dedicated.train(rank=8, seed=3)
-    (job,) = Created(tmp_path).of("fireworks", "trainer")
+    (job,) = ArtifactRegistry(tmp_path).of("fireworks", "trainer")
     fake.failures["DELETE", job.name] = Answer({"message": "no"}, 500)
     await dedicated.close()
-    assert Created(tmp_path).of("fireworks", "trainer") == [job]
+    assert ArtifactRegistry(tmp_path).of("fireworks", "trainer") == [job]
 
 
 async def step(training: FireworksTraining) -> None:

@@ -20,7 +20,7 @@ from fireworks.types.deployment_create_params import DeploymentCreateParams
 from pydantic import TypeAdapter
 
 from openclaw_rl.shared.engine.wire import SamplingParams
-from openclaw_rl.trainer_cloud.artifacts.registry import Created, Thing
+from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
 from openclaw_rl.trainer_cloud.fireworks import provider as fireworks
 from openclaw_rl.trainer_cloud.fireworks import sampler as fireworks_rollout
 from openclaw_rl.trainer_cloud.pointer import Pointer
@@ -167,13 +167,15 @@ async def test_request_shape_of_a_snapshot_whose_session_is_over(
 
 async def test_request_shape_of_cleaning_up_sessions(shared: fireworks.Fireworks, front: Front, tmp_path: Path) -> None:
     name = f"accounts/{ACCOUNT}/trainingSessions/{SESSION}"
-    left = Thing("fireworks", "session", f"accounts/{ACCOUNT}/trainingSessions/ts-left", purpose="training")
-    Created(tmp_path).add(left)
+    left = Artifact("fireworks", "session", f"accounts/{ACCOUNT}/trainingSessions/ts-left", purpose="training")
+    ArtifactRegistry(tmp_path).add(left)
     await shared.train(rank=8, seed=3)
-    assert Created(tmp_path).of("fireworks", "session") == [Thing("fireworks", "session", name, purpose="training")]
+    assert ArtifactRegistry(tmp_path).of("fireworks", "session") == [
+        Artifact("fireworks", "session", name, purpose="training")
+    ]
     await shared.close()
     assert [sent.path for sent in front.asked("DELETE", "")] == [f"/v1/{left.name}", f"/v1/{name}"]
-    assert Created(tmp_path).of("fireworks", "session") == []
+    assert ArtifactRegistry(tmp_path).of("fireworks", "session") == []
 
 
 async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, front: Front, tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, fro
     assert (job.body["trainingConfig"]["baseModel"], job.body["inactivityTimeout"]) == (MODEL, "900s")
     assert "trainingShape" not in job.query
     # Both are on the list, the trainer by the id that it was asked for with.
-    created = Created(tmp_path)
+    created = ArtifactRegistry(tmp_path)
     assert [one.name for one in created.of("fireworks", "trainer")] == [job.query["rlorTrainerJobId"]]
     assert [one.name for one in created.of("fireworks", "deployment")] == [name]
     (session,) = front.posts("/create_session")
@@ -229,7 +231,7 @@ async def test_request_shape_of_a_hot_load_and_of_sampling_from_it(
     await base.sample(IDS, SamplingParams(max_new_tokens=2))
     live = await serving.sampler(path)
     (loaded,) = front.asked("POST", "/hot_load")
-    deployment = f"accounts/{ACCOUNT}/deployments/{Created(tmp_path).of('fireworks', 'deployment')[0].name}"
+    deployment = f"accounts/{ACCOUNT}/deployments/{ArtifactRegistry(tmp_path).of('fireworks', 'deployment')[0].name}"
     assert loaded.body == {"identity": path.rsplit("/", 1)[-1], "reset_prompt_cache": True}
     assert loaded.headers["fireworks-deployment"] == deployment
     assert loaded.headers["fireworks-model"] == MODEL
@@ -258,13 +260,15 @@ async def test_request_shape_of_cleaning_up_machines(
     await dedicated.train(rank=8, seed=3)
     serving = fireworks.create(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
     await serving.sampler("")
-    job, deployment = (Created(tmp_path).of("fireworks", kind)[0].name for kind in ("trainer", "deployment"))
+    job, deployment = (ArtifactRegistry(tmp_path).of("fireworks", kind)[0].name for kind in ("trainer", "deployment"))
     await dedicated.close()
     assert [sent.path for sent in front.asked("DELETE", "")] == [f"{JOBS}/{job}"]
     await serving.close()
     (removed,) = front.asked("DELETE", f"{DEPLOYMENTS}/{deployment}")
     assert removed.query == {"hard": "true", "ignoreChecks": "true"}
-    assert not Created(tmp_path).of("fireworks", "trainer") and not Created(tmp_path).of("fireworks", "deployment")
+    assert not ArtifactRegistry(tmp_path).of("fireworks", "trainer") and not ArtifactRegistry(tmp_path).of(
+        "fireworks", "deployment"
+    )
 
 
 async def test_request_shape_of_a_deployment_of_ones_own(
@@ -300,7 +304,7 @@ async def test_request_shape_of_an_adapter_as_files(
     assert (tmp_path / names[0]).read_text() == f"content of {names[0]}"
     # The model was there for the download alone.
     assert front.asked("DELETE", f"/v1/accounts/{ACCOUNT}/models/{model}")
-    assert not Created(tmp_path).of("fireworks", "model")
+    assert not ArtifactRegistry(tmp_path).of("fireworks", "model")
 
 
 async def test_an_answer_without_likeliest_tokens_is_an_answer(
@@ -316,5 +320,5 @@ async def test_an_answer_without_likeliest_tokens_is_an_answer(
         inference_topk_token_ids=None,
         inference_topk_logprobs=None,
     )
-    monkeypatch.setattr(fireworks_rollout.RolloutSampler, "_asked", AsyncMock(return_value=made))
+    monkeypatch.setattr(fireworks_rollout.RolloutSampler, "_completion", AsyncMock(return_value=made))
     assert (await sampler.sample([1, 2], SamplingParams(max_new_tokens=1), tops=3)).tops == ()

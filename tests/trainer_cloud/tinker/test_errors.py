@@ -7,7 +7,7 @@ import pytest
 import tinker
 
 from openclaw_rl.trainer_cloud.provider import CloudError
-from openclaw_rl.trainer_cloud.tinker.errors import told
+from openclaw_rl.trainer_cloud.tinker.errors import to_cloud_error
 
 REQUEST = httpx.Request("POST", "https://tinker.example/api/v1/forward_backward")
 
@@ -57,7 +57,7 @@ def answered(status: int, message: str = "", **headers: str) -> tinker.APIStatus
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 def test_errors_say_what_happened_and_what_to_do(error: Exception, trouble: str, undone: bool, words: str) -> None:
-    found = told(error, model="Qwen/Qwen3-8B", doing="a training step")
+    found = to_cloud_error(error, model="Qwen/Qwen3-8B", doing="a training step")
     assert (found.trouble, found.undone) == (trouble, undone)
     assert words in str(found)
 
@@ -67,7 +67,7 @@ PATH = "tinker://model/sampler_weights/7"
 
 @pytest.mark.parametrize("error", [answered(404, "no model"), answered(410), answered(400, "Checkpoint not found")])
 def test_what_was_kept_at_a_path_and_is_not_there_is_gone(error: Exception) -> None:
-    found = told(error, path=PATH, doing="sampling")
+    found = to_cloud_error(error, path=PATH, doing="sampling")
     assert (found.trouble, found.undone, found.passes) == ("gone", True, False)
     assert PATH in str(found)
 
@@ -75,19 +75,19 @@ def test_what_was_kept_at_a_path_and_is_not_there_is_gone(error: Exception) -> N
 def test_a_path_that_is_asked_for_in_a_wrong_way_is_not_gone() -> None:
     from tinker.types import RequestErrorCategory
 
-    assert told(answered(400, "too long"), path=PATH).trouble == "refused"
+    assert to_cloud_error(answered(400, "too long"), path=PATH).trouble == "refused"
     lost = tinker.RequestFailedError("run/7 is gone", request_id="1", category=RequestErrorCategory.User)
-    assert (told(lost, path=PATH).trouble, told(lost).trouble) == ("gone", "refused")
+    assert (to_cloud_error(lost, path=PATH).trouble, to_cloud_error(lost).trouble) == ("gone", "refused")
 
 
 def test_a_model_in_training_that_is_lost_is_no_model_that_is_not_offered() -> None:
-    assert told(answered(404, "Model not found"), training=True).trouble == "away"
+    assert to_cloud_error(answered(404, "Model not found"), training=True).trouble == "away"
 
 
 def test_the_time_to_wait_is_kept() -> None:
-    assert told(answered(429, **{"retry-after": "17"})).retry_after == 17.0
-    assert told(answered(429)).retry_after is None
-    assert told(answered(429, **{"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"})).retry_after is None
+    assert to_cloud_error(answered(429, **{"retry-after": "17"})).retry_after == 17.0
+    assert to_cloud_error(answered(429)).retry_after is None
+    assert to_cloud_error(answered(429, **{"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"})).retry_after is None
 
 
 def test_a_request_that_failed_at_the_service_is_refused_or_lost_by_its_category() -> None:
@@ -95,14 +95,14 @@ def test_a_request_that_failed_at_the_service_is_refused_or_lost_by_its_category
 
     mine = tinker.RequestFailedError("too long", request_id="1", category=RequestErrorCategory.User)
     its = tinker.RequestFailedError("out of memory", request_id="1", category=RequestErrorCategory.Server)
-    assert (told(mine).trouble, told(its).trouble) == ("refused", "away")
-    assert not told(mine).undone  # part of what was sent with it may have happened
+    assert (to_cloud_error(mine).trouble, to_cloud_error(its).trouble) == ("refused", "away")
+    assert not to_cloud_error(mine).undone  # part of what was sent with it may have happened
 
 
 def test_our_own_errors_stay_as_they_are() -> None:
     mine = CloudError("words", "limit")
-    assert told(mine) is mine
+    assert to_cloud_error(mine) is mine
 
 
 def test_only_the_first_line_is_told() -> None:
-    assert "second" not in str(told(answered(500, "first\nsecond " + "x" * 1000)))
+    assert "second" not in str(to_cloud_error(answered(500, "first\nsecond " + "x" * 1000)))

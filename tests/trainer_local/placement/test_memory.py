@@ -9,11 +9,13 @@ from peft import LoraConfig, get_peft_model
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.placement import Part
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import parse_flags
 from openclaw_rl.trainer_local.placement import memory
-from openclaw_rl.trainer_local.placement.memory import GIB, HALF, SINGLE, Part
+from openclaw_rl.trainer_local.placement.memory import HALF, SINGLE
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape, shape_of
 from openclaw_rl.trainer_local.training import targets as teacher
 from tests.shared.saved_tensors import saved_bytes
@@ -118,10 +120,12 @@ def test_the_cache_holds_the_longest_conversation() -> None:
     shape = known("Qwen/Qwen3-8B")
     for length, context in ((0, 40960), (8192, 8192)):
         served = memory.serving(settings(context_length=length), shape, "policy", 1, 80 * GIB)
-        (cache,) = [part for part in served if part.is_cache]
+        (cache,) = [part for part in served if part.tag == "kv_cache"]
         assert cache.bytes == context * 144 * 1024 and str(context) in cache.what and cache.tag == "kv_cache"
     judge = memory.serving(settings(context_length=8192), shape, "judge", 1, 80 * GIB)
-    assert any("32768 tokens" in part.what for part in judge) and not any(part.tag for part in judge)
+    assert any("32768 tokens" in part.what for part in judge)
+    lent = ("kv_cache", "weights")
+    assert memory.at_step(judge, lent) == memory.at_step(judge), "a judge gives nothing back"
 
 
 def test_full_training_in_megatron_is_counted_number_by_number() -> None:
@@ -205,7 +209,7 @@ def test_all_of_a_server_and_a_trainer_is_counted_once() -> None:
     at_once = memory.at_step(everything)
     assert at_once == sum(part.bytes for part in everything if not part.host)
     lent = memory.at_step(everything, ("kv_cache", "weights"))
-    assert at_once - lent == sum(part.bytes for part in everything if part.tag)
+    assert at_once - lent == sum(part.bytes for part in everything if part.tag in ("kv_cache", "weights"))
     assert memory.at_rest(everything) == at_once - sum(part.bytes for part in everything if part.step)
 
 

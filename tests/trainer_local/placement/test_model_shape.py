@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedConfig
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.trainer_local.placement.known_models import QWEN3_5, QWEN3_VL, known_config
-from openclaw_rl.trainer_local.placement.model_shape import QWEN3, qwen3_config, read_shape, shape_of
+from openclaw_rl.trainer_local.placement.model_shape import known_models, read_shape, shape_of
 
 SMALL: dict[str, Any] = {
     **{"hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5, "num_attention_heads": 6},
@@ -81,7 +80,7 @@ def test_parameters_are_those_of_the_real_model(name: str) -> None:
     shape = shape_of(json.loads(json.dumps(config.to_dict())))
     assert shape.parameters == sum(part.numel() for part in real.parameters())
     seeing = sum(part.numel() for name, part in real.named_parameters() if ".visual." in name)
-    assert shape.seeing == seeing and shape.language == shape.parameters - seeing
+    assert shape.vision == seeing and shape.language == shape.parameters - seeing
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -95,14 +94,17 @@ def test_a_plain_file_without_defaults_is_read_the_same(name: str) -> None:
 def test_models_that_are_known_by_name_have_the_parameters_of_the_real_ones(model: str) -> None:
     shape = read_shape(model)
     assert shape is not None
-    config = transformers_config(qwen3_config(*QWEN3[model]))
+    config = transformers_config(known_models("qwen3")[model])
     assert shape.parameters == sum(part.numel() for part in on_meta(config).parameters())
 
 
-@pytest.mark.parametrize("model", [*QWEN3_VL, *QWEN3_5])
+SEEING = known_models("qwen3_vl") | known_models("qwen3_5")
+
+
+@pytest.mark.parametrize("model", SEEING)
 def test_models_with_images_that_are_known_by_name_have_the_parameters_of_the_real_ones(model: str) -> None:
-    shape, config = read_shape(model), known_config(model)
-    assert shape is not None and config is not None and shape.why_not_megatron
+    shape, config = read_shape(model), SEEING[model]
+    assert shape is not None and shape.why_not_megatron
     assert shape.parameters == sum(part.numel() for part in on_meta(transformers_config(config)).parameters())
     billions = {"0.8": 0.87, "2": 2.2, "4": 4.5, "8": 8.8, "9": 9.65}  # as published, Qwen3.5's with what guesses ahead
     (size,) = re.findall(r"-([\d.]+)B", model)
@@ -110,7 +112,7 @@ def test_models_with_images_that_are_known_by_name_have_the_parameters_of_the_re
 
 
 def test_sizes_in_names_are_sizes_of_models() -> None:
-    billions = {model: shape.parameters / 1e9 for model in QWEN3 if (shape := read_shape(model))}
+    billions = {model: shape.parameters / 1e9 for model in known_models("qwen3") if (shape := read_shape(model))}
     for model, size in billions.items():
         assert size == pytest.approx(float(model.rpartition("-")[2].removesuffix("B")), rel=0.06)
 
@@ -146,7 +148,7 @@ def test_an_adapter_is_cut_with_the_side_that_is_next_to_a_cut() -> None:
 
 def test_a_hybrid_model_keeps_keys_and_values_in_some_layers_only() -> None:
     shape = shape_of(CONFIGS["qwen3_5_text"])
-    assert (shape.layers, shape.cached) == (5, 1)
+    assert (shape.layers, shape.cached_layers) == (5, 1)
     assert shape.state_bytes == 4 * (4 * 4 * 16 * 24 + 2 * 3 * (2 * 2 * 16 + 4 * 24))
     assert shape_of(CONFIGS["qwen3"]).state_bytes == 0
 

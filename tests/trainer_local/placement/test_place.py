@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import GIB, Gpu, imagined
-from openclaw_rl.shared.placement import VARIABLE
+from openclaw_rl.shared.placement import VARIABLE, Placement
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.shared.settings.sources import parse_flags
-from openclaw_rl.trainer_local.placement.memory import CONTEXT, at_rest, at_step, usable
-from openclaw_rl.trainer_local.placement.model_shape import QWEN3
-from openclaw_rl.trainer_local.placement.place import Placement, Server, placed, placement, plan, wants_gpus
+from openclaw_rl.trainer_local.placement.memory import CONTEXT, at_rest, at_step, fraction_at, usable
+from openclaw_rl.trainer_local.placement.model_shape import known_models
+from openclaw_rl.trainer_local.placement.place import current_placement, place, possible, wants_gpus
 from tests.shared.faked_gpus import faked_smi, row
 
 SMALL = {"model": "Qwen/Qwen3-0.6B", "recompute": True, "max_sample_tokens": 8192, "context_length": 8192}
@@ -39,13 +38,13 @@ def settings(**changes: Any) -> Settings:
     return Settings(**{"backend": "megatron", **SMALL, **changes})
 
 
-def place(cards: str, environ: dict[str, str] | None = None, **changes: Any) -> Placement:
-    return placement(settings(**changes), imagined(cards), environ or {})
+def placed(cards: str, environ: dict[str, str] | None = None, **changes: Any) -> Placement:
+    return possible(place(settings(**changes), imagined(cards), environ or {}))
 
 
 def refusal(cards: str, environ: dict[str, str] | None = None, **changes: Any) -> str:
     with pytest.raises(ConfigError) as error:
-        place(cards, environ, **changes)
+        placed(cards, environ, **changes)
     return str(error.value)
 
 
@@ -98,14 +97,13 @@ JUDGED = {"judge": "engine:Qwen/Qwen3-1.7B"}
     ],
 )
 def test_who_gets_which_described_gpus(gpus: str, changes: dict[str, Any], expected: Any) -> None:
-    assert who(place(gpus, **changes)) == expected
+    assert who(placed(gpus, **changes)) == expected
 
 
 def test_a_parts_processes_see_its_own_gpus_and_no_others() -> None:
-    found = place("8x80", actor_gpus="2", rollout_gpus="4", rollout_tensor_parallel=2)
+    found = placed("8x80", actor_gpus="2", rollout_gpus="4", rollout_tensor_parallel=2)
     assert found.trainer_environment == {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert [one.environment["CUDA_VISIBLE_DEVICES"] for one in found.servers] == ["2,3", "4,5"]
-    assert (found.actor, found.rollout, found.judge) == (("0", "1"), ("2", "3", "4", "5"), ())
+    assert [[gpu.handle for gpu in one.gpus] for one in found.servers] == [["2", "3"], ["4", "5"]]
 
 
 def test_gpus_that_were_chosen_by_uuid_are_handed_on_so() -> None:
@@ -113,62 +111,65 @@ def test_gpus_that_were_chosen_by_uuid_are_handed_on_so() -> None:
         msgspec.structs.replace(gpu, handle=f"GPU-{gpu.number}a", uuid=f"GPU-{gpu.number}abc")
         for gpu in imagined("4x24")
     ]
-    found = placement(settings(actor_gpus="GPU-3", rollout_gpus="1,"), gpus, {})
-    assert found.actor == ("GPU-3a",) and found.rollout == ("GPU-1a",)
+    found = place(settings(actor_gpus="GPU-3", rollout_gpus="1,"), gpus, {})
+    assert found.train[0].handle == "GPU-3a" and found.servers[0].gpus[0].handle == "GPU-1a"
 
 
 def test_what_fits_together_shares_a_card_at_once_and_what_does_not_alternates() -> None:
-    together, alternating = place("24"), place("8", max_sample_tokens=4096, micro_batch_tokens=4096, method="binary")
+    together, alternating = placed("24"), placed("8", max_sample_tokens=4096, micro_batch_tokens=4096, method="binary")
     assert (together.sharing, together.servers[0].lends) == ("together", ())
     assert alternating.sharing == "alternating" and "kv_cache" in alternating.servers[0].lends
     assert any("alternate" in note for note in alternating.notes)
-    assert place("2x24").sharing == "apart" and not place("2x24").colocated
+    assert placed("2x24").sharing == "apart" and not placed("2x24").colocated
 
 
 def test_gpus_of_their_own_are_preferred_to_shared_ones_and_these_to_alternating() -> None:
-    assert place("2x24").sharing == "apart"
-    assert place("2x24", tensor_parallel=2).sharing == "together"
-    assert place("2x12", tensor_parallel=2).sharing == "alternating"
+    assert placed("2x24").sharing == "apart"
+    assert placed("2x24", tensor_parallel=2).sharing == "together"
+    assert placed("2x12", tensor_parallel=2).sharing == "alternating"
 
 
 @pytest.mark.parametrize("gpus", ["24", "80"])
 @pytest.mark.parametrize("judge", [{}, JUDGED])
 def test_what_shares_a_card_leaves_each_other_room(gpus: str, judge: dict[str, Any]) -> None:
-    found = place(gpus, **judge)
+    found = placed(gpus, **judge)
     (gpu,) = found.train
-    others = [part for part in found.parts if not part.is_static and part.role != "policy"]
+    others = [part for part in found.parts if not part.tag and part.role != "policy"]
     statics = sum(server.static_bytes for server in (*found.servers, *found.judges))
-    around = sum(part.bytes for part in found.parts if part.role == "policy" and not part.is_static)
+    around = sum(part.bytes for part in found.parts if part.role == "policy" and not part.tag)
     assert statics + at_step(others) + around <= usable(gpu.memory)
     (server,) = found.servers
     assert server.memory_fraction * (gpu.memory - CONTEXT) <= server.static_bytes
     assert server.kv_tokens >= 8192
 
 
-def test_a_server_that_starts_beside_others_takes_a_larger_share_of_less() -> None:
-    (server,) = place("24").servers
-    assert server.fraction(24 * GIB) == server.memory_fraction
-    beside = server.fraction(16 * GIB)
-    assert beside > server.memory_fraction
-    assert beside * (16 * GIB - CONTEXT) == pytest.approx(server.static_bytes, rel=0.01)
-    assert Server(role="policy", model="m", gpus=(), tensor_parallel=1).fraction(GIB) == 0.0
+def test_a_server_that_starts_next_to_others_takes_a_larger_share_of_less() -> None:
+    (server,) = placed("24").servers
+
+    def fraction(free: int) -> float:
+        return fraction_at(free, server.memory_fraction, server.static_bytes)
+
+    assert fraction(24 * GIB) == server.memory_fraction
+    assert fraction(16 * GIB) > server.memory_fraction
+    assert fraction(16 * GIB) * (16 * GIB - CONTEXT) == pytest.approx(server.static_bytes, rel=0.01)
+    assert fraction(0) == server.memory_fraction, "the driver does not tell"
 
 
 def test_a_server_with_gpus_of_its_own_is_left_to_sglangs_arithmetic() -> None:
-    (server,) = place("2x24").servers
+    (server,) = placed("2x24").servers
     assert server.memory_fraction == 0.0 and server.kv_tokens > 100_000
 
 
 @pytest.mark.parametrize("gpus", ["24", "2x24"])
 def test_full_weights_go_the_way_that_the_placement_allows(gpus: str) -> None:
-    found = place(gpus, model="Qwen/Qwen3-0.6B", lora=False, offload_optimizer=True)
+    found = placed(gpus, model="Qwen/Qwen3-0.6B", lora=False, offload_optimizer=True)
     assert found.weight_transfer == ("disk" if gpus == "24" else "nccl")
-    assert place(gpus, engine_url="http://elsewhere:30001").weight_transfer == "disk"
+    assert placed(gpus, engine_url="http://elsewhere:30001").weight_transfer == "disk"
 
 
 def test_a_model_that_megatron_does_not_cover_is_trained_by_transformers_on_one_gpu(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(VISION))
-    found = place("4x80", model=str(tmp_path))
+    found = placed("4x80", model=str(tmp_path))
     assert (found.trainer, numbers(found.train)) == ("transformers", "0")
     assert "qwen3_vl" in found.why_not_megatron
     assert "Set actor_gpus = 1" in refusal("4x80", model=str(tmp_path), actor_gpus="2")
@@ -176,41 +177,41 @@ def test_a_model_that_megatron_does_not_cover_is_trained_by_transformers_on_one_
 
 
 def test_a_model_that_is_not_here_is_placed_without_an_estimate() -> None:
-    found = place("2x24", model="somebody/unheard-of")
+    found = placed("2x24", model="somebody/unheard-of")
     assert who(found)[:2] == ("0", ["1"]) and not found.parts
     assert any("not estimated" in note for note in found.notes)
 
 
 def test_a_gpu_whose_memory_is_not_told_is_used_and_said_so() -> None:
     (gpu,) = imagined("24")
-    found = placement(settings(), [msgspec.structs.replace(gpu, memory=0)], {})
+    found = place(settings(), [msgspec.structs.replace(gpu, memory=0)], {})
     assert numbers(found.train) == "0" and found.servers[0].memory_fraction == 0.0
-    assert any("not told" in note for note in found.notes)
+    assert any("memory is unknown" in note for note in found.notes)
 
 
 def test_gpus_for_what_nobody_does_are_said() -> None:
-    assert any("judge_gpus = 2 is not used" in note for note in place("8x24", judge_gpus="2").notes)
-    assert any("nothing to do" in note for note in place("3x24", actor_gpus="1", rollout_gpus="1").notes)
-    assert place("2x24", judge_gpus="0").notes == ()
+    assert any("judge_gpus = 2 is not used" in note for note in placed("8x24", judge_gpus="2").notes)
+    assert any("nothing to do" in note for note in placed("3x24", actor_gpus="1", rollout_gpus="1").notes)
+    assert placed("2x24", judge_gpus="0").notes == ()
 
 
 def test_under_torchrun_each_machine_has_its_share() -> None:
     elsewhere = {"engine_url": "http://first:30001"}
-    first = place("8x80", TORCHRUN, **elsewhere, tensor_parallel=4)
+    first = placed("8x80", TORCHRUN, **elsewhere, tensor_parallel=4)
     assert (numbers(first.train), first.nodes, first.data_parallel) == ("01234567", 2, 4)
-    other = place("8x80", {**TORCHRUN, "RANK": "8"}, judge_gpus="2", **JUDGED)
+    other = placed("8x80", {**TORCHRUN, "RANK": "8"}, judge_gpus="2", **JUDGED)
     assert who(other) == ("01234567", [], []) and any("first machine serves" in note for note in other.notes)
-    four = place("8x80", {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"})
+    four = placed("8x80", {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"})
     assert who(four)[:2] == ("0123", ["4567"]) and four.nodes == 1
 
 
 def test_a_process_is_told_its_placement_and_need_not_see_all_gpus(tmp_path: Path) -> None:
-    made = place("2x24")
-    assert placed(settings(), made.variables) == made
+    made = placed("2x24")
+    assert current_placement(settings(), made.variables) == made
     seen = faked_smi(tmp_path, [row(0, 24)])
-    assert who(placed(settings(), seen))[:2] == ("0", ["0"])
-    assert placed(Settings(), seen) == placed(settings(device="cpu"), seen) == Placement()
-    assert placed(settings(), {**seen, "CUDA_VISIBLE_DEVICES": ""}) == Placement()
+    assert who(current_placement(settings(), seen))[:2] == ("0", ["0"])
+    assert current_placement(Settings(), seen) == current_placement(settings(device="cpu"), seen) == Placement()
+    assert current_placement(settings(), {**seen, "CUDA_VISIBLE_DEVICES": ""}) == Placement()
     assert VARIABLE in made.variables and not VARIABLE.startswith("OPENCLAW_RL_")
 
 
@@ -255,7 +256,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "does not divide the 3 GPUs that serve",
         "1 or 3, or serve on a multiple of 2",
     ),
-    ("8x80", {"rollout_gpus": "3"}, "3 GPUs cannot share one server", "Set rollout_tensor_parallel to 1"),
+    (
+        "8x80",
+        {"rollout_gpus": "3"},
+        "3 GPUs cannot share one server of the policy's",
+        "Set rollout_tensor_parallel to 1",
+    ),
     (
         "8x80",
         {"judge_gpus": "3", **JUDGED},
@@ -271,7 +277,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 def test_what_contradicts_itself_is_refused_with_the_way_out(
     gpus: str, changes: dict[str, Any], said: str, remedy: str
 ) -> None:
-    told = plan(settings(**changes), imagined(gpus) if gpus else [], {}).refusal
+    told = place(settings(**changes), imagined(gpus) if gpus else [], {}).refusal
     assert said in told and remedy in told
     assert len(told) < 400 and "  " not in told
 
@@ -286,7 +292,7 @@ def test_a_quantized_folder_trains_by_adapters_alone(tmp_path: Path) -> None:
     config = {**VISION["text_config"], "model_type": "qwen3", "quantization_config": {"quant_method": "awq"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert "which is quantized (awq), and lora = false" in refusal("80", model=str(tmp_path), lora=False)
-    assert place("80", model=str(tmp_path)).trainer == "transformers"
+    assert placed("80", model=str(tmp_path)).trainer == "transformers"
 
 
 TOO_LARGE: list[tuple[str, dict[str, Any], list[str]]] = [
@@ -294,51 +300,45 @@ TOO_LARGE: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "2x24",
         {"model": "Qwen/Qwen3-4B", "max_sample_tokens": 32768, "context_length": 32768},
-        ["max_sample_tokens = 8192"],
+        ["a smaller max_sample_tokens (now 32768)"],
     ),
     ("80", {"model": "Qwen/Qwen3-4B", "lora": False}, ["offload_optimizer = true", "lora = true"]),
-    ("8x80", {"model": "Qwen/Qwen3-32B"}, ["tensor_parallel = 2"]),
-    ("32", {"model": "Qwen/Qwen3-8B"}, ["quantization = fp8", "2 such GPUs"]),
-    ("12", {"model": "Qwen/Qwen3-32B"}, ["No setting makes it fit: take a smaller model, or GPUs with more memory"]),
+    ("8x80", {"model": "Qwen/Qwen3-32B"}, ["a larger tensor_parallel"]),
+    ("24", {"model": "Qwen/Qwen3-8B", "train": False, "context_length": 65536}, ["quantization = fp8", "(now 65536)"]),
+    ("12", {"model": "Qwen/Qwen3-32B"}, []),
 ]
 
 
-@pytest.mark.parametrize(("gpus", "changes", "remedies"), TOO_LARGE)
-def test_what_cannot_fit_is_refused_with_what_would(gpus: str, changes: dict[str, Any], remedies: list[str]) -> None:
+@pytest.mark.parametrize(("gpus", "changes", "hints"), TOO_LARGE)
+def test_what_cannot_fit_is_refused_with_what_to_change(gpus: str, changes: dict[str, Any], hints: list[str]) -> None:
     told = refusal(gpus, **changes)
-    model = changes["model"]
-    assert told.startswith(f"model = {model} does not fit on GPU 0: imagined") and " GiB" in told
-    for remedy in remedies:
-        assert remedy in told
-    for name, value in _said(told):
-        assert not plan(settings(**{**changes, name: value}), imagined(gpus), {}).refusal
-    assert (". As flags: --" in told) is ("What would be enough: " in told)
-    if ". As flags: " in told:
-        flags = parse_flags(told.rpartition(". As flags: ")[2].split())
-        given = {name.replace("-", "_"): value for name, value in flags.items()}
-        assert not plan(settings(**{**changes, **given}), imagined(gpus), {}).refusal, "what is shown can be pasted"
+    assert told.startswith(f"model = {changes['model']} does not fit on GPU 0: imagined") and " GiB" in told
+    assert told.endswith("a smaller model, or GPUs with more memory")
+    for hint in hints:
+        assert hint in told.partition("To need less, set ")[2]
 
 
-def _said(told: str) -> list[tuple[str, Any]]:
-    """The single settings that a refusal says are enough."""
-    enough = told.rpartition("What would be enough: ")[2].partition(". As flags: ")[0]
-    found = []
-    for part in enough.split(", or ") if "What would be enough" in told else ():
-        if part.count("=") == 1 and "such GPUs" not in part:
-            name, _, value = part.partition(" = ")
-            found.append((name, json.loads(value) if value[0] in "tf0123456789" and value != "fp8" else value))
-    return found
+def test_a_hint_names_no_setting_that_is_as_small_as_it_can_be() -> None:
+    told = refusal("80", model="Qwen/Qwen3-32B", lora=False, offload_optimizer=True)
+    assert "offload_optimizer = true" not in told and "recompute = true" not in told and "lora = true" in told
+    assert "quantization" not in told, "full updates of quantized weights are refused"
+
+
+def test_a_gpu_that_another_program_uses_is_left_to_it() -> None:
+    small, large = imagined("2,24")
+    found = place(settings(), [small, large], {})
+    assert not found.refusal and who(found)[:2] == ("1", ["1"])
 
 
 def test_the_host_must_hold_what_is_put_there() -> None:
     mine = settings(model="Qwen/Qwen3-4B", lora=False, offload_optimizer=True)
-    assert not plan(mine, imagined("2x80"), {}, host_memory=256 * GIB).refusal
-    told = plan(mine, imagined("2x80"), {}, host_memory=64 * GIB).refusal
+    assert not place(mine, imagined("2x80"), {}, host_memory=256 * GIB).refusal
+    told = place(mine, imagined("2x80"), {}, host_memory=64 * GIB).refusal
     assert "machine's own memory (offload_optimizer), which has 64.0" in told
 
 
 def test_a_model_that_is_quantized_on_the_card_must_fit_there_before() -> None:
-    place("2x24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)  # two share it
+    placed("2x24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)  # two share it
     told = refusal("24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)
     assert "loads it in bfloat16 before it quantizes it" in told
 
@@ -346,7 +346,7 @@ def test_a_model_that_is_quantized_on_the_card_must_fit_there_before() -> None:
 CARDS = st.sampled_from([8, 12, 16, 24, 32, 40, 48, 60, 80, 96, 141])
 CHOICES = st.fixed_dictionaries(
     {
-        "model": st.sampled_from(sorted(QWEN3)),
+        "model": st.sampled_from(sorted(known_models("qwen3"))),
         "lora": st.booleans(),
         "recompute": st.booleans(),
         "offload_optimizer": st.booleans(),
@@ -379,7 +379,7 @@ def test_one_more_gpu_never_turns_a_fit_into_a_refusal(card: int, count: int, ch
 @given(card=CARDS, count=st.integers(1, 4), changes=CHOICES)
 def test_what_is_placed_fits_by_its_own_estimate(card: int, count: int, changes: dict[str, Any]) -> None:
     gpus = imagined(f"{count}x{card}")
-    found = plan(settings(**changes), gpus, {})
+    found = place(settings(**changes), gpus, {})
     if found.refusal:
         return
     roles = {"trainer": found.train, "policy": tuple(gpu for one in found.servers for gpu in one.gpus)}
@@ -391,4 +391,4 @@ def test_what_is_placed_fits_by_its_own_estimate(card: int, count: int, changes:
 
 
 def _fits(mine: Settings, gpus: str) -> bool:
-    return not plan(mine, imagined(gpus), {}).refusal
+    return not place(mine, imagined(gpus), {}).refusal

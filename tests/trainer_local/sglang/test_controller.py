@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from openclaw_rl.shared.gpus import GIB
-from openclaw_rl.shared.placement import fraction_at
+from openclaw_rl.trainer_local.placement.memory import fraction_at
 from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
 from openclaw_rl.trainer_local.sglang.launch import FleetPlan
 from openclaw_rl.trainer_local.sglang.owner_client import owner_url

@@ -16,7 +16,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import GIB, Gpu
 from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement import place as placement
+from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang.launch import (
     FleetPlan,
     arguments,
@@ -106,7 +106,7 @@ def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
 
 def test_a_server_that_lends_its_memory_is_started_so() -> None:
     card = Gpu(number=0, handle="0", name="", memory=GIB, free=GIB)
-    server = Server(role="policy", model="/policy", gpus=(card,), tensor_parallel=1, lends=("kv_cache", "weights"))
+    server = Server(role="policy", model="/policy", gpus=(card,), lends=("kv_cache", "weights"))
     assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= {*arguments(settings(), [server])}
     milder = msgspec.structs.replace(server, lends=("kv_cache",))
     assert "--enable-weights-cpu-backup" not in arguments(settings(), [milder])
@@ -132,7 +132,7 @@ def test_further_arguments_come_last() -> None:
 
 def test_servers_share_the_gpus_that_serve() -> None:
     def groups(**changes: Any) -> list[list[str]]:
-        return serving(placement.placed(settings(**changes)).servers)
+        return serving(current_placement(settings(**changes)).servers)
 
     assert groups() == [["4", "5", "6", "7"]]
     assert groups(rollout_gpus="0,1,2,3", rollout_tensor_parallel=2) == [["0", "1"], ["2", "3"]]
@@ -183,7 +183,7 @@ def test_the_router_is_told_its_servers() -> None:
 
 def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
     policy = settings(rollout_gpus="0,1", judge_gpus="2", quantization="fp8", judge="engine:/judge")
-    judges = placement.placed(policy).judges
+    judges = current_placement(policy).judges
     own = backends.own_engine(policy, "/judge", port=31001, on_gpus=True)
     line = backends.engine_command(own, judges)
     assert line is not None

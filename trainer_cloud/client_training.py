@@ -1,0 +1,99 @@
+"""Training through Tinker's client, or through Fireworks' SDK, which is a fork of it: the same calls and types."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openclaw_rl.trainer_cloud.futures import submitted
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+
+_NORMS = ("grad_norm", "gradient_norm", "global_grad_norm")
+
+
+class ClientTraining:
+    """The common part of both providers' `Training`: `client` is the library's, `types` its module of types. Subclasses
+    say how its futures are awaited.
+    """
+
+    def __init__(self, client: Any, types: Any, *, who: str) -> None:
+        self.client = client
+        self._types = types
+        self._who = who
+
+    async def finish(self, given: Any, doing: str) -> Any:
+        """The result of a future of the library. Raises `CloudError`."""
+        raise NotImplementedError
+
+    async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        if not data:
+            return []
+        given = submitted(self.client.forward, [self._datum(one, "cross_entropy") for one in data], "cross_entropy")
+        answer = await self.finish(given, "a forward pass")
+        return [self._logprobs(out, one) for out, one in zip(answer.loss_fn_outputs, data, strict=True)]
+
+    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+        given = [
+            submitted(
+                self.client.forward_backward,
+                [self._datum(one, part.loss) for one in part.data],
+                part.loss,
+                dict(part.config) or None,
+            )
+            for part in passes
+        ]
+        given.append(submitted(self.client.optim_step, self._adam(adam)))
+        # All of them are awaited, whichever fails: an error that is not awaited is lost. The first has the reason.
+        answers = await asyncio.gather(*(self.finish(one, "a training step") for one in given), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        metrics: Mapping[str, Any] = getattr(answers[-1], "metrics", None) or {}
+        return {_metric(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+
+    def _datum(self, datum: Datum, loss: str) -> Any:
+        parts: dict[str, Any] = {"target_tokens": np.asarray(datum.targets, dtype=np.int64)}
+        if loss == "cross_entropy":
+            weights = np.zeros(datum.targets.shape) if datum.weights is None else datum.weights
+            parts["weights"] = np.asarray(weights, dtype=np.float32)
+        else:
+            parts["logprobs"] = np.asarray(datum.logprobs, dtype=np.float32)
+            parts["advantages"] = np.asarray(datum.advantages, dtype=np.float32)
+        tensors = {name: self._types.TensorData.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+        text = self._types.ModelInput.from_ints([int(token) for token in datum.ids])
+        return self._types.Datum(model_input=text, loss_fn_inputs=tensors)
+
+    def _adam(self, adam: Adam) -> Any:
+        # Older clients do not know all of the fields.
+        more = {"grad_clip_norm": adam.clip_grad, "emit_grad_norm_metrics": "basic"}
+        known = getattr(self._types.AdamParams, "model_fields", {})
+        return self._types.AdamParams(
+            learning_rate=adam.learning_rate,
+            beta1=adam.beta1,
+            beta2=adam.beta2,
+            eps=adam.epsilon,
+            weight_decay=adam.weight_decay,
+            **{name: value for name, value in more.items() if name in known},
+        )
+
+    def _logprobs(self, out: Mapping[str, Any], datum: Datum) -> NDArray[np.float32]:
+        if "logprobs" not in out:
+            raise CloudError(f"{self._who} gave no logprobs of a forward pass", "refused", undone=True)
+        found = np.asarray(out["logprobs"].data, dtype=np.float32)
+        if found.size != datum.targets.size:
+            raise CloudError(
+                f"{found.size} logprobs came back for targets of shape {datum.targets.shape}: this server does not "
+                "score several tokens in one place",
+                "refused",
+                undone=True,
+            )
+        return found.reshape(datum.targets.shape)
+
+
+def _metric(name: str) -> str:
+    plain = name.split(":")[0].rsplit("/")[-1]
+    return "gradient/norm" if plain in _NORMS else f"provider/{name}"
