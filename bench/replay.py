@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import httpx
 
 from bench.service import log, parser, report, run, service
-from openclaw_rl.evaluation.service import Service
+from openclaw_rl.evaluation.service import RunningService
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 
 TRANSPORT_HEADERS = frozenset(
@@ -143,7 +143,7 @@ async def control(
     return Taken(recording.file, "control", recording.path, session)
 
 
-async def replay(target: Service, recordings: list[Recording], *, strip: bool) -> list[Taken]:
+async def replay(target: RunningService, recordings: list[Recording], *, strip: bool) -> list[Taken]:
     """Send all recordings one after the other."""
     taken: list[Taken] = []
     async with httpx.AsyncClient(

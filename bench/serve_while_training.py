@@ -21,12 +21,12 @@ from itertools import pairwise
 from typing import Any
 
 from bench.service import log, parser, report, run, service
-from openclaw_rl.evaluation.client import ChatClient, CutOff, Message, ServiceError
+from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.problems import stream
 from openclaw_rl.evaluation.statistics import percentile
 from openclaw_rl.evaluation.student import Student
-from openclaw_rl.evaluation.together import together
 
 LONGEST_PHASE = 240.0
 
@@ -63,7 +63,7 @@ async def ask(client: ChatClient, messages: list[Message], phase: Phase) -> str 
     except CutOff as error:
         phase.cut.append(str(error))
         return None
-    except ServiceError as error:
+    except ChatError as error:
         phase.refused.append(str(error))
         return None
     phase.turns.append(turn)
@@ -111,7 +111,7 @@ async def hold(client: ChatClient, phase: Phase, *, clients: int, seconds: float
         over.set()
 
     first = 1000 * (1 + (phase.name == "training"))
-    await together(watch(), *(chatter(client, first + number, phase, over) for number in range(clients)))
+    await gather(watch(), *(chatter(client, first + number, phase, over) for number in range(clients)))
     phase.seconds = time.monotonic() - begun
     return await published(client) - earlier
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from openclaw_rl.evaluation.provenance import save, typed
-from openclaw_rl.evaluation.service import Service, own_service
+from openclaw_rl.evaluation.service import RunningService, own_service
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 
 WIDTH = 140
@@ -51,7 +51,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 @asynccontextmanager
 async def service(
     options: argparse.Namespace, settings: Mapping[str, Any] | None = None, *, only: Sequence[str] = ()
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[RunningService]:
     """The service at `--url`, or one of our own with `settings`, ended with the block.
 
     Raises `ConfigError` when there is a URL and no key.
@@ -65,7 +65,7 @@ async def service(
     key = options.key or os.environ.get("OPENCLAW_RL_API_KEY", "")
     if not key:
         raise ConfigError(f"no key for {options.url}: give --key KEY or set OPENCLAW_RL_API_KEY")
-    yield Service(options.url.rstrip("/").removesuffix("/v1"), key)
+    yield RunningService(options.url.rstrip("/").removesuffix("/v1"), key)
 
 
 def run(program: Coroutine[Any, Any, None]) -> int:

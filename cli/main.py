@@ -91,11 +91,11 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """How good a policy is: personas, coding and tool-use, over seeds; compare versions, folders and learning arms."""
-    from openclaw_rl.cli.commands.eval import Options, run
+    from openclaw_rl.cli.commands.eval import EvalOptions, run
 
     found = service(data, url, key) if url or data or versions or not (model or arms) else None
     run(
-        Options(
+        EvalOptions(
             service=found,
             model_name=model_name,
             versions=versions,

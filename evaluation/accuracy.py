@@ -1,6 +1,4 @@
-"""Whether a reply solves a word problem: the number that it ends on is right, and the people and things are the
-problem's own.
-"""
+"""Grade replies to word problems: the last number has to be right, and people and things those of the problem."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ _MARKUP = re.compile(r"[*_`$\\{}]|boxed|^\s*\(?\d{1,2}[.)]\s+(?=\S)|\bstep\s+\d+
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Correctness:
     """`number`: the final number is right. `mentions`: everything asked about is named. `strangers`: people or things
-    that are not in it.
+    that are not in the problem.
     """
 
     number: bool
@@ -46,8 +44,8 @@ def final_number(problem: Problem, reply: str) -> float | None:
     return None
 
 
-def grade(problem: Problem, reply: str) -> Verdict:
-    """What is right and wrong about a reply to a problem; of one from a data set only the number counts."""
+def grade(problem: Problem, reply: str) -> Correctness:
+    """The grade of a reply; for a problem of a data set only the number counts."""
     number = final_number(problem, reply)
     mentions = all(
         _has_word(reply, word) or (word in THINGS and problem.answer == 1 and _has_word(reply, singular(word)))
@@ -57,4 +55,4 @@ def grade(problem: Problem, reply: str) -> Verdict:
     strangers = frozenset(
         word for word in known if re.search(rf"\b{word}\b", reply) and not _has_word(problem.text, word)
     )
-    return Verdict(number=number == problem.answer, mentions=mentions, strangers=strangers)
+    return Correctness(number=number == problem.answer, mentions=mentions, strangers=strangers)

@@ -1,8 +1,7 @@
-"""One arm of an experiment: a service, a persona, so many interactions, and held-out probes along the way.
+"""One arm of an experiment: a persona talks to a service, with held-out probes along the way.
 
-People read and type slower than the machine trains, so after every batch of interactions the arm waits (bounded)
-until the service reports that what it was told has been judged and learned. An arm without training holds the same
-conversations and waits for judging only.
+People read and type slower than the machine trains, so after every batch of interactions the arm waits (bounded) until
+the service has judged and learned. An arm without training has the same conversations and waits for judging only.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw_rl.evaluation.client import ChatClient, ServiceError
+from openclaw_rl.evaluation.client import ChatClient, ChatError
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS, Interaction, converse
 from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import Probe, probe
@@ -25,9 +24,9 @@ MOST_USER_FAILURES = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What an arm does. `batch`: interactions between two waits and probes (the service's batch size). `problems`:
-    held-out tasks before and after; `glances` is how many of them are looked at in between. `patience`: seconds one
-    wait for the learner may take. `habits`: what else the persona is made with.
+    """The work of an arm. `batch`: interactions between two waits and probes (the service's batch size). `problems`:
+    held-out tasks before and after, of which `glances` are probed in between. `patience`: seconds that one wait for the
+    learner may take. `habits`: further arguments of the persona.
     """
 
     seed: int
@@ -53,12 +52,11 @@ class Point:
 
 @dataclass
 class Arm:
-    """What came of an arm; also its state while it runs.
+    """The result of an arm; also its state while it runs.
 
-    `turns` are the ids of all answers that arrived whole (so they were acknowledged), `lost` those of them that the
-    service does not know afterwards. `late` counts waits that the learner outlasted, `retries` requests that had to be
-    sent again. `first_scores` are the scores of the first replies, one a session, in order;
-    `user_failures` counts the sessions that broke off because the user failed.
+    `turns` are the ids of all complete answers (so they were acknowledged), `lost` those that the service does not
+    know afterwards. `late` counts waits that ran out, `retries` repeated requests. `first_scores` are the scores of the
+    first replies, one per session, in order; `user_failures` counts the sessions that ended with a failure of the user.
     """
 
     plan: Plan
@@ -87,8 +85,8 @@ class Arm:
 async def run(
     client: ChatClient, plan: Plan, *, user: User | None = None, changed: Callable[[Arm], None] = lambda arm: None
 ) -> Arm:
-    """Run an arm against a service; `changed` is called whenever there is something new to show, `user` reads and
-    scores in the persona's place.
+    """Run an arm against a service; `changed` is called with every new state, `user` reads and scores instead of the
+    persona.
     """
     arm = Arm(plan)
     persona = create(plan.persona, plan.seed, **plan.habits)
@@ -144,14 +142,14 @@ async def run(
 
 
 async def digested(client: ChatClient, plan: Plan) -> bool:
-    """Wait until nothing is unjudged, less than a batch is ready (or the learner says that what is ready does not let
-    it begin) and no candidate waits to be published; False when patience ran out.
+    """Wait until nothing is unjudged, less than a batch is ready (or the learner cannot begin with it) and no candidate
+    waits to be published; False if patience ran out.
     """
     return await settled(client, batch=plan.batch if plan.trained else None, patience=plan.patience)
 
 
 async def settled(client: ChatClient, *, batch: int | None, patience: float) -> bool:
-    """See `digested`; `batch`: how many ready turns begin a step, 0 if nobody knows, `None` where nothing trains."""
+    """See `digested`; `batch`: ready turns that begin a step, 0 if unknown, `None` without training."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         status: dict[str, Any] = await client.get("/rl/status")
@@ -165,8 +163,8 @@ async def settled(client: ChatClient, *, batch: int | None, patience: float) -> 
 
 
 def _waits(status: Mapping[str, Any]) -> bool:
-    """Whether the learner does not train, or says that the turns that are ready, every one of which it has seen, do not
-    let it begin ("3 of 8", "8 samples wait").
+    """True if the learner does not train, or reports that all ready turns together cannot begin a step ("3 of 8",
+    "8 samples wait").
     """
     if status.get("training") in ("off", "paused"):
         return True
@@ -176,12 +174,12 @@ def _waits(status: Mapping[str, Any]) -> bool:
 
 
 async def missing(client: ChatClient, turns: Sequence[str]) -> list[str]:
-    """Which of these acknowledged turns the service does not know."""
+    """The acknowledged turns that the service does not know."""
     lost = []
     for turn in turns:
         try:
             await client.get(f"/rl/turns/{turn}")
-        except ServiceError as error:
+        except ChatError as error:
             if error.status != 404:
                 raise
             lost.append(turn)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from openclaw_rl.evaluation import comments
 from openclaw_rl.evaluation.grader import Grader
-from openclaw_rl.evaluation.personas import BASE, WANTED, Reaction
+from openclaw_rl.evaluation.personas import BASE, WANTED
 
 SHORT = 90
 """Letters below which a comment looks short to her."""
@@ -89,19 +89,16 @@ class TeachingAssistant(Grader):
     name: ClassVar[str] = "ta"
     requests = _REQUESTS
     labels = _LABELS
+    complaints = _COMPLAINTS
+    again = _AGAIN
+    thanks = _THANKS
 
     def __init__(self, seed: int, *, enough_words: int = comments.ENOUGH_WORDS) -> None:
         super().__init__(seed)
         self._enough = enough_words
 
-    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
-        """What she says to a comment; `attempt` counts the comments on one solution from 1."""
-        missed = misses(reply)
-        if not missed:
-            return Reaction("thanks", self._pick(_THANKS))
-        if attempt > 1:
-            return Reaction("complaint", self._pick(_AGAIN))
-        return Reaction("complaint", self._pick(_COMPLAINTS[self._random.choice(missed)]))
+    def flaws(self, reply: str) -> list[str]:
+        return misses(reply)
 
     def score(self, reply: str) -> float:
         """See `evaluation.comments.detail_score`."""

@@ -24,7 +24,7 @@ FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 3.0
 
 
-class ServiceError(OpenClawRLError):
+class ChatError(OpenClawRLError):
     """The service refused a request or could not be reached; `status` is the HTTP status, `None` when no answer
     came.
     """
@@ -34,12 +34,12 @@ class ServiceError(OpenClawRLError):
         self.status = status
 
 
-class CutOff(ServiceError):
+class CutOff(ChatError):
     """An answer that began and did not come to its end."""
 
 
 @dataclass(frozen=True)
-class Reply:
+class ChatReply:
     """One answer. `turn_id`, `session_id`, `kind` and `reason` are what the service's headers say, empty where it says
     nothing. `tool_calls` as they are on the wire, of an answer that was not streamed.
     """
@@ -54,7 +54,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Delta:
+class StreamDelta:
     """A piece of a streamed answer and when it arrived (`time.perf_counter`); the first one carries the headers, the
     last the reason.
     """
@@ -109,18 +109,18 @@ class ChatClient:
         stream: bool = False,
         headers: Mapping[str, str] | None = None,
         **options: Any,
-    ) -> Reply:
+    ) -> ChatReply:
         """One answer, streamed or not; further `options` go into the body (`max_tokens`, `temperature`, `tools`…).
 
-        Raises `ServiceError` (or `CutOff`) when the service refuses, or has not answered within `patience`.
+        Raises `ChatError` (or `CutOff`) when the service refuses, or has not answered within `patience`.
         """
         answer = self._streamed if stream else self._whole
         return await self._retry(answer, messages, headers or {}, options)
 
     async def stream(
         self, messages: Sequence[Message], *, headers: Mapping[str, str] | None = None, **options: Any
-    ) -> AsyncIterator[Delta]:
-        """One streamed answer, piece by piece, tried once. Raises `ServiceError` before the first piece, `CutOff` after
+    ) -> AsyncIterator[StreamDelta]:
+        """One streamed answer, piece by piece, tried once. Raises `ChatError` before the first piece, `CutOff` after
         it.
         """
         body = {"model": self.model, "messages": list(messages), "stream": True, **options}
@@ -138,7 +138,7 @@ class ChatClient:
         except httpx.HTTPError as error:
             if begun:
                 raise CutOff(f"the answer of {self.url} broke off: {error!r}") from error
-            raise ServiceError(f"{self.url} cannot be reached: {error!r}") from error
+            raise ChatError(f"{self.url} cannot be reached: {error!r}") from error
 
     async def get(self, path: str, **query: Any) -> Any:
         """The JSON of a control route, tried again within `patience`."""
@@ -149,7 +149,7 @@ class ChatClient:
         return await self._retry(self._control, "POST", path, json=dict(body or {}))
 
     def _passing(self, error: Exception) -> bool:
-        passing = isinstance(error, ServiceError) and (error.status is None or error.status in RETRIED_STATUSES)
+        passing = isinstance(error, ChatError) and (error.status is None or error.status in RETRIED_STATUSES)
         self.retries += passing
         return passing
 
@@ -157,19 +157,19 @@ class ChatClient:
         try:
             response = await self._http.request(method, path, **arguments)
         except httpx.HTTPError as error:
-            raise ServiceError(f"{self.url}{path} cannot be reached: {error!r}") from error
+            raise ChatError(f"{self.url}{path} cannot be reached: {error!r}") from error
         if response.status_code != 200:
             raise _refused(response)
         return response.json()
 
     async def _whole(
         self, messages: Sequence[Message], headers: Mapping[str, str], options: Mapping[str, Any]
-    ) -> Reply:
+    ) -> ChatReply:
         body = {"model": self.model, "messages": list(messages), **options}
         try:
             response = await self._http.post("/v1/chat/completions", json=body, headers=dict(headers))
         except httpx.HTTPError as error:
-            raise ServiceError(f"{self.url} cannot be reached: {error!r}") from error
+            raise ChatError(f"{self.url} cannot be reached: {error!r}") from error
         if response.status_code != 200:
             raise _refused(response)
         choice = response.json()["choices"][0]
@@ -179,7 +179,7 @@ class ChatClient:
 
     async def _streamed(
         self, messages: Sequence[Message], headers: Mapping[str, str], options: Mapping[str, Any]
-    ) -> Reply:
+    ) -> ChatReply:
         text: list[str] = []
         finish_reason = ""
         answered: Mapping[str, str] = {}
@@ -190,7 +190,7 @@ class ChatClient:
         return _reply("".join(text), finish_reason, answered)
 
 
-async def _deltas(response: httpx.Response) -> AsyncIterator[Delta]:
+async def _deltas(response: httpx.Response) -> AsyncIterator[StreamDelta]:
     """The content of a server-sent event stream that has to end with a finish reason and `[DONE]`."""
     finish_reason = None
     async for line in response.aiter_lines():
@@ -207,12 +207,12 @@ async def _deltas(response: httpx.Response) -> AsyncIterator[Delta]:
         for choice in event.get("choices", ()):
             finish_reason = choice.get("finish_reason") or finish_reason
             text = choice.get("delta", {}).get("content") or ""
-            yield Delta(text, time.perf_counter(), response.headers, choice.get("finish_reason"))
+            yield StreamDelta(text, time.perf_counter(), response.headers, choice.get("finish_reason"))
     raise CutOff("the stream ended without [DONE]")
 
 
-def _reply(text: str, finish_reason: str, headers: Mapping[str, str]) -> Reply:
-    return Reply(
+def _reply(text: str, finish_reason: str, headers: Mapping[str, str]) -> ChatReply:
+    return ChatReply(
         text=text,
         finish_reason=finish_reason,
         turn_id=headers.get("x-openclaw-rl-turn", ""),
@@ -222,8 +222,8 @@ def _reply(text: str, finish_reason: str, headers: Mapping[str, str]) -> Reply:
     )
 
 
-def _refused(response: httpx.Response) -> ServiceError:
-    return ServiceError(
+def _refused(response: httpx.Response) -> ChatError:
+    return ChatError(
         f"{response.request.method} {response.request.url.path} was answered with "
         f"{response.status_code}: {response.text[:300]}",
         status=response.status_code,

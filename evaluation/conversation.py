@@ -6,31 +6,31 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw_rl.evaluation.client import ChatClient, Message, Reply
+from openclaw_rl.evaluation.client import ChatClient, ChatReply, Message
 from openclaw_rl.evaluation.personas import Persona, Reaction
 from openclaw_rl.evaluation.user import BuiltInUser, User
 
 ANSWER_TOKENS = 256
-"""Longest answer that people wait for; the embedded policy's own answers end well before."""
+"""Token limit of an answer; the embedded policy's answers are much shorter."""
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """One reaction and what it was about: a reply to a task, the first or a later try."""
+    """A reaction to a reply, the first or a later try at a task."""
 
     task: Any
-    reply: Reply
+    reply: ChatReply
     attempt: int
     reaction: Reaction
 
 
 @dataclass
 class Conversation:
-    """What was said: the question, interactions, and every answer that arrived whole (`replies`), in order."""
+    """The question, the interactions, and all complete answers (`replies`), in order."""
 
     question: str = ""
     interactions: list[Interaction] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[ChatReply] = field(default_factory=list)
 
 
 async def converse(
@@ -43,8 +43,8 @@ async def converse(
     max_tokens: int = ANSWER_TOKENS,
     heard: Callable[[Interaction], Awaitable[None]] | None = None,
 ) -> Conversation:
-    """Ask, read, react, read again, at most `most` reactions; `heard` is awaited after the answer that follows each
-    reaction. `user` reacts in the persona's place.
+    """Ask, read, react, read again, with at most `most` reactions; `heard` is awaited after the answer to each
+    reaction. `user` reacts instead of the persona.
 
     Raises `evaluation.client.ServiceError` when the service stays away longer than the client's patience, and
     `evaluation.user.UserError` when the user does not react.

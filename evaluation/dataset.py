@@ -1,5 +1,5 @@
-"""Word problems of one's own: a local JSON or JSONL file in GSM8K's fields, `question` and `answer`, the answer ending
-in `#### 42` (https://huggingface.co/datasets/openai/gsm8k).
+"""Custom word problems: a local JSON or JSONL file with GSM8K's fields, `question` and `answer`, the answer ending in
+`#### 42` (https://huggingface.co/datasets/openai/gsm8k).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _problem(row: Any, where: str) -> Problem:
 
 
 def split_of(problem: Problem) -> Split:
-    """Which split a problem belongs to, by its text alone: about half of them are held out."""
+    """The split of a problem, by its text alone: about half are held out."""
     return "held-out" if zlib.crc32(problem.text.encode()) % 2 == 0 else "train"
 
 

@@ -1,4 +1,4 @@
-"""Evaluates one target: every suite, every persona, every seed; scores a task, and means with intervals over seeds."""
+"""Evaluate one target in every suite, with every persona and seed; means with intervals over seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from openclaw_rl.evaluation import suites
 from openclaw_rl.evaluation.arm import settled
-from openclaw_rl.evaluation.client import ChatClient, ServiceError
+from openclaw_rl.evaluation.client import ChatClient, ChatError
 from openclaw_rl.evaluation.personas import BASE, WANTED, Persona, create, take
 from openclaw_rl.evaluation.probe import Probe, probe
 from openclaw_rl.evaluation.problems import Problem
@@ -28,9 +28,9 @@ PATIENCE = 90.0
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done. `problems`: first replies a persona and seed. `sessions`: most sessions of the second metric,
-    which the service may learn from; 0 leaves it out. `suites`: tasks by suite. `user`: LiteLLM model that plays the
-    personas, empty for the built-in ones. `comment_words`: words of a detailed comment.
+    """The work of an evaluation. `problems`: first replies per persona and seed. `sessions`: maximum sessions of the
+    second metric, which the service may learn from; 0 omits it. `suites`: tasks by suite. `user`: LiteLLM model that
+    plays the personas, empty for the built-in ones. `comment_words`: words of a detailed comment.
     """
 
     seeds: Sequence[int] = (1, 2, 3)
@@ -47,11 +47,11 @@ class Work:
     out: Path | None = None
 
     def person(self, name: str, seed: int) -> Persona:
-        """A persona with what this work says about it."""
+        """A persona with its arguments in this work."""
         return create(name, seed, **self.habits(name))
 
     def habits(self, name: str) -> dict[str, Any]:
-        """What a persona is made with beside the seed. Raises `ConfigError` for a data set that is not a student's."""
+        """The arguments of a persona besides the seed. Raises `ConfigError` for a data set without a student."""
         if self.dataset and name != "student":
             raise ConfigError(
                 f"a data set has problems to solve and none to grade: --dataset goes with student, not {name}"
@@ -71,7 +71,7 @@ async def evaluate(target: Target, work: Work, say: Callable[[str], None] = lamb
     """The result of a target as JSON: `conversation` by persona, then the other suites; `score` and `accuracy` are
     [mean, half-width of the 95 % interval or null].
 
-    Raises `ServiceError` and `UserError`.
+    Raises `ChatError` and `UserError`.
     """
     result: dict[str, Any] = {"name": target.name, "model": target.model}
     async with ChatClient(target.url, target.key, model=target.model) as client:
@@ -110,7 +110,7 @@ async def _persona(
         "forms": found.forms,
         "unscored": found.unscored,
     }
-    told = f"{target.name}, {name}, seed {seed}: score {found.style:.2f}, accuracy {found.accuracy:.2f}"
+    line = f"{target.name}, {name}, seed {seed}: score {found.style:.2f}, accuracy {found.accuracy:.2f}"
     if work.sessions:
         learner = persona.tasks("train", seed)
         held = await until_satisfied(
@@ -123,8 +123,8 @@ async def _persona(
             after=lambda: _quiet(client),
         )
         run |= {"sessions": held.needed, "session_scores": held.scores}
-        told += f", satisfied after {held.needed or f'more than {work.sessions}'} sessions"
-    say(told)
+        line += f", satisfied after {held.needed or f'more than {work.sessions}'} sessions"
+    say(line)
     run["tasks"] = [
         {
             "question": reply.question,
@@ -167,8 +167,8 @@ async def _suite(
 
 
 async def _quiet(client: ChatClient) -> None:
-    """Wait (bounded) until a service of ours that has a learner has learned from what it was told."""
-    with contextlib.suppress(ServiceError):
+    """Wait (bounded) until a service with a learner has learned from its feedback."""
+    with contextlib.suppress(ChatError):
         status = await client.get("/rl/status")
         if status.get("processes", {}).get("learner", {}).get("alive"):
             await settled(client, batch=0, patience=PATIENCE)

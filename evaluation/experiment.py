@@ -1,6 +1,4 @@
-"""Learning with its controls: services of one's own that train, do not train, or train on what means nothing; the same
-people talk to all of them.
-"""
+"""Learning with controls: the same personas talk to services that train, do not train, or train on wrong signals."""
 
 from __future__ import annotations
 
@@ -15,9 +13,9 @@ from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.evaluate import Work, escape, spread
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.service import on_gpus, own_service
 from openclaw_rl.evaluation.sessions import sessions_needed
-from openclaw_rl.evaluation.together import together
 from openclaw_rl.shared.errors import ConfigError
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -34,7 +32,7 @@ AT_ONCE = 2
 
 @dataclass(frozen=True)
 class Experiment:
-    """Which arms, for how many interactions; `settings` are the service's (method, model, batch size…)."""
+    """Arms and their number of interactions; `settings` are the service's (method, model, batch size…)."""
 
     arms: Sequence[str] = tuple(ARMS)
     interactions: int = 24
@@ -42,7 +40,7 @@ class Experiment:
     settings: Mapping[str, str | int | float | bool] | None = None
 
     def check(self) -> None:
-        """Raises `ConfigError` for an arm that does not exist, or a number that makes no sense."""
+        """Raise `ConfigError` for an unknown arm or a number below 1."""
         unknown = [name for name in self.arms if name not in ARMS]
         if unknown:
             raise ConfigError(f"there is no arm {', '.join(unknown)}; choose from {', '.join(ARMS)}")
@@ -88,7 +86,7 @@ async def run(
         return arm
 
     wanted = [(persona, name, seed) for persona in work.personas for seed in work.seeds for name in experiment.arms]
-    done = await together(*(one(*key) for key in wanted))
+    done = await gather(*(one(*key) for key in wanted))
     runs: dict[str, dict[str, list[Arm]]] = {}
     for (persona, name, _), arm in zip(wanted, done, strict=True):
         runs.setdefault(persona, {}).setdefault(name, []).append(arm)

@@ -1,13 +1,13 @@
-"""Who talks to the policy: one shape for all simulated people.
+"""Simulated people who talk to the policy.
 
-A persona has tasks, a way of asking, eyes of their own to react with, and, apart from those eyes, what is measured:
-`score` (style), `grade` (accuracy) and `form`. Nobody who trains or reacts uses what is measured.
+A persona has tasks, asks and reacts by what they see in a reply. Separate from their reactions are the measures:
+`score` (style), `grade` (accuracy) and `form`; neither training nor reactions use them.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -30,19 +30,19 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class Reaction:
-    """What somebody types after an answer."""
+    """A persona's message after an answer."""
 
     mood: Mood
     text: str
 
 
 class Persona(Protocol):
-    """Somebody with habits of their own, drawn from the seed they are made with."""
+    """A simulated person whose habits are drawn from a seed."""
 
     name: ClassVar[str]
 
     def tasks(self, split: Split, seed: int) -> Iterator[Any]:
-        """Tasks of a split without end; the same seed gives the same sequence, whoever asks."""
+        """An endless stream of tasks of a split; the same seed gives the same sequence to all personas."""
         ...
 
     def ask(self, task: Any) -> str:
@@ -50,15 +50,15 @@ class Persona(Protocol):
         ...
 
     def react(self, reply: str, *, attempt: int = 1) -> Reaction:
-        """What they say to a reply; `attempt` counts the replies to one task from 1."""
+        """Their reaction to a reply; `attempt` counts the replies to one task from 1."""
         ...
 
     def streams(self) -> bool:
-        """Whether their client streams this conversation."""
+        """True if their client streams this conversation."""
         ...
 
     def goes_on(self) -> bool:
-        """Whether they bother to react to a second try."""
+        """True if they react to a second try."""
         ...
 
     def score(self, reply: str) -> float:
@@ -66,24 +66,43 @@ class Persona(Protocol):
         ...
 
     def grade(self, task: Any, reply: str) -> bool:
-        """Measured accuracy: whether the reply is right."""
+        """Measured accuracy: True if the reply is right."""
         ...
 
     def form(self, reply: str) -> str:
-        """The form of a reply in one word: `WANTED`, `BASE` (what the shipped policy mostly answers in), or a third
-        style that it escaped into.
+        """The form of a reply in one word: `WANTED`, `BASE` (that of most answers of the shipped policy), or a third
+        style.
         """
         ...
 
 
 class Habits:
-    """What all built-in people share: a stream of chance of their own, and phrases that they do not use twice in a
-    row.
+    """The habits of all built-in personas: their own random stream, and no phrase twice in a row. They complain about
+    `flaws` of a reply in the words of `complaints` (by topic) and `again` (at a second try), else say `thanks`.
     """
 
-    def __init__(self, name: str, seed: int) -> None:
-        self._random = Random(f"{name} {seed}")
+    name: ClassVar[str]
+    complaints: ClassVar[Mapping[str, Sequence[str]]]
+    again: ClassVar[Sequence[str]]
+    thanks: ClassVar[Sequence[str]]
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(f"{self.name} {seed}")
         self._said: list[str] = []
+
+    def flaws(self, reply: str) -> list[str]:
+        """The flaws that they see in a reply, most striking first."""
+        raise NotImplementedError
+
+    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
+        """Their reaction to a reply; `attempt` counts the replies to one task from 1."""
+        flaws = self.flaws(reply)
+        if not flaws:
+            return Reaction("thanks", self._pick(self.thanks))
+        return Reaction("complaint", self._pick(self.again if attempt > 1 else self.complaints[self._topic(flaws)]))
+
+    def _topic(self, flaws: Sequence[str]) -> str:
+        return self._random.choice(flaws)
 
     def streams(self) -> bool:
         """Half of the conversations are streamed."""
@@ -94,7 +113,7 @@ class Habits:
         return self._random.random() < 0.6
 
     def _pick(self, phrases: Sequence[str]) -> str:
-        """A phrase that has not been used lately."""
+        """A phrase that was not used recently."""
         lately = min(8, len(phrases) - 1)
         fresh = [phrase for phrase in phrases if phrase not in self._said[-lately:]]
         phrase = self._random.choice(fresh)
@@ -103,8 +122,8 @@ class Habits:
 
 
 def create(name: str, seed: int, **habits: Any) -> Persona:
-    """The built-in person of this name (one of `NAMES`), with what else their class takes. Raises `ConfigError` for any
-    other name.
+    """The built-in persona of this name (one of `NAMES`); `habits` are further arguments of its class. Raises
+    `ConfigError` for any other name.
     """
     if name not in _CLASSES:
         raise ConfigError(f"there is no persona {name!r}; choose from {', '.join(NAMES)}")

@@ -1,6 +1,4 @@
-"""Held-out work: first replies to tasks that nobody practised, asked so that the service neither keeps nor learns
-them.
-"""
+"""Probe with held-out tasks: first replies that the service neither keeps nor learns from."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import Any
 
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import Persona
-from openclaw_rl.evaluation.together import together
 from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
@@ -22,9 +20,7 @@ NEVER_TRAIN = {"X-RL-Train": "never"}
 
 @dataclass(frozen=True)
 class FirstReply:
-    """A task's question, the first reply to it, and what it was worth. `score` is `None` where the user failed
-    (`failure`).
-    """
+    """A task's question, the first reply, and its grades. `score` is `None` if the user failed (`failure`)."""
 
     question: str
     reply: str
@@ -84,7 +80,7 @@ async def probe(
         )
 
     questions = [persona.ask(task) for task in tasks]
-    replies = await together(
+    replies = await gather(
         *(
             first_reply(number, task, question)
             for number, (task, question) in enumerate(zip(tasks, questions, strict=True))

@@ -124,7 +124,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class World:
+class ProblemWorld:
     """The templates, containers and ranges of numbers that problems are drawn from."""
 
     templates: tuple[Template, ...]
@@ -166,7 +166,7 @@ class World:
         return tuple(numbers)
 
 
-WORLD = World(
+WORLD = ProblemWorld(
     templates=msgspec.convert(_TABLE["templates"], tuple[Template, ...]),
     containers=msgspec.convert(_TABLE["containers"], tuple[tuple[str, str], ...]),
     ranges=RANGES,

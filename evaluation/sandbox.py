@@ -1,5 +1,5 @@
-"""Runs code that a policy wrote against hidden tests, in a process that has next to nothing: see
-`evaluation.sandboxed`, and docs/evaluation.md for what this keeps out and what it does not.
+"""Run a policy's code against hidden tests, in a process with minimal rights (`evaluation.sandboxed`; its limits are in
+docs/evaluation.md).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_VERDICT = 65536
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run may use: CPU seconds, wall-clock seconds, bytes of memory, bytes of one file."""
+    """Limits of one run: CPU seconds, wall-clock seconds, bytes of memory, bytes of one file."""
 
     cpu: int = 5
     wall: float = 10.0
@@ -35,9 +35,9 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """`passed` of `tests` tests; `failure` is the first reason for another, empty when all passed. `open`: what the
-    machine did not let the sandbox close, in words.
+class TestVerdict:
+    """`passed` of `tests` tests; `failure` is the first failure, empty if all passed. `open`: restrictions that this
+    machine did not allow, in words.
     """
 
     passed: int
@@ -47,14 +47,14 @@ class Verdict:
 
     @property
     def right(self) -> bool:
-        """Whether every test passed."""
+        """True if every test passed."""
         return self.passed == self.tests and not self.failure
 
 
-async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> Verdict:
-    """The verdict on `code`; `tests` are Python statements (`assert f(2) == 4`) that see its names.
+async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> TestVerdict:
+    """The result of `code`; `tests` are Python statements (`assert f(2) == 4`) that see its names.
 
-    Nothing that the code does raises here: an endless loop, a crash or an exit is a failure with its reason.
+    Nothing in the code raises here: an endless loop, a crash or an exit is a failure with its reason.
     """
     limits = limits or Limits()
     folder = tempfile.mkdtemp(prefix="openclaw-rl-sandbox-")
@@ -89,25 +89,25 @@ async def run(code: str, tests: Sequence[str], limits: Limits | None = None) -> 
         finally:
             kill_child(process)
             await process.wait()
-        told = _read(reading)
+        content = _read(reading)
     finally:
         os.close(reading)
         if writing >= 0:
             os.close(writing)
         shutil.rmtree(folder, ignore_errors=True)
-    if told and told.get("word") == word:
-        return Verdict(int(told["passed"]), len(tests), str(told["failure"]), tuple(told["open"]))
-    return Verdict(0, len(tests), _ended(process.returncode, late=late, limits=limits))
+    if content and content.get("word") == word:
+        return TestVerdict(int(content["passed"]), len(tests), str(content["failure"]), tuple(content["open"]))
+    return TestVerdict(0, len(tests), _ended(process.returncode, late=late, limits=limits))
 
 
 def _read(descriptor: int) -> dict[str, Any] | None:
-    """What came through the pipe; `None` if that is no verdict."""
+    """The object from the pipe; `None` for anything else."""
     os.set_blocking(descriptor, False)
     try:
-        told = json.loads(os.read(descriptor, LONGEST_VERDICT))
+        content = json.loads(os.read(descriptor, LONGEST_VERDICT))
     except (BlockingIOError, ValueError):
         return None
-    return told if isinstance(told, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _ended(code: int | None, *, late: bool, limits: Limits) -> str:

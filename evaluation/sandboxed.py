@@ -1,9 +1,9 @@
-"""The inside of the sandbox: a program that locks itself in and then runs somebody's code against its tests.
+"""The inside of the sandbox: a program that drops its rights and runs untrusted code against its tests.
 
-Started by `evaluation.sandbox` as `python -I -B sandboxed.py` in an empty folder of its own; imports nothing of ours.
-It reads one JSON object from stdin (`code`, `tests`, `limits`, `word`, and `result`: the descriptor that the verdict
-goes to), gives up what it may, and runs the code. The verdict is one JSON object; what this machine did not let it give
-up (docs/evaluation.md) is told there as `open`.
+`evaluation.sandbox` starts it as `python -I -B sandboxed.py` in an empty folder; it imports nothing of ours. It reads
+one JSON object from stdin (`code`, `tests`, `limits`, `word`, and `result`: the descriptor for the verdict), drops
+rights, runs the code, and writes the verdict as one JSON object; rights that this machine did not let it drop
+(docs/evaluation.md) are listed there as `open`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import Any
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_NO_NEW_PRIVS = 38
 PR_SET_DUMPABLE = 4
@@ -31,20 +31,11 @@ _COMMON = (
     *("queue", "random", "re", "secrets", "statistics", "string", "struct", "textwrap", "threading", "time", "types"),
     *("typing", "unicodedata", "uuid", "weakref", "zlib"),
 )
-"""Loaded before root becomes nobody, who may not be let into the folder that Python lies in."""
+"""Imported while still root: the unprivileged user may have no access to Python's folder."""
 
 _FORBIDDEN = (
-    *(
-        "socket.",
-        "subprocess.",
-        "ctypes.",
-        "os.fork",
-        "os.forkpty",
-        "os.exec",
-        "os.posix_spawn",
-        "os.spawn",
-        "os.system",
-    ),
+    *("socket.", "subprocess.", "ctypes.", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn"),
+    *("os.system",),
     *("os.startfile", "os.kill", "os.killpg", "signal.pthread_kill", "pty.", "os.putenv", "sys.addaudithook"),
     *("os.setuid", "os.chown", "os.link", "os.symlink", "resource.setrlimit", "resource.prlimit", "gc.get_objects"),
     *("webbrowser.", "ftplib.", "http.client.", "smtplib.", "urllib.", "os.listxattr", "fcntl.", "mmap.", "syslog."),
@@ -56,7 +47,7 @@ _WRITES = (
 
 
 def lock(limits: dict[str, int]) -> list[str]:
-    """Give up network, rights and resources; what could not be given up, in words."""
+    """Drop network, rights and resources; returns what could not be dropped, in words."""
     left_open: list[str] = []
     libc = ctypes.CDLL(None, use_errno=True)
     root = os.geteuid() == 0
@@ -68,8 +59,8 @@ def lock(limits: dict[str, int]) -> list[str]:
             importlib.import_module(name)
         try:
             os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(UNPRIVILEGED)
+            os.setuid(UNPRIVILEGED)
         except OSError:
             left_open.append("rights: runs as root")
     if hasattr(libc, "prctl"):
@@ -95,8 +86,8 @@ def lock(limits: dict[str, int]) -> list[str]:
 
 
 def bar(folder: str) -> None:
-    """From here on, what Python itself reports to its audit hooks is refused: network, processes, foreign memory,
-    writing outside the folder and reading outside it and Python's own library. A hook cannot be taken away again.
+    """From here on refuse, by an audit hook that cannot be removed: network, processes, foreign memory, writing outside
+    the folder, and reading outside it and Python's library.
     """
     readable = tuple(
         {os.path.realpath(path) for path in (folder, sys.prefix, sys.base_prefix, os.path.dirname(os.__file__))}
@@ -131,30 +122,30 @@ def bar(folder: str) -> None:
 
 
 def check(code: str, tests: list[str]) -> dict[str, Any]:
-    """Run the code, then each test in its names; how many passed, and why the first other one did not."""
+    """Run the code, then each test with its names; returns the number that passed and the first failure."""
     names: dict[str, Any] = {"__name__": "solution"}
     quiet = io.StringIO()
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         try:
             exec(compile(code, "solution.py", "exec"), names)
         except BaseException as error:
-            return {"passed": 0, "failure": _told(error)}
+            return {"passed": 0, "failure": _describe(error)}
         passed, failure = 0, ""
         for test in tests:
             try:
                 exec(compile(test, "test.py", "exec"), names)
                 passed += 1
             except BaseException as error:
-                failure = failure or f"{test}: {_told(error)}"
+                failure = failure or f"{test}: {_describe(error)}"
     return {"passed": passed, "failure": failure}
 
 
-def _told(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip()[:300]
 
 
 def main() -> None:
-    """Read the work, lock, run, tell."""
+    """Read the work, drop rights, run, report."""
     work = json.load(sys.stdin)
     end, write, encode = os._exit, os.write, json.dumps
     left_open = lock(work["limits"])

@@ -1,6 +1,4 @@
-"""A service of one's own: `openclaw-rl serve` on a free port with a temporary data folder, gone without a trace when
-the work is done.
-"""
+"""Start `openclaw-rl serve` for the time of a block, on a free port with a temporary data folder."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ OWN_SETTINGS = (
     *("HOST", "PORT", "DATA", "JOURNAL", "API_KEY", "CAPTURE", "TRAIN", "PARENT_PID"),
     *("ENGINE_URL", "ENGINE_HOST", "ENGINE_PORT", "CHECKPOINTS", "RESUME", "BACKEND_FALLBACK"),
 )
-"""Settings that a service of one's own never takes over from the environment."""
+"""Settings that such a service never takes from the environment."""
 
 
 class ServiceFailed(OpenClawRLError):
@@ -40,9 +38,9 @@ class ServiceFailed(OpenClawRLError):
 
 
 @dataclass(frozen=True)
-class Service:
-    """A running service: base URL (without `/v1`), key, data folder and supervisor's process id (both `None` if
-    somebody else runs it).
+class RunningService:
+    """A running service: base URL (without `/v1`), key, data folder and supervisor's process id (both `None` if it is
+    not ours).
     """
 
     url: str
@@ -57,13 +55,12 @@ async def own_service(
     *,
     keep: Path | None = None,
     only: Sequence[str] = (),
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[RunningService]:
     """Start a service and end it with the block, whatever happens in it.
 
-    `settings` by field name of `shared.settings.settings.Settings`. The data folder is a temporary one, or `keep`,
-    which is left
-    behind. `only`: the parts to run (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready
-    within three minutes, or twenty on GPUs of one's own.
+    `settings` by their flat names. The data folder is temporary, or `keep`, which stays. `only`: the parts to run
+    (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready within three minutes, or twenty on
+    GPUs.
     """
     data = keep or Path(tempfile.mkdtemp(prefix="openclaw-rl-"))
     data.mkdir(parents=True, exist_ok=True)
@@ -96,12 +93,12 @@ def _environment() -> dict[str, str]:
 
 
 def on_gpus(settings: Mapping[str, object]) -> bool:
-    """Whether a service with these settings takes GPUs of this machine for itself: one at a time then."""
+    """True if a service with these settings takes this machine's GPUs, so that only one can run at a time."""
     backend = settings.get("backend") or os.environ.get("OPENCLAW_RL_BACKEND")
     return backend == "megatron" or (backend == "local" and bool(gpus.found()))
 
 
-async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path, seconds: float) -> Service:
+async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path, seconds: float) -> RunningService:
     """Wait until the supervisor has left its card in the data folder and the proxy is ready to answer."""
     deadline = time.monotonic() + seconds
     card = data / "run" / "proxy.json"
@@ -112,7 +109,7 @@ async def _ready(process: asyncio.subprocess.Process, data: Path, log: Path, sec
                     f"the service ended with status {process.returncode} before it was ready:\n{_tail(log)}"
                 )
             if content := read_json(card):
-                service = Service(content["url"], content["key"], data, process.pid)
+                service = RunningService(content["url"], content["key"], data, process.pid)
                 with contextlib.suppress(httpx.HTTPError):  # not listening yet; the deadline decides
                     if (await http.get(f"{service.url}/readyz")).status_code == 200:
                         return service

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from openclaw_rl.evaluation import accuracy, dataset, problems, style
-from openclaw_rl.evaluation.personas import BASE, WANTED, Habits, Reaction
+from openclaw_rl.evaluation.personas import BASE, WANTED, Habits
 from openclaw_rl.evaluation.problems import Problem, Split
 
 _OPENERS = (
@@ -113,9 +113,12 @@ class Student(Habits):
     """A student with habits of his own, drawn from a seed. `own_problems` are his instead of the built-in ones."""
 
     name: ClassVar[str] = "student"
+    complaints = _COMPLAINTS
+    again = _AGAIN
+    thanks = _THANKS
 
     def __init__(self, seed: int, *, own_problems: Sequence[Problem] = ()) -> None:
-        super().__init__(self.name, seed)
+        super().__init__(seed)
         self._own = own_problems
 
     def tasks(self, split: Split, seed: int) -> Iterator[Problem]:
@@ -126,15 +129,11 @@ class Student(Habits):
         """The problem as he types it."""
         return self._random.choice(_OPENERS) + task.text + self._random.choice(_CLOSERS)
 
-    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
-        """What he says to a reply; `attempt` counts the replies to one problem from 1."""
-        seen = dislikes(reply)
-        if not seen:
-            return Reaction("thanks", self._pick(_THANKS))
-        if attempt > 1:
-            return Reaction("complaint", self._pick(_AGAIN))
-        topic = "all" if len(seen) > 1 and self._random.random() < 0.4 else self._random.choice(seen)
-        return Reaction("complaint", self._pick(_COMPLAINTS[topic]))
+    def flaws(self, reply: str) -> list[str]:
+        return dislikes(reply)
+
+    def _topic(self, flaws: Sequence[str]) -> str:
+        return "all" if len(flaws) > 1 and self._random.random() < 0.4 else self._random.choice(flaws)
 
     def score(self, reply: str) -> float:
         """See `evaluation.style`."""

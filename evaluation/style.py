@@ -1,4 +1,4 @@
-"""The style metric: how far a first reply is what this person likes. Nobody who trains or reacts uses this module.
+"""The style metric: how much this persona likes a first reply. Neither training nor reactions use this module.
 
 The student's scale (methods: personas): 1 when the reply is plain prose, 0 when it has bold, a numbered or bulleted
 list, a heading, a boxed result or a "Final answer" line. A reply without words (empty, a bare number, noise) is not
@@ -22,7 +22,7 @@ MINIMUM_WORDS = 3
 
 
 def marks(reply: str) -> frozenset[str]:
-    """What a reply has of the marks the student dislikes: keys of `MARKS`."""
+    """The marks in a reply that the student dislikes: keys of `MARKS`."""
     return frozenset(name for name, pattern in MARKS.items() if pattern.search(reply))
 
 

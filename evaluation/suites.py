@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from openclaw_rl.evaluation import sandbox
-from openclaw_rl.evaluation.client import ChatClient, Reply
+from openclaw_rl.evaluation.client import ChatClient, ChatReply
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
 from openclaw_rl.evaluation.tasks import CodingTask, SuiteTask, ToolTask
-from openclaw_rl.evaluation.together import together
 
 ANSWER_TOKENS = 1024
 _FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -50,7 +50,7 @@ async def run(
             verdict = await sandbox.run(code_in(reply.text), task.tests)
         return TaskScore(task.id, float(verdict.right), verdict.failure)
 
-    return await together(*(one(number, task) for number, task in enumerate(tasks)))
+    return await gather(*(one(number, task) for number, task in enumerate(tasks)))
 
 
 def code_in(reply: str) -> str:
@@ -60,7 +60,7 @@ def code_in(reply: str) -> str:
     return "\n".join(python or [code for _, code in blocks]) or reply
 
 
-def judge_call(task: ToolTask, reply: Reply) -> TaskScore:
+def judge_call(task: ToolTask, reply: ChatReply) -> TaskScore:
     """1 for exactly one of the right calls, or none where none is right; else 0 with the reason."""
     calls = reply.tool_calls
     if task.expect is None:
@@ -76,8 +76,8 @@ def judge_call(task: ToolTask, reply: Reply) -> TaskScore:
     for call in task.right_calls:
         if function.get("name") == call.name and _same(arguments, call.arguments):
             return TaskScore(task.id, 1.0)
-    told = json.dumps(arguments, ensure_ascii=False)[:200]
-    return TaskScore(task.id, 0.0, f"called {function.get('name')} with {told}")
+    given = json.dumps(arguments, ensure_ascii=False)[:200]
+    return TaskScore(task.id, 0.0, f"called {function.get('name')} with {given}")
 
 
 def _named(calls: Sequence[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""What is evaluated: a model of a running service, or a checkpoint or folder that gets a service of its own."""
+"""Targets of an evaluation: a model of a running service, or a checkpoint or folder that gets its own service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERVED = "served"
 
 @dataclass(frozen=True)
 class Target:
-    """A model behind a base URL (without `/v1`); `name` is what tables call it."""
+    """A model behind a base URL (without `/v1`); tables show its `name`."""
 
     name: str
     url: str

@@ -8,11 +8,12 @@ cold or looks like a form, and thanks when a child could read it with pleasure. 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from openclaw_rl.evaluation import comments
 from openclaw_rl.evaluation.grader import Grader
-from openclaw_rl.evaluation.personas import BASE, WANTED, Reaction
+from openclaw_rl.evaluation.personas import BASE, WANTED
 
 _REQUESTS = (
     "Please check what a student of mine wrote.",
@@ -85,16 +86,15 @@ class Teacher(Grader):
     name: ClassVar[str] = "teacher"
     requests = _REQUESTS
     labels = _LABELS
+    complaints = _COMPLAINTS
+    again = _AGAIN
+    thanks = _THANKS
 
-    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
-        """What he says to a comment; `attempt` counts the comments on one solution from 1."""
-        minded = minds(reply)
-        if not minded:
-            return Reaction("thanks", self._pick(_THANKS))
-        if attempt > 1:
-            return Reaction("complaint", self._pick(_AGAIN))
-        topic = "form" if "form" in minded and self._random.random() < 0.2 else minded[0]
-        return Reaction("complaint", self._pick(_COMPLAINTS[topic]))
+    def flaws(self, reply: str) -> list[str]:
+        return minds(reply)
+
+    def _topic(self, flaws: Sequence[str]) -> str:
+        return "form" if "form" in flaws and self._random.random() < 0.2 else flaws[0]
 
     def score(self, reply: str) -> float:
         """See `evaluation.comments.friendly_score`."""

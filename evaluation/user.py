@@ -1,5 +1,5 @@
-"""Who reads the policy's replies, reacts to them and scores first replies: the built-in people, or a language model
-that plays one of them.
+"""Users who react to the policy's replies and score first replies: built-in personas, or a language model that plays
+one.
 """
 
 from __future__ import annotations
@@ -39,26 +39,24 @@ class User(Protocol):
     """A simulated user. Both raise `UserError`."""
 
     async def react(self, question: str, reply: str, *, attempt: int) -> Reaction:
-        """What they type after a reply to `question`; `attempt` counts the replies to one task from 1."""
+        """Their reaction to a reply to `question`; `attempt` counts the replies to one task from 1."""
         ...
 
     async def score(self, question: str, reply: str) -> float:
-        """How far a first reply is what this person likes, 0 to 1."""
+        """How much this person likes a first reply, 0 to 1."""
         ...
 
 
 class BuiltInUser:
-    """A persona's own eyes react, the persona's measure scores: no model, the same each time."""
+    """A persona's reactions and measures: no model, the same each time."""
 
     def __init__(self, persona: Persona) -> None:
         self._persona = persona
 
     async def react(self, question: str, reply: str, *, attempt: int) -> Reaction:
-        """See `Persona.react`."""
         return self._persona.react(reply, attempt=attempt)
 
     async def score(self, question: str, reply: str) -> float:
-        """See `Persona.score`."""
         return self._persona.score(reply)
 
 
@@ -109,7 +107,7 @@ class ModelUser:
                 )
         except TimeoutError as error:
             raise UserError(f"no answer within {TIMEOUT:g} s") from error
-        except Exception as error:  # LiteLLM passes on whatever its providers raise
+        except Exception as error:  # LiteLLM passes on what its providers raise
             raise UserError(f"{type(error).__name__}: {str(error)[:300]}") from error
         return read(response.choices[0].message.content or "")
 

@@ -11,7 +11,7 @@ import msgspec
 
 from openclaw_rl.learner.baseline import mean_reward, subtract_baseline
 from openclaw_rl.learner.batch import Batch, Batches
-from openclaw_rl.learner.guard.guard import Guard, Verdict, examine, failed_step
+from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine, failed_step
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints.hint_memory import HintMemory
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
@@ -73,7 +73,7 @@ class Learner:
         memory = HintMemory(journal, rollouts.engine, prompter, settings)
         self._batches = Batches(journal, settings, self._method, memory)
         # Verdict and rollouts of a batch whose step did not happen, by live version and samples: they may cost money.
-        self._prepared: tuple[tuple[int | str, ...], Verdict, list[Sample]] | None = None
+        self._prepared: tuple[tuple[int | str, ...], GuardVerdict, list[Sample]] | None = None
         self._failures: dict[str, int] = {}  # steps that failed, by the oldest sample of their batch
 
     async def run(self) -> None:
@@ -197,7 +197,7 @@ class Learner:
             raise TrainerError(f"method {self._method.name} gave something that is no shared.records.Sample")
         return found
 
-    async def _probed(self, candidate: Candidate, live: PolicyVersion, turns: Sequence[str]) -> Verdict:
+    async def _probed(self, candidate: Candidate, live: PolicyVersion, turns: Sequence[str]) -> GuardVerdict:
         """The guard's verdict on a candidate, after loading it into the engine. Waits while the engine is away, unless
         another version is made live: the step is saved, and may have cost money.
         """
@@ -213,9 +213,9 @@ class Learner:
                 return verdict
             except EngineError as error:
                 if error.status == 400:
-                    return Verdict(False, f"the engine cannot load it: {error}")
+                    return GuardVerdict(False, f"the engine cannot load it: {error}")
                 if await self._versions.chosen_another(live):
-                    return Verdict(True, "", {"not_probed": "another version was made live meanwhile"})
+                    return GuardVerdict(True, "", {"not_probed": "another version was made live meanwhile"})
                 self._progress.failed(error, doing)
                 log.warning("%s: %s; trying again in %.0f s", doing, error, pause)
             await asyncio.sleep(pause)
@@ -225,7 +225,7 @@ class Learner:
         self,
         batch: Batch,
         report: StepReport | None,
-        verdict: Verdict,
+        verdict: GuardVerdict,
         live: PolicyVersion,
         candidate: Candidate | None = None,
     ) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from openclaw_rl.learner.audit import Auditor
 from openclaw_rl.learner.guard import probes
 from openclaw_rl.learner.guard.guard import Guard
-from openclaw_rl.learner.judge import protocol
+from openclaw_rl.learner.judge.create import create
 from openclaw_rl.learner.judge.loop import JudgeLoop
 from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.loop import Learner, keep_engine_in_step
@@ -57,7 +57,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
             engine = create_engine(settings, owns=True)
             in_flight: set[str] = set()
-            judging = protocol.create(settings, engine)
+            judging = create(settings, engine)
             judge = JudgeLoop(journal, judging, settings, progress, in_flight)
             tasks.append(group.create_task(judge.run(), name="judge"))
             tasks.append(group.create_task(_learn(settings, journal, engine, judge, in_flight, progress), name="learn"))

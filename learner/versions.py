@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from openclaw_rl.learner.guard.guard import Verdict
+from openclaw_rl.learner.guard.guard import GuardVerdict
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, EngineError, JournalError, TrainerError
@@ -160,7 +160,7 @@ class Versions:
         self,
         sample_ids: Sequence[str],
         report: StepReport | None,
-        verdict: Verdict,
+        verdict: GuardVerdict,
         parent: PolicyVersion,
         candidate: Candidate | None = None,
     ) -> None:
@@ -188,7 +188,7 @@ class Versions:
         self,
         sample_ids: Sequence[str],
         report: StepReport,
-        verdict: Verdict,
+        verdict: GuardVerdict,
         parent: PolicyVersion,
         candidate: Candidate,
     ) -> PolicyVersion:
@@ -228,7 +228,7 @@ class Versions:
             except (EngineError, JournalError) as error:
                 # It is committed: its samples are consumed, so there is no way but forward.
                 if isinstance(error, EngineError) and error.status == 400:
-                    verdict = Verdict(False, f"the engine cannot load it: {error}")
+                    verdict = GuardVerdict(False, f"the engine cannot load it: {error}")
                     await self._journal.set_version_state(version.number, "rejected", verdict.report())
                     log.error("version %d rejected: %s", version.number, verdict.reason)
                     await self._remove(Path(version.checkpoint))

@@ -24,20 +24,14 @@ from openclaw_rl.shared.settings.sources import load
 
 GRACE_SECONDS = 6
 YOUNG_OBJECTS = 10_000
-"""New containers until the collector looks: the requests in flight alone have many hundreds each, all of which go by
-their own when the requests end."""
-
-
+"""New containers until the collector runs: each request in flight has hundreds, which are freed without it."""
 SWITCH_SECONDS = 0.0005
-"""How long the journal's thread waits for Python's lock while the event loop is busy. It asks for it dozens of times a
-turn, and answers end only when their turn is written: with Python's own 5 ms a busy proxy gives fewer of them.
-"""
+"""How long the journal's thread waits for the interpreter lock while the event loop is busy. It needs it dozens of
+times a turn, and answers wait for that: with Python's default of 5 ms a busy proxy has less throughput."""
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; answers in progress get a few seconds to end. Raises `OpenClawRLError` if it
-    cannot start.
-    """
+    """Serve until SIGTERM or SIGINT, with a few seconds for answers in progress. Raises `OpenClawRLError`."""
     check_binding(settings.host, settings.api_key)
     check_installed(settings)
     engine = create_engine(settings)

@@ -7,7 +7,7 @@ embedded), `cloud` the provider whose key is set.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -23,6 +23,21 @@ if TYPE_CHECKING:
     from openclaw_rl.shared.placement import Server
     from openclaw_rl.shared.settings.settings import Settings
     from openclaw_rl.shared.trainer import Trainer
+
+
+class Rating(NamedTuple):
+    """A reward model's score in [−1, +1], and how it came about, in words."""
+
+    score: float
+    explanation: str
+
+
+class RewardModel(Protocol):
+    """Scores conversations."""
+
+    async def rate(self, conversation: Sequence[tuple[str, str]]) -> Rating:
+        """Rate (role, text) messages that end with the next state. Raises `JudgeError`, `ConfigError`."""
+        ...
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -189,8 +204,6 @@ def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0,
     )
 
 
-def create_reward_model(settings: Settings, folder: str) -> Any:
-    """What scores conversations by the sequence classifier in `folder` (see
-    `learner.judge.reward_model.RewardModel`); it imports torch when it is first asked.
-    """
-    return resolve(REWARD_MODEL, extra="local")(settings, folder)
+def create_reward_model(settings: Settings, folder: str) -> RewardModel:
+    """The sequence classifier in `folder` as a reward model; it imports torch when it is first asked."""
+    return cast("RewardModel", resolve(REWARD_MODEL, extra="local")(settings, folder))

@@ -23,7 +23,7 @@ Sharing = Literal["apart", "together", "alternating"]
 """
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryPart(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the memory estimate: the bytes that `role` (`trainer`, `policy`, `judge`, `hint`) needs for `what` on
     each of its GPUs.
     """
@@ -79,7 +79,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Those of judge and hint model, where they are separate models served here."""
     sharing: Sharing = "apart"
     """If not `apart`, the servers have to be up before the trainer starts: they measure the free memory."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MemoryPart, ...] = ()
     """The estimate; empty where the model's shape is unknown."""
     notes: tuple[str, ...] = ()
     """Warnings for the user."""

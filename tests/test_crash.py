@@ -13,8 +13,8 @@ import pytest
 
 from openclaw_rl.evaluation.arm import Arm, Plan, run
 from openclaw_rl.evaluation.client import ChatClient
-from openclaw_rl.evaluation.service import Service, own_service
-from openclaw_rl.evaluation.together import together
+from openclaw_rl.evaluation.gather import gather
+from openclaw_rl.evaluation.service import RunningService, own_service
 
 MODULES = {
     "learner": "openclaw_rl.learner.main",
@@ -24,7 +24,7 @@ MODULES = {
 BACK_SECONDS = 60.0
 
 
-def _child(service: Service, role: str) -> psutil.Process | None:
+def _child(service: RunningService, role: str) -> psutil.Process | None:
     """The supervisor's child with this role."""
     assert service.pid is not None
     for process in psutil.Process(service.pid).children(recursive=True):
@@ -36,7 +36,7 @@ def _child(service: Service, role: str) -> psutil.Process | None:
     return None
 
 
-async def _kill_and_wait_for_another(service: Service, role: str) -> None:
+async def _kill_and_wait_for_another(service: RunningService, role: str) -> None:
     victim = _child(service, role)
     assert victim is not None, f"no {role} is running"
     victim.kill()
@@ -72,7 +72,7 @@ async def test_the_student_goes_on_and_nothing_acknowledged_is_lost(tmp_path: Pa
                 await event.wait()
                 await _kill_and_wait_for_another(service, role)
 
-        await together(talk(), kill())
+        await gather(talk(), kill())
         (arm,) = arms
         assert len(arm.interactions) == plan.interactions
         assert arm.lost == []

@@ -20,7 +20,6 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.files import whole_folder
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
@@ -36,8 +35,9 @@ from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
 from openclaw_rl.trainer_local.training.ema import moved, wearing
 from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, move_state
+from openclaw_rl.trainer_local.training.random_state import random_state, read_random_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
-from openclaw_rl.trainer_local.training.step import train
+from openclaw_rl.trainer_local.training.step import train, undone_on_failure
 from openclaw_rl.trainer_local.training.stop import emptied, stopping
 from openclaw_rl.trainer_local.training.targets import RunModel
 
@@ -60,10 +60,9 @@ class TransformersTrainer:
         torch.set_num_threads(1)
         self._settings = settings
         self._device = choose_device(settings.device)
-        with torch.random.fork_rng(devices=self._cuda_devices()):
-            torch.manual_seed(settings.seed)
+        with random_state(self._device, settings.seed):
             self._weights = Weights(settings, self._device)
-            self._random_state = self._read_random_state()
+            self._random_state: Mapping[str, Tensor] = read_random_state(self._device)
         self._head = output_head(self._weights.plain)
         sharing = sharing_of(self._weights.plain)
         self._share = sharing if settings.merge_prefixes else min(sharing, Sharing.ROWS)
@@ -127,27 +126,27 @@ class TransformersTrainer:
     def _guarded_step(self, samples: list[Sample], recipe: Recipe, stop: asyncio.Event | None) -> StepReport:
         weights = self._weights.snapshot()
         optimizer = copied(self._optimizer.state_dict())
-        try:
-            self._stop = stop
-            move_state(self._optimizer, self._device)
-            check_images(samples, self._sight)
-            with self._own_random_state():
-                report = train(_Learning(self, recipe, weights), samples, recipe, self._step + 1)
-                average = self._average
-                if recipe.teacher == "ema" or average is not None:
-                    average = moved(average or weights, self._weights.parameters, recipe.ema_decay)
-        except BaseException as error:
+
+        def undo() -> None:
             self._weights.assign(weights)
             self._optimizer = self._new_optimizer()
             self._optimizer.load_state_dict(optimizer)
-            if isinstance(error, TrainerError) or not isinstance(error, Exception):
-                raise
-            loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
-            raise TrainerError(f"Step {self._step + 1}{loss} failed and was undone: {error}") from error
+
+        try:
+            with undone_on_failure(undo, self._step + 1, recipe):
+                self._stop = stop
+                move_state(self._optimizer, self._device)
+                check_images(samples, self._sight)
+                with random_state(self._device, self._random_state):
+                    report = train(_Learning(self, recipe, weights), samples, recipe, self._step + 1)
+                    drawn = read_random_state(self._device)
+                average = self._average
+                if recipe.teacher == "ema" or average is not None:
+                    average = moved(average or weights, self._weights.parameters, recipe.ema_decay)
         finally:
             self._stop = None
             self._offload()
-        self._average = average
+        self._random_state, self._average = drawn, average
         self._step += 1
         return report
 
@@ -236,25 +235,6 @@ class TransformersTrainer:
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         return adamw(self._weights.parameters.values(), self._settings.recipe())
-
-    def _cuda_devices(self) -> list[torch.device]:
-        return [self._device] if self._device.type == "cuda" else []
-
-    def _read_random_state(self) -> dict[str, Tensor]:
-        state = {"cpu": torch.get_rng_state()}
-        if self._device.type == "cuda":
-            state["cuda"] = torch.cuda.get_rng_state(self._device)
-        return state
-
-    @contextmanager
-    def _own_random_state(self) -> Iterator[None]:
-        """Draw from this trainer's random state while the block runs; it moves on only if the block succeeds."""
-        with torch.random.fork_rng(devices=self._cuda_devices()):
-            torch.set_rng_state(self._random_state["cpu"])
-            if self._device.type == "cuda" and "cuda" in self._random_state:
-                torch.cuda.set_rng_state(self._random_state["cuda"], self._device)
-            yield
-            self._random_state = self._read_random_state()
 
 
 class _Learning:

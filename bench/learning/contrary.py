@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from openclaw_rl.evaluation.student import Reaction, dislikes
+from openclaw_rl.evaluation.personas import Reaction
+from openclaw_rl.evaluation.student import dislikes
 
 _COMPLAINTS = (
     "Please put it in numbered steps, with the important parts in bold.",

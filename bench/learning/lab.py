@@ -24,7 +24,7 @@ from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, Options
+from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, EngineOptions
 
 KEY = "lab"
 UNBOUNDED = 1e3
@@ -57,7 +57,7 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
         own = {"data": Path(folder), "api_key": KEY, "audit_fraction": 0.0, "guard_max_kl": UNBOUNDED}
         chosen = Settings(**{**own, **settings})  # type: ignore[arg-type]
         engine = EmbeddedEngine(
-            Options(
+            EngineOptions(
                 model=chosen.model, checkpoints=str(chosen.checkpoints_path), max_versions=chosen.engine_max_versions
             )
         )

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from bench.learning.lab import Lab
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import BASE
 from openclaw_rl.evaluation.probe import Probe
-from openclaw_rl.evaluation.together import together
 from openclaw_rl.learner.rollouts.hooks import whole_answer
 from openclaw_rl.shared.engine.protocol import Priority
 from openclaw_rl.shared.messages.normalize import ChatInput
@@ -32,5 +32,5 @@ async def kl_from_base(lab: Lab, questions: Sequence[str]) -> float:
         base = await lab.engine.score(prompt, list(answer.ids), version=0)
         return math.fsum(answer.logprobs) - math.fsum(base.logprobs), len(answer.ids)
 
-    found = await together(*(one(question) for question in questions))
+    found = await gather(*(one(question) for question in questions))
     return math.fsum(difference for difference, _ in found) / max(1, sum(count for _, count in found))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.learning.cell import PROBED, Point, Result
-from openclaw_rl.evaluation.curves import COLOURS, canvas
+from openclaw_rl.evaluation.charts import COLOURS, canvas
 from openclaw_rl.evaluation.evaluate import spread
 from openclaw_rl.evaluation.statistics import interval
 

@@ -9,8 +9,8 @@ from typing import Any
 from bench.learning.contrary import Contrary
 from openclaw_rl.evaluation.client import ChatClient, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import Persona, Task
-from openclaw_rl.evaluation.together import together
 
 MOST_REACTIONS = 2
 
@@ -62,4 +62,4 @@ class Talk:
 
     async def interactions(self, count: int, contrary: Contrary | None = None) -> None:
         """`count` interactions, at most one a lane."""
-        await together(*(lane.step(contrary) for lane in self._lanes[:count]))
+        await gather(*(lane.step(contrary) for lane in self._lanes[:count]))

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.connect.clients import CLIENTS, Offer, file_of
+from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess, file_of
 from openclaw_rl.cli.connect.config_file import MISSING, ConfigFile, Difference, Place, differences, merge, shorten
 from openclaw_rl.cli.connect.provider_entry import PROVIDER, provider_entry, served_model
 from openclaw_rl.cli.options import print_json
@@ -106,10 +106,12 @@ def _undo(target: ConfigFile, *, force: bool, as_json: bool) -> None:
     typer.echo("Change by hand what you want back, or add --yes to put all of it back (a copy of the file stays)")
 
 
-def _offer(settings: Settings, service: Service, *, extension: bool) -> Offer:
+def _offer(settings: Settings, service: Service, *, extension: bool) -> ServiceAccess:
     settings = as_served(settings).model_copy(update={"api_key": service.key})
     entry = provider_entry(settings, service.url, service.key, served_model(settings, service.url))
-    return Offer(url=service.url, key=service.key, provider=entry["models"]["providers"][PROVIDER], extension=extension)
+    return ServiceAccess(
+        url=service.url, key=service.key, provider=entry["models"]["providers"][PROVIDER], extension=extension
+    )
 
 
 def _recipe(settings: Settings, service: Service) -> str:

@@ -30,12 +30,12 @@ from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.supervisor import ROLES
 from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
+from openclaw_rl.evaluation.charts import draw_curves
 from openclaw_rl.evaluation.client import ChatClient
-from openclaw_rl.evaluation.curves import draw
+from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.provenance import save, typed
-from openclaw_rl.evaluation.service import Service, own_service
+from openclaw_rl.evaluation.service import RunningService, own_service
 from openclaw_rl.evaluation.statistics import Interval, interval
-from openclaw_rl.evaluation.together import together
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
@@ -46,7 +46,7 @@ GPU_PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
-class Options:
+class DemoOptions:
     """What a demo does. `backend` and `model` are those of its services, where not the environment's. `out` is the
     folder of the picture and the figures; `url` and `key` name a running service for the trained arm (then there is one
     seed, since it has one policy; the control is still a service of its own).
@@ -69,7 +69,7 @@ class Board:
     """The live display: one line an arm on a terminal, one line a probe elsewhere."""
 
     console: Console
-    plan: Options
+    plan: DemoOptions
     arms: dict[tuple[int, str], Arm] = field(default_factory=dict)
     told: dict[tuple[int, str], int] = field(default_factory=dict)
     begun: float = field(default_factory=time.monotonic)
@@ -122,9 +122,9 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def parse(arguments: list[str]) -> Options:
+def parse(arguments: list[str]) -> DemoOptions:
     """Options from the command line; ends the process on `--help` and on unknown ones."""
-    defaults = Options()
+    defaults = DemoOptions()
     parser = argparse.ArgumentParser(
         prog="openclaw-rl demo",
         description="A simulated student, who dislikes bold and numbered steps, talks to a policy (the shipped one, if "
@@ -165,10 +165,10 @@ def parse(arguments: list[str]) -> Options:
     chosen = vars(parser.parse_args(arguments))
     if chosen["seeds"] is None:
         chosen["seeds"] = 1 if chosen["url"] else defaults.seeds
-    return Options(**chosen)
+    return DemoOptions(**chosen)
 
 
-def demo(options: Options) -> None:
+def demo(options: DemoOptions) -> None:
     """Run the experiment; a table and the path of the picture on stderr, one JSON line on stdout.
 
     Raises `ConfigError` for options that do not go together, `ServiceFailed` when a service does not start,
@@ -191,7 +191,7 @@ def demo(options: Options) -> None:
     if backends.chosen(chosen) != "embedded":
         result |= {"backend": backends.chosen(chosen), "model": chosen.model}
     picture = options.out / "learning-curve.png"
-    draw(
+    draw_curves(
         picture,
         runs,
         title=f"A student who dislikes bold and numbered steps, {options.seeds} seed{'s' * (options.seeds > 1)}",
@@ -222,14 +222,14 @@ class _Quiet:
         return None
 
 
-def service_settings(options: Options) -> dict[str, str]:
+def service_settings(options: DemoOptions) -> dict[str, str]:
     """What the options say of the services, by name of the setting."""
     model = str(Path(options.model).resolve()) if Path(options.model).is_dir() else options.model
     named = {"method": options.method, "backend": options.backend, "model": model if options.model else ""}
     return {name: value for name, value in named.items() if value}
 
 
-def _check(options: Options) -> Settings:
+def _check(options: DemoOptions) -> Settings:
     """The settings that the services will have, which read no file of this folder's. Raises `ConfigError`, for a
     provider that cannot be used too: there is nothing to fall back to, since both arms are to be compared.
     """
@@ -238,7 +238,7 @@ def _check(options: Options) -> Settings:
     return preflight.ready(settings, ROLES, {}, lambda _: None)
 
 
-async def _runs(options: Options, board: Board, chosen: Settings) -> dict[str, list[Arm]]:
+async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[str, list[Arm]]:
     """Both arms of one seed side by side (two processes that compute, two cores), one seed after the other. On GPUs one
     arm after the other too: each takes all of them.
     """
@@ -247,7 +247,7 @@ async def _runs(options: Options, board: Board, chosen: Settings) -> dict[str, l
         if _on_gpus(chosen):
             found = [await _run(options, board, chosen, seed, name) for name in ARMS]
         else:
-            found = await together(*(_run(options, board, chosen, seed, name) for name in ARMS))
+            found = await gather(*(_run(options, board, chosen, seed, name) for name in ARMS))
         for name, run in zip(ARMS, found, strict=True):
             runs[name].append(run)
     return runs
@@ -265,7 +265,7 @@ def _patience(chosen: Settings) -> float:
     return GPU_PATIENCE if _on_gpus(chosen) else Plan.patience
 
 
-async def _run(options: Options, board: Board, chosen: Settings, seed: int, name: str) -> Arm:
+async def _run(options: DemoOptions, board: Board, chosen: Settings, seed: int, name: str) -> Arm:
     plan = Plan(
         seed=seed,
         interactions=options.interactions,
@@ -277,7 +277,7 @@ async def _run(options: Options, board: Board, chosen: Settings, seed: int, name
     )
     board.changed(seed, name, Arm(plan, doing="starting a service"))
     if name == "trained" and options.url:
-        return await _talk(Service(options.url.rstrip("/").removesuffix("/v1"), options.key), plan, board, name)
+        return await _talk(RunningService(options.url.rstrip("/").removesuffix("/v1"), options.key), plan, board, name)
     settings: dict[str, Any] = {"train": plan.trained, "seed": seed, "batch_size": options.batch_size}
     settings |= service_settings(options)
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-demo-") as folder:
@@ -285,7 +285,7 @@ async def _run(options: Options, board: Board, chosen: Settings, seed: int, name
             return await _talk(service, plan, board, name)
 
 
-async def _talk(service: Service, plan: Plan, board: Board, name: str) -> Arm:
+async def _talk(service: RunningService, plan: Plan, board: Board, name: str) -> Arm:
     async with ChatClient(service.url, service.key) as client:
         return await arms.run(client, plan, changed=lambda arm: board.changed(plan.seed, name, arm))
 
@@ -298,7 +298,7 @@ def _ends(runs: Sequence[Arm], measure: str) -> list[Interval]:
     ]
 
 
-def summary(options: Options, runs: dict[str, list[Arm]]) -> dict[str, Any]:
+def summary(options: DemoOptions, runs: dict[str, list[Arm]]) -> dict[str, Any]:
     """The JSON object: means before and after, and the half-widths of their 95 % intervals (null for one seed) under
     `…_ci`.
     """

@@ -89,7 +89,7 @@ def _judge(settings: Settings) -> Check:
         elif names.scorer(settings).kind == "hook":
             custom.create(settings)
         elif names.scorer(settings).kind in ("policy", "engine", "litellm"):
-            JudgePrompt.of(settings)
+            JudgePrompt.from_settings(settings)
     except ConfigError as error:
         return Check("judge", False, str(error))
     those = asked(settings)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from openclaw_rl.cli.costs.costs import Amounts, Costs, Part, times, total
+from openclaw_rl.cli.costs.costs import Amounts, CostItem, Costs, times, total
 from openclaw_rl.cli.costs.spending import by_purpose, dollars, today
 from openclaw_rl.cli.costs.workload import Workload
 from openclaw_rl.cli.options import print_json
@@ -54,7 +54,7 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
         kinds: dict[str, Any] = {kind: round(number, 1) for kind, number in amounts.items() if number}
         return {**kinds, "dollars": round(paid.dollars, 6), "unknown": list(paid.unknown)}
 
-    def parts(of: list[Part]) -> list[dict[str, Any]]:
+    def parts(of: list[CostItem]) -> list[dict[str, Any]]:
         return [{"what": part.name, **told(part.amounts)} for part in of]
 
     return {

@@ -17,7 +17,7 @@ from rich.table import Table
 from openclaw_rl.cli.client import Service
 from openclaw_rl.cli.options import print_json
 from openclaw_rl.cli.tables import console, table
-from openclaw_rl.evaluation import bars, curves, dataset, experiment, tasks
+from openclaw_rl.evaluation import charts, dataset, experiment, tasks
 from openclaw_rl.evaluation.evaluate import CONVERSATION, SUITES, Work, evaluate
 from openclaw_rl.evaluation.experiment import Experiment
 from openclaw_rl.evaluation.personas import NAMES
@@ -31,7 +31,7 @@ SECRETS = ("--key", "--user-api-key")
 
 
 @dataclass(frozen=True)
-class Options:
+class EvalOptions:
     """The command line, lists still as text. `service` is `None` where no running service is evaluated; `model_name` is
     what to ask it for (empty: the first model that it lists).
     """
@@ -61,7 +61,7 @@ class Options:
     as_json: bool = False
 
 
-def run(options: Options) -> None:
+def run(options: EvalOptions) -> None:
     """Evaluate, print a table (with `as_json` one JSON line instead), and write `eval.json` and pictures into `out`.
 
     Raises `ConfigError` for options that make no sense before anything runs, `ServiceError`, `ServiceFailed` and
@@ -89,7 +89,7 @@ def run(options: Options) -> None:
         out.print(f"written: {path}")
 
 
-def work_of(options: Options) -> Work:
+def work_of(options: EvalOptions) -> Work:
     """What the options ask for, checked. Raises `ConfigError`."""
     if min(options.seeds, options.problems, options.max_tokens) < 1 or min(options.sessions, options.comment_words) < 0:
         raise ConfigError("--seeds, --problems and --max-tokens are at least 1, --sessions and --comment-words 0")
@@ -121,7 +121,7 @@ def work_of(options: Options) -> Work:
     return work
 
 
-def experiment_of(options: Options) -> Experiment | None:
+def experiment_of(options: EvalOptions) -> Experiment | None:
     """The learning arms, if any were asked for. Raises `ConfigError`."""
     if not options.arms:
         return None
@@ -152,7 +152,7 @@ def experiment_of(options: Options) -> Experiment | None:
 
 
 async def _run(
-    options: Options, work: Work, trial: Experiment | None, served: Sequence[Target], say: Callable[[str], None]
+    options: EvalOptions, work: Work, trial: Experiment | None, served: Sequence[Target], say: Callable[[str], None]
 ) -> dict[str, Any]:
     result: dict[str, Any] = {"seeds": options.seeds, "problems": options.problems, "user": options.user or "built-in"}
     result["targets"] = []
@@ -170,7 +170,7 @@ async def _run(
     return result
 
 
-def _served(service: Service, options: Options) -> list[Target]:
+def _served(service: Service, options: EvalOptions) -> list[Target]:
     """The running service's targets: its model, or the versions of it that were asked for, each of which is there."""
     model = options.model_name
     if not model:
@@ -206,7 +206,7 @@ def _table(result: dict[str, Any]) -> Table:
     """A row a measure, a column a target."""
     targets = result["targets"]
     shown = table("", *(f"#{target['name']}" for target in targets))
-    columns = [bars.cells(target) for target in targets]
+    columns = [charts.bar_cells(target) for target in targets]
     for number, (name, _) in enumerate(columns[0]):
         shown.add_row(name, *(_shown(column[number][1]) for column in columns))
     for persona, summary in targets[0].get(CONVERSATION, {}).items():
@@ -267,10 +267,10 @@ def _keep(out: Path, result: dict[str, Any]) -> list[Path]:
     save(written[0], " ".join(["openclaw-rl", *without_keys(sys.argv[1:])]), result)
     for persona, groups in runs.items():
         path = out / f"curve-{persona}.png"
-        curves.draw(path, groups, title=f"{persona}, {seeds_of(result)}")
+        charts.draw_curves(path, groups, title=f"{persona}, {seeds_of(result)}")
         written.append(path)
     if result["targets"]:
         path = out / "eval.png"
-        bars.draw(path, result["targets"], title=_title(result))
+        charts.draw_bars(path, result["targets"], title=_title(result))
         written.append(path)
     return written

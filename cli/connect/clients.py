@@ -37,7 +37,7 @@ _READ_PLACES = (
 )
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceAccess(msgspec.Struct, frozen=True, kw_only=True):
     """The service's `url` (without /v1) and `key`, and OpenClaw's `provider` entry for it with the model."""
 
     url: str
@@ -64,7 +64,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     file: Callable[[Mapping[str, str]], Path]
-    wanted: Callable[[Mapping[str, Any], Offer], Wanted]
+    wanted: Callable[[Mapping[str, Any], ServiceAccess], Wanted]
     afterwards: str
 
 
@@ -89,7 +89,7 @@ def _openclaw_file(environ: Mapping[str, str]) -> Path:
     return next(filter(os.path.exists, files), folder / "openclaw.json")
 
 
-def _openclaw(config: Mapping[str, Any], offer: Offer) -> Wanted:
+def _openclaw(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
     chosen = f"{PROVIDER}/{offer.model['id']}"
     values, notes = _openclaw_provider(config, offer)
     included = _included(config)
@@ -120,7 +120,7 @@ def _openclaw(config: Mapping[str, Any], offer: Offer) -> Wanted:
     return Wanted(values=values, notes=notes)
 
 
-def _openclaw_provider(config: Mapping[str, Any], offer: Offer) -> tuple[dict[Place, Any], list[str]]:
+def _openclaw_provider(config: Mapping[str, Any], offer: ServiceAccess) -> tuple[dict[Place, Any], list[str]]:
     values, notes = _entry(config, _PROVIDER_PLACE, offer.provider)
     place = (*_PROVIDER_PLACE, "models")
     if place not in values:
@@ -188,7 +188,7 @@ def _model(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
     return {**there, **ours, **{name: there[name] for name in ("name", "cost") if name in there}}
 
 
-def _nanobot(config: Mapping[str, Any], offer: Offer) -> Wanted:
+def _nanobot(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
     model = offer.model
     provider = {"displayName": "openclaw-rl", "apiKey": offer.key, "apiBase": f"{offer.url}/v1"}
     preset = {

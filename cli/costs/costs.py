@@ -32,14 +32,14 @@ JUDGE_PROMPT_TOKENS = 3000
 JUDGE_ANSWER_TOKENS = 2000
 
 
-class Part(msgspec.Struct, frozen=True):
+class CostItem(msgspec.Struct, frozen=True):
     """Something that costs tokens, in words, and how many of each kind; `step` counts optimizer steps."""
 
     name: str
     amounts: dict[Kind, float]
 
 
-def total(parts: list[Part]) -> dict[Kind, float]:
+def total(parts: list[CostItem]) -> dict[Kind, float]:
     """The amounts of all parts together."""
     found: dict[Kind, float] = {}
     for part in parts:
@@ -107,7 +107,7 @@ class Costs:
     def chat_day(self) -> dict[Kind, float]:
         """All turns of a day."""
         side = 0.0 if self._settings.side_model else self._load.side
-        turns = [Part("", times(self.chat_turn, self._load.main)), Part("", times(self.side_turn, side))]
+        turns = [CostItem("", times(self.chat_turn, self._load.main)), CostItem("", times(self.side_turn, side))]
         return total(turns)
 
     @property
@@ -118,19 +118,19 @@ class Costs:
         counted = self._load.answered if self._method.rollouts else 1.0
         return self._load.main * counted / self._settings.turns_a_step
 
-    def step(self) -> list[Part]:
+    def step(self) -> list[CostItem]:
         """What one batch costs, part by part."""
         return [part for part in self._step() if any(part.amounts.values())]
 
-    def judging(self) -> list[Part]:
+    def judging(self) -> list[CostItem]:
         """What is asked of the policy's base about every main turn."""
         settings, load = self._settings, self._load
         question = JUDGE_TOKENS + min(load.prompt, JUDGE_PROMPT_TOKENS) + min(load.answer, JUDGE_ANSWER_TOKENS)
         vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge_max_tokens}
         votes = settings.votes * ((settings.judge.model == "policy") + (settings.hint_model == "policy"))
         parts = [
-            Part(f"judging, {settings.votes} votes each", times(vote, votes)),
-            Part(f"audit of {settings.audit_fraction:.0%}", {"prefill": settings.audit_fraction * self._text}),
+            CostItem(f"judging, {settings.votes} votes each", times(vote, votes)),
+            CostItem(f"audit of {settings.audit_fraction:.0%}", {"prefill": settings.audit_fraction * self._text}),
         ]
         return [part for part in parts if any(part.amounts.values())]
 
@@ -138,8 +138,8 @@ class Costs:
         """Everything of a day that is not chat."""
         return total(
             [
-                Part("", times(total(self.step()), self.steps)),
-                Part("", times(total(self.judging()), self._load.main)),
+                CostItem("", times(total(self.step()), self.steps)),
+                CostItem("", times(total(self.judging()), self._load.main)),
             ]
         )
 
@@ -163,25 +163,25 @@ class Costs:
     def _anchors(self) -> int:
         return self._settings.anchors if self._method.rollouts and self._recipe.anchor else 0
 
-    def _step(self) -> Iterator[Part]:
+    def _step(self) -> Iterator[CostItem]:
         samples = self._samples()
         terms = [terms_of(sample, self._recipe) for sample in samples]
         taking = [index for index, found in enumerate(terms) if found]
         chosen = [samples[i] for i in taking]
         made = TokenPlan.for_step(chosen, [terms[i] for i in taking], self._recipe, self._recipe.epochs)
-        yield Part("teacher and base score the answers", {"prefill": made.scored})
-        yield Part("the policy's logprobs, forward", {"prefill": made.forward})
-        yield Part("training, forward and backward", {"train": made.trained, "step": made.updates})
+        yield CostItem("teacher and base score the answers", {"prefill": made.scored})
+        yield CostItem("the policy's logprobs, forward", {"prefill": made.forward})
+        yield CostItem("training, forward and backward", {"train": made.trained, "step": made.updates})
         drawn = self._drawn
         rehearsed: Amounts = {"prefill": self._load.prompt, "sample": drawn}
-        yield Part(f"{self._rehearsals} rehearsals are sampled", times(rehearsed, self._rehearsals))
+        yield CostItem(f"{self._rehearsals} rehearsals are sampled", times(rehearsed, self._rehearsals))
         anchored: Amounts = {"prefill": DRILL_TOKENS, "sample": drawn}
-        yield Part(f"{self._anchors} anchors are sampled", times(anchored, self._anchors))
+        yield CostItem(f"{self._anchors} anchors are sampled", times(anchored, self._anchors))
         if self._method.hints == "remembered" and ASKED * self._load.prompt <= self._settings.rehearsal_token_budget:
             fresh = min(ASKED, self._settings.turns_a_step)
-            yield Part("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
+            yield CostItem("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
         if self._settings.audit_fraction:
-            yield Part("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
+            yield CostItem("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
         if self._settings.guard.enabled and self._beside:
             yield self._guard()
 
@@ -215,7 +215,7 @@ class Costs:
             hinted_prompts=[hint] * self._hints if hinted and self._method.hints != "none" else [],
         )
 
-    def _guard(self) -> Part:
+    def _guard(self) -> CostItem:
         """Probes of one candidate, at most; prompts that are too long for it are left out."""
         fits = self._load.prompt <= PROMPT_TOKENS
         size = self._settings.turns_a_step
@@ -233,4 +233,4 @@ class Costs:
         # Each is answered by the candidate, the new ones by its parent too, and all of it scored by the base.
         amounts["prefill"] += 2 * asked + count * self._drawn
         amounts["sample"] += count * self._drawn
-        return Part("the guard probes the version, at most", amounts)
+        return CostItem("the guard probes the version, at most", amounts)

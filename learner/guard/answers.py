@@ -22,7 +22,7 @@ from openclaw_rl.shared.rendering.prompter import Prompter
 _AT_ONCE = 32
 
 
-class Question(msgspec.Struct, frozen=True):
+class GuardQuestion(msgspec.Struct, frozen=True):
     """A prompt for a version: its ids, the request it comes from, and a unique `key`."""
 
     key: str
@@ -45,25 +45,25 @@ class Text(msgspec.Struct, frozen=True):
     images: Sequence[PromptImage] = ()
 
 
-class Sampled(msgspec.Struct, frozen=True):
+class SampledAnswer(msgspec.Struct, frozen=True):
     """An answer to a question: token ids, their logprobs as sampled, and the answer as it reads."""
 
-    question: Question
+    question: GuardQuestion
     ids: Sequence[int]
     logprobs: Sequence[float]
     answer: Answer
 
 
-def of_messages(prompter: Prompter, messages: Sequence[Message]) -> Question:
+def of_messages(prompter: Prompter, messages: Sequence[Message]) -> GuardQuestion:
     """These messages as a question, without tools. Raises `BadRequest` if they cannot be rendered."""
     chat = ChatInput(messages=list(messages))
     prompt = prompter.render(chat)
-    return Question(msgspec.json.encode(messages).decode(), prompt.ids(), chat, prompt.placed_images())
+    return GuardQuestion(msgspec.json.encode(messages).decode(), prompt.ids(), chat, prompt.placed_images())
 
 
-def of_turn(turn: Turn) -> Question:
+def of_turn(turn: Turn) -> GuardQuestion:
     """The question of a recorded turn, with the same tokens."""
-    return Question(turn.turn_id, turn.prompt_ids, chat_of(turn), images_of(turn))
+    return GuardQuestion(turn.turn_id, turn.prompt_ids, chat_of(turn), images_of(turn))
 
 
 def affordable(prompts: Sequence[Sequence[int]], budget: int) -> list[int]:
@@ -81,8 +81,8 @@ class Answers:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def sample(
-        self, questions: Sequence[Question], version: int, *, max_tokens: int, greedy: bool = False
-    ) -> list[Sampled]:
+        self, questions: Sequence[GuardQuestion], version: int, *, max_tokens: int, greedy: bool = False
+    ) -> list[SampledAnswer]:
         """One answer of `version` to each question, greedy or at temperature 1 with a seed derived from the question.
         Left out are questions without room for an answer, and answers that cannot be scored (they hold the placeholder
         of an image).
@@ -99,7 +99,9 @@ class Answers:
         """For each answer the sum of its logprobs under `version` at temperature 1, and its length in tokens."""
         return await asyncio.gather(*(self._score(text, version) for text in texts))
 
-    async def _answer(self, question: Question, version: int, max_tokens: int, seed: int | None) -> Sampled | None:
+    async def _answer(
+        self, question: GuardQuestion, version: int, max_tokens: int, seed: int | None
+    ) -> SampledAnswer | None:
         sampling = Sampling(
             temperature=1.0 if seed is not None else 0.0,
             seed=seed,
@@ -122,9 +124,9 @@ class Answers:
         if question.images and holds_placeholder(tokens.ids, question.prompt_ids, question.images):
             return None
         answer = self._read(question, tokens.ids, tokens.finish_reason or "stop")
-        return Sampled(question, tokens.ids, tokens.logprobs, answer)
+        return SampledAnswer(question, tokens.ids, tokens.logprobs, answer)
 
-    def _read(self, question: Question, ids: Sequence[int], finish: str) -> Answer:
+    def _read(self, question: GuardQuestion, ids: Sequence[int], finish: str) -> Answer:
         """The answer as a client would get it; only its text if the question can no longer be rendered."""
         try:
             prompt = self._prompter.render(question.chat)

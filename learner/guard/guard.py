@@ -20,11 +20,19 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.learner.guard.answers import Answers, Question, Sampled, Text, affordable, of_messages, of_turn
+from openclaw_rl.learner.guard.answers import (
+    Answers,
+    GuardQuestion,
+    SampledAnswer,
+    Text,
+    affordable,
+    of_messages,
+    of_turn,
+)
 from openclaw_rl.learner.guard.contradiction import LEAST, Rewarded, contradicts, disagreement, praised_noise
 from openclaw_rl.learner.guard.degeneration import NOISE, flaws
 from openclaw_rl.learner.guard.held_out import WINDOW, standing
-from openclaw_rl.learner.guard.probes import Probe, read
+from openclaw_rl.learner.guard.probes import GuardProbe, read
 from openclaw_rl.learner.rollouts.rehearsal import anchor_prompts
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.journal import AsyncJournal
@@ -46,7 +54,7 @@ PROMPT_TOKENS = 32768
 """Prompt tokens that rewarded, accepted and sampled answers may cost each; shared prefixes count once."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class GuardVerdict(msgspec.Struct, frozen=True):
     """The guard's decision, the reason for a rejection, and the figures behind it."""
 
     passed: bool
@@ -57,13 +65,13 @@ class Verdict(msgspec.Struct, frozen=True):
         """The entry that the journal keeps with the version."""
         return {"passed": self.passed, "reason": self.reason, **self.figures}
 
-    def and_then(self, other: Verdict) -> Verdict:
+    def and_then(self, other: GuardVerdict) -> GuardVerdict:
         """Both together: every figure, every reason."""
         reasons = "; ".join(reason for reason in (self.reason, other.reason) if reason)
-        return Verdict(self.passed and other.passed, reasons, {**self.figures, **other.figures})
+        return GuardVerdict(self.passed and other.passed, reasons, {**self.figures, **other.figures})
 
 
-def examine(report: StepReport, *, max_kl: float) -> Verdict:
+def examine(report: StepReport, *, max_kl: float) -> GuardVerdict:
     """Reject a step with figures that are not finite, or more than `max_kl` nats per token from its parent (on the
     batch).
     """
@@ -71,17 +79,17 @@ def examine(report: StepReport, *, max_kl: float) -> Verdict:
     figures = {"kl_parent": divergence, "max_kl": max_kl}
     broken = sorted(name for name, value in report.metrics.items() if not math.isfinite(value))
     if broken:
-        return Verdict(False, f"not finite: {', '.join(broken)}")
+        return GuardVerdict(False, f"not finite: {', '.join(broken)}")
     if divergence > max_kl:
-        return Verdict(
+        return GuardVerdict(
             False, f"{divergence:.3g} nats a token from its parent, more than guard_max_kl = {max_kl:g}", figures
         )
-    return Verdict(True, "", figures)
+    return GuardVerdict(True, "", figures)
 
 
-def failed_step(error: Exception) -> Verdict:
+def failed_step(error: Exception) -> GuardVerdict:
     """The verdict on a batch whose step failed."""
-    return Verdict(False, str(error))
+    return GuardVerdict(False, str(error))
 
 
 class Guard:
@@ -104,16 +112,16 @@ class Guard:
         self._answers = Answers(engine, prompter)
         self._probes = read(settings.guard_probes) if settings.guard.enabled else []
         self._anchors = self._anchor_questions() if settings.guard.enabled else []
-        self._sampled: dict[tuple[int, str], tuple[Sampled, float]] = {}
+        self._sampled: dict[tuple[int, str], tuple[SampledAnswer, float]] = {}
         self._accepted: dict[tuple[int, str], float] = {}
-        self._recent: list[Question] = []
+        self._recent: list[GuardQuestion] = []
 
-    async def rewards(self, samples: Sequence[Sample], batch: Sequence[str], live: int) -> Verdict:
+    async def rewards(self, samples: Sequence[Sample], batch: Sequence[str], live: int) -> GuardVerdict:
         """The verdict on the rewards of samples, before version `live` learns from them. `batch` names all turns of
         the batch. The newest are scored first, as far as the token budget goes.
         """
         if not self._settings.guard.enabled or not await self._able():
-            return Verdict(True)
+            return GuardVerdict(True)
         started = time.monotonic()
         fits = await self._fitting()
         newest = [
@@ -124,7 +132,7 @@ class Guard:
         wanted = [newest[place] for place in affordable([one.prompt_ids for one in newest], PROMPT_TOKENS)][::-1]
         unscored = len(newest) - len(wanted)
         if not wanted:
-            return Verdict(True, "", {"rewards": {"unscored": unscored}} if unscored else {})
+            return GuardVerdict(True, "", {"rewards": {"unscored": unscored}} if unscored else {})
         of_batch, before = await self._journal.reactions(batch, WINDOW)
         people = {one.turn_id for one in of_batch}
         texts = [Text(one.prompt_ids, one.response_ids, one.images) for one in wanted]
@@ -159,16 +167,16 @@ class Guard:
             )
         if len(noise) > self._settings.guard_max_degenerate * len(rewarded):
             reasons.append(f"{len(noise)} of {len(rewarded)} rewards praise answers that are noise to the base")
-        return Verdict(not reasons, "; ".join(reasons), figures)
+        return GuardVerdict(not reasons, "; ".join(reasons), figures)
 
-    async def probe(self, candidate: int, parent: int, batch: Sequence[str]) -> Verdict:
+    async def probe(self, candidate: int, parent: int, batch: Sequence[str]) -> GuardVerdict:
         """The verdict on version `candidate`, made with the turns of `batch` and loaded next to `parent`. Raises
         `EngineError`.
         """
         if not self._settings.guard.enabled:
-            return Verdict(True)
+            return GuardVerdict(True)
         if not await self._able():
-            return Verdict(True, "", {"not_probed": "the engine holds one version at a time"})
+            return GuardVerdict(True, "", {"not_probed": "the engine holds one version at a time"})
         started = time.monotonic()
         verdict = await self._likelihood(candidate, parent, batch)
         verdict = verdict.and_then(await self._degeneration(candidate, parent))
@@ -176,7 +184,7 @@ class Guard:
         kept = (candidate, parent)
         self._sampled = {key: value for key, value in self._sampled.items() if key[0] in kept}
         self._accepted = {key: value for key, value in self._accepted.items() if key[0] in kept}
-        return verdict.and_then(Verdict(True, "", {"seconds": round(time.monotonic() - started, 3)}))
+        return verdict.and_then(GuardVerdict(True, "", {"seconds": round(time.monotonic() - started, 3)}))
 
     def forget(self, number: int) -> None:
         """Drop the answers of this version: its number now names other weights, since a step was undone."""
@@ -201,12 +209,12 @@ class Guard:
 
         return fits
 
-    async def _likelihood(self, candidate: int, parent: int, batch: Sequence[str]) -> Verdict:
+    async def _likelihood(self, candidate: int, parent: int, batch: Sequence[str]) -> GuardVerdict:
         """Compare how likely accepted answers are under both, in nats per token; each answer has the same weight."""
         of_batch, before = await self._journal.reactions(batch, WINDOW)
         turns = await self._turns(standing(before, of_batch))
         if len(turns) < LEAST_ACCEPTED:
-            return Verdict(True, "", {"accepted": {"answers": len(turns)}})
+            return GuardVerdict(True, "", {"accepted": {"answers": len(turns)}})
         now = await self._likely(candidate, turns)
         then = await self._likely(parent, turns)
         drops = [max(-LARGEST_DROP, min(LARGEST_DROP, before - after)) for before, after in zip(then, now, strict=True)]
@@ -223,8 +231,8 @@ class Guard:
             }
         }
         if drop <= limit:
-            return Verdict(True, "", figures)
-        return Verdict(
+            return GuardVerdict(True, "", figures)
+        return GuardVerdict(
             False,
             f"{len(turns)} answers that people accepted are less likely than under its parent by {drop:.3g} nats a "
             f"token, more than guard_max_drop = {limit:g}",
@@ -240,11 +248,11 @@ class Guard:
             self._accepted[version, turn.turn_id] = total / max(tokens, 1)
         return [self._accepted[version, turn.turn_id] for turn in turns]
 
-    async def _degeneration(self, candidate: int, parent: int) -> Verdict:
+    async def _degeneration(self, candidate: int, parent: int) -> GuardVerdict:
         """Compare the flaws of sampled answers of both, and the candidate's distance from the base."""
         questions = await self._questions()
         if not questions:
-            return Verdict(True)
+            return GuardVerdict(True)
         then = await self._asked(parent, questions)
         now = await self._asked(candidate, questions)
         usual = _under_base(then)
@@ -270,9 +278,9 @@ class Guard:
                 f"its answers are {divergence:.3g} nats a token from the base, more than guard_max_kl_base = "
                 f"{settings.guard_max_kl_base:g}"
             )
-        return Verdict(not reasons, "; ".join(reasons), figures)
+        return GuardVerdict(not reasons, "; ".join(reasons), figures)
 
-    async def _asked(self, version: int, questions: Sequence[Question]) -> list[tuple[Sampled, float]]:
+    async def _asked(self, version: int, questions: Sequence[GuardQuestion]) -> list[tuple[SampledAnswer, float]]:
         """The version's answers with their summed logprobs under the base; earlier ones are kept."""
         missing = [one for one in questions if (version, one.key) not in self._sampled]
         if missing:
@@ -283,20 +291,22 @@ class Guard:
                 self._sampled[version, one.question.key] = (one, next(scored)[0] if one.ids else 0.0)
         return [self._sampled[version, one.key] for one in questions if (version, one.key) in self._sampled]
 
-    async def _own_probes(self, candidate: int, parent: int) -> Verdict:
+    async def _own_probes(self, candidate: int, parent: int) -> GuardVerdict:
         """Ask the user's probes, greedily. One that the parent fails too is reported but does not reject."""
         if not self._probes:
-            return Verdict(True)
+            return GuardVerdict(True)
         failed = await self._failures(candidate, self._probes)
         again = [probe for probe in self._probes if probe.name in failed]
         before = await self._failures(parent, again) if again else {}
         new = [reason for name, reason in failed.items() if name not in before]
         figures = {"probes": {"asked": len(self._probes), "failed": new, "failed_before": list(before.values())}}
         if not new:
-            return Verdict(True, "", figures)
-        return Verdict(False, f"it fails {len(new)} of {len(self._probes)} guard_probes ({'; '.join(new)})", figures)
+            return GuardVerdict(True, "", figures)
+        return GuardVerdict(
+            False, f"it fails {len(new)} of {len(self._probes)} guard_probes ({'; '.join(new)})", figures
+        )
 
-    async def _failures(self, version: int, probes: Sequence[Probe]) -> dict[str, str]:
+    async def _failures(self, version: int, probes: Sequence[GuardProbe]) -> dict[str, str]:
         """The failures of a version, by the name of the probe."""
         failed = {}
         for probe in probes:
@@ -308,7 +318,7 @@ class Guard:
                 failed[probe.name] = failure
         return failed
 
-    async def _questions(self) -> list[Question]:
+    async def _questions(self) -> list[GuardQuestion]:
         """Recent prompts of people and anchor prompts, half of each if there are enough.
 
         Only the newest few are new each time: the parent has answered the others when it was a candidate.
@@ -327,7 +337,7 @@ class Guard:
         self._recent = self._recent[:wanted]
         return [*self._recent, *self._anchors[: count - len(self._recent)]]
 
-    def _anchor_questions(self) -> list[Question]:
+    def _anchor_questions(self) -> list[GuardQuestion]:
         if not self._settings.guard_answers:
             return []
         texts = list(dict.fromkeys(anchor_prompts(self._settings)))
@@ -346,7 +356,7 @@ class Guard:
         return [turns[place] for place in places]
 
 
-def _flawed(answers: Sequence[tuple[Sampled, float]], usual: float) -> dict[str, int]:
+def _flawed(answers: Sequence[tuple[SampledAnswer, float]], usual: float) -> dict[str, int]:
     """The number of answers with a flaw (`flawed`), and with each kind of flaw."""
     kinds: Counter[str] = Counter()
     flawed = 0
@@ -359,7 +369,7 @@ def _flawed(answers: Sequence[tuple[Sampled, float]], usual: float) -> dict[str,
     return {"flawed": flawed, **dict(sorted(kinds.items()))}
 
 
-def _under_base(answers: Sequence[tuple[Sampled, float]]) -> float:
+def _under_base(answers: Sequence[tuple[SampledAnswer, float]]) -> float:
     """Mean logprob per token under the base, over all answers."""
     return sum(base for _, base in answers) / max(sum(len(one.ids) for one, _ in answers), 1)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.journal.learning import HELD_BACK
-from openclaw_rl.shared.journal.views import Reaction
+from openclaw_rl.shared.journal.views import TurnReaction
 from openclaw_rl.shared.records import Quarantine, Sample
 
 REASON = f"{HELD_BACK}: it is never trained on, and every new version is asked how likely the answer is"
@@ -57,7 +57,7 @@ async def set_aside(journal: AsyncJournal, turn_ids: Sequence[str], reason: str 
                 raise  # else it was forgotten meanwhile
 
 
-def standing(before: Sequence[Reaction], batch: Sequence[Reaction] = ()) -> list[str]:
+def standing(before: Sequence[TurnReaction], batch: Sequence[TurnReaction] = ()) -> list[str]:
     """The turns whose acceptance stands, held-out ones first, each kind newest first.
 
     `before` are the reactions before a batch, newest first, and `batch` those to its own turns. An acceptance falls

@@ -23,7 +23,7 @@ _FIELDS = {"prompt", "must", "must_not", "max_tokens", "name"}
 _SLASHES = re.compile(r"/(.+)/(i?)", re.DOTALL)
 
 
-class Probe(msgspec.Struct, frozen=True):
+class GuardProbe(msgspec.Struct, frozen=True):
     """One probe; reports show its `name`. With `max_tokens` 0 the service's own limit applies."""
 
     name: str
@@ -41,7 +41,7 @@ class Probe(msgspec.Struct, frozen=True):
         return f"{self.name}: with {present[0]!r}" if present else ""
 
 
-def read(file: str) -> list[Probe]:
+def read(file: str) -> list[GuardProbe]:
     """The probes of a file; none if `file` is "". Raises `ConfigError` with the number of the wrong line."""
     if not file:
         return []
@@ -49,7 +49,7 @@ def read(file: str) -> list[Probe]:
         lines = Path(file).expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"guard_probes = {file!r} cannot be read: {error}") from error
-    probes: dict[str, Probe] = {}
+    probes: dict[str, GuardProbe] = {}
     for number, line in enumerate(lines, 1):
         if line.strip():
             probe = _probe(line, f"guard_probes = {file!r}, line {number}")
@@ -59,7 +59,7 @@ def read(file: str) -> list[Probe]:
     return list(probes.values())
 
 
-def _probe(line: str, where: str) -> Probe:
+def _probe(line: str, where: str) -> GuardProbe:
     try:
         content = json.loads(line)
     except ValueError as error:
@@ -77,7 +77,7 @@ def _probe(line: str, where: str) -> Probe:
     if isinstance(most, bool) or not isinstance(most, int) or most < 0:
         raise ConfigError(f"{where}: max_tokens must be a whole number, 1 or more")
     name = str(content.get("name") or _clip(str(messages[-1]["content"])))
-    return Probe(name=name, messages=messages, must=must, must_not=must_not, max_tokens=most)
+    return GuardProbe(name=name, messages=messages, must=must, must_not=must_not, max_tokens=most)
 
 
 def _messages(prompt: Any, where: str) -> list[Message]:

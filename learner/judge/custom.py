@@ -1,7 +1,7 @@
-"""Judges of the user's own: a class with `async judge(turn, next_state)`, or OpenClaw-RL's reward contract
+"""Custom judges: a class with `async judge(turn, next_state)`, or OpenClaw-RL's reward contract
 `get_reward_model(config) -> obj` with `obj.score(prompt, response, next_state) -> float in [0, 1]`.
 
-Whatever such code raises, and every value that is not what it promises, is a failed vote with its reason.
+An exception or an invalid value is a failed vote with its reason.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def create_reward(settings: Settings) -> CustomJudge:
 
 
 class CustomJudge:
-    """See `learner.judge.protocol.Judge`: calls the user's object, and fills in what it left out of the judgement."""
+    """Calls the user's object, and completes its judgement."""
 
     def __init__(self, made: Any, path: str, settings: Settings) -> None:
         self.made = made
@@ -68,7 +68,7 @@ class CustomJudge:
         self._version = _version(path)
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The object's judgement; a failed vote where there is none. Raises `JudgeAway` if the object does."""
+        """The object's judgement, or a failed vote. Raises `JudgeAway` if the object does."""
         try:
             async with asyncio.timeout(self._seconds):
                 said = self.made.judge(turn, next_state)
@@ -78,7 +78,7 @@ class CustomJudge:
             failure = f"no judgement within {self._seconds:g} s"
         except (JudgeAway, JournalError):
             raise
-        except Exception as error:  # somebody else's code: one turn must not end the loop
+        except Exception as error:  # user code: one turn must not end the loop
             failure = str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"
         reason = f"1 of 1 votes failed: {failure}"
         return self._filled(Judgement(turn_id=turn.turn_id, score=None, votes=[Vote(failure=failure)], reason=reason))
@@ -130,8 +130,8 @@ class _Scorer:
         if not (math.isfinite(number) and 0.0 <= number <= 1.0):
             raise JudgeError(f"its score is {number!r}, outside [0, 1]")
         score = 2.0 * number - 1.0
-        told = f"{number:g} of [0, 1]"
-        return Judgement(turn_id=turn.turn_id, score=score, votes=[Vote(text=told, score=score)], reason=told)
+        reason = f"{number:g} of [0, 1]"
+        return Judgement(turn_id=turn.turn_id, score=score, votes=[Vote(text=reason, score=score)], reason=reason)
 
 
 def _made(path: str, factory: Callable[..., Any], argument: Settings | Mapping[str, Any], *, setting: str) -> Any:
@@ -139,12 +139,12 @@ def _made(path: str, factory: Callable[..., Any], argument: Settings | Mapping[s
         return factory(argument)
     except ConfigError:
         raise
-    except Exception as error:  # somebody else's code; its message says where
+    except Exception as error:  # user code; its message says where
         raise ConfigError(f"{setting} = {path!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _version(path: str) -> str:
-    """What stands for the prompt's version: the hook's name, with a hash of its file where it is one."""
+    """The hook's name instead of a prompt's version, with a hash of its file if it is one."""
     name, _, attribute = path.partition(":")
     if not name.endswith(".py"):
         return path

@@ -1,26 +1,23 @@
-"""A language model as the judge: m votes, each a score in \\boxed{} and perhaps a hint between markers; and a hint
-model beside a judge, which is asked for hints alone.
+"""A language model as the judge (m votes, each a score in \\boxed{} and perhaps a hint between markers), and a hint
+model for another judge.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import cachetools
 import msgspec
 
 from openclaw_rl.learner.judge.prompt import HINT, JudgePrompt
+from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.judge.selection import NONE, Selected, Selector
-from openclaw_rl.learner.judge.votes import Voting, failures, majority, read_hint, read_score, told
+from openclaw_rl.learner.judge.votes import Voting, describe, failures, majority, read_hint, read_score
 from openclaw_rl.shared.errors import JudgeAway
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.settings import Settings
 
-if TYPE_CHECKING:
-    from openclaw_rl.learner.judge.protocol import Judge
-
 
 class ModelJudge:
-    """See `learner.judge.protocol.Judge`. With `hints` off its hints are ignored: a hint model is asked."""
+    """Judges by votes. Without `hints` its hints are ignored, since a hint model is asked."""
 
     def __init__(
         self, voting: Voting, prompt: JudgePrompt, selector: Selector, settings: Settings, *, hints: bool = True
@@ -45,7 +42,7 @@ class ModelJudge:
             judge=self._voting.asker.name,
             prompt_version=self._prompt.version,
             selection=selected.selection,
-            reason="; ".join(filter(None, (told(votes, self._threshold), selected.reason))),
+            reason="; ".join(filter(None, (describe(votes, self._threshold), selected.reason))),
         )
 
     async def close(self) -> None:
@@ -54,19 +51,18 @@ class ModelJudge:
 
 
 class WithHintModel:
-    """A judge and, where its score is not positive and a person answered, the hint model's votes for a hint."""
+    """A judge, and a hint model that is asked if the score is not positive and a person answered."""
 
     def __init__(self, judge: Judge, voting: Voting, selector: Selector, settings: Settings) -> None:
         self._judge = judge
         self._voting = voting
         self._selector = selector
         self._prompt = JudgePrompt.builtin(HINT)
-        self._most = settings.judge_concurrency
-        self._scored: dict[tuple[str, NextState], Judgement] = {}
+        self._scored = cachetools.LRUCache[tuple[str, NextState], Judgement](settings.judge_concurrency)
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The judge's word with the hint model's hint. Raises `JudgeAway`; while the hint model is away, what the judge
-        said is kept for the next try.
+        """The judge's judgement with the hint model's hint. Raises `JudgeAway`; while the hint model is away, the
+        judgement is kept for the next try.
         """
         key = (turn.turn_id, next_state)
         judged = self._scored.pop(key, None) or await self._judge.judge(turn, next_state)
@@ -74,8 +70,6 @@ class WithHintModel:
             return await self._with_hint(turn, next_state, judged)
         except JudgeAway:
             self._scored[key] = judged
-            while len(self._scored) > self._most:
-                del self._scored[next(iter(self._scored))]
             raise
 
     async def _with_hint(self, turn: Turn, next_state: NextState, judged: Judgement) -> Judgement:

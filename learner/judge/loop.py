@@ -1,10 +1,8 @@
-"""The judge loop: every turn that waits in the journal gets a judgement, and becomes a sample or goes into
-quarantine.
+"""The judge loop: every waiting turn gets a judgement, and becomes a sample or goes into quarantine.
 
-At most `judge_concurrency` turns are in memory; the rest of the backlog stays in the journal. A crash between a
-judgement and its sample leaves the turn judged without a sample, so the sample is written first: judging again
-replaces it. While nobody can be asked (`JudgeAway`) turns go on waiting, and the status says for whom; what people said
-outright and outcomes need nobody, and turns that have them are looked for among all that wait.
+At most `judge_concurrency` turns are in memory; the backlog stays in the journal. The sample is written before the
+judgement, so that a crash between them only means judging again, which replaces the sample. While the judge is away
+(`JudgeAway`) turns wait; those with explicit feedback or an outcome need no judge and are found among all that wait.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -39,7 +38,7 @@ _LEFT_OUT_AT_ONCE = 32
 
 
 class JudgeLoop:
-    """Judges what waits. `judged` is set when there is a new sample; turns in `in_flight` are being learned from and
+    """Judges waiting turns. `judged` is set when there is a new sample; turns in `in_flight` are being learned from and
     wait.
     """
 
@@ -59,15 +58,13 @@ class JudgeLoop:
         self._cloud = is_cloud(settings)
         self._in_flight = in_flight if in_flight is not None else set()
         self._without_verdict: set[str] = set()
-        self._away = 0  # turns that met nobody since somebody answered last
-        self._past = 0  # turns at the head of the queue that met nobody, and are tried again after those behind them
-        self._past_told = 0  # the same among turns that have feedback or an outcome
+        self._postponed = 0  # turns that found the judge away since it last answered
+        self._offset = 0  # postponed turns at the head of the queue; tried again after all others
+        self._explicit_offset = 0  # the same in the queue of turns with feedback or an outcome
         self.judged = asyncio.Event()
 
     async def run(self) -> None:
-        """Judge for ever: a slow turn holds up no other. Failures of the journal or of one turn are told and tried
-        again.
-        """
+        """Judge until cancelled; a slow turn does not block others. Failures are reported and tried again."""
         working: dict[str, asyncio.Task[bool]] = {}
         looked = 0.0
         try:
@@ -82,7 +79,7 @@ class JudgeLoop:
                     self._progress.failed(error, "judging")
                     await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                     continue
-                if (judged and not self._away) or not working:
+                if (judged and not self._postponed) or not working:
                     self._progress.recovered("judging")
         finally:
             for task in working.values():
@@ -90,92 +87,90 @@ class JudgeLoop:
             await asyncio.gather(*working.values(), return_exceptions=True)
 
     async def once(self) -> int:
-        """Judge the turns that wait, up to `judge_concurrency`, to the end; how many were judged. Raises `JudgeAway`
-        if one of them cannot be judged now.
+        """Judge up to `judge_concurrency` waiting turns; returns how many were judged. Raises `JudgeAway` if one cannot
+        be judged now.
         """
         working: dict[str, asyncio.Task[bool]] = {}
-        told = await self._begin(working)
+        settled = await self._begin(working)
         results = await asyncio.gather(*working.values(), return_exceptions=True)
-        self._met_nobody(sum(isinstance(result, JudgeAway) for result in results))
+        self._postpone(results)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return told + sum(result is True for result in results)
+        return settled + sum(result is True for result in results)
 
     async def _round(self, working: dict[str, asyncio.Task[bool]]) -> int:
-        """Begin what there is room for, and wait until one turn is done or it is time to look again; how many were
-        judged. Raises what a turn met.
+        """Begin as many turns as there is room for, and wait until one is done or `POLL` is over; returns how many were
+        judged. Raises a turn's error.
         """
-        told = 0
+        settled = 0
         if len(working) < self._settings.judge_concurrency:
-            told = await self._begin(working)
+            settled = await self._begin(working)
         if not working:
             await asyncio.sleep(POLL)
-            return told
+            return settled
         done, _ = await asyncio.wait(working.values(), timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
         for turn_id in [turn_id for turn_id, task in working.items() if task in done]:
             del working[turn_id]
         failures = [failure for failure in (task.exception() for task in done) if failure is not None]
-        self._met_nobody(sum(isinstance(failure, JudgeAway) for failure in failures))
+        self._postpone(failures)
         if failures:
             raise failures[0]
-        return told + sum(task.result() for task in done)
+        return settled + sum(task.result() for task in done)
 
     async def _begin(self, working: dict[str, asyncio.Task[bool]]) -> int:
-        """Start on the oldest turns that wait, until `judge_concurrency` are in work: the rest stays in the journal.
-        Those that met nobody are tried again when all behind them have been. While somebody is away the turns that need
-        nobody are settled as well; how many were.
+        """Start on the oldest waiting turns, until `judge_concurrency` are in work; postponed turns come after all
+        others. While the judge is away, also settle turns that need none; returns how many of those were settled.
         """
         most = self._settings.judge_concurrency
         busy = self._in_flight | working.keys()
         window = most + len(self._in_flight)
-        waiting = await self._journal.unjudged(window, offset=self._past)
-        if self._past and len(waiting) < window:  # the end of the queue: from its head again
-            self._past = 0
+        waiting = await self._journal.unjudged(window, offset=self._offset)
+        if self._offset and len(waiting) < window:  # the end of the queue: continue at its head
+            self._offset = 0
             waiting = waiting or await self._journal.unjudged(window)
         turns = [turn for turn in waiting if turn.turn_id not in busy][: most - len(working)]
-        live = (await self._journal.live_version()) if turns or self._away else None
+        live = (await self._journal.live_version()) if turns or self._postponed else None
         number = live.number if live else 0
         for turn in turns:
             working[turn.turn_id] = asyncio.create_task(self._settle(turn, number, self._judge))
-        return await self._settle_told(self._in_flight | working.keys(), number) if self._away else 0
+        return await self._settle_explicit(self._in_flight | working.keys(), number) if self._postponed else 0
 
-    async def _settle_told(self, busy: AbstractSet[str], live: int) -> int:
-        """Settle the next few turns that have feedback or an outcome, but for those that the judge must be asked about;
-        how many were.
-        """
+    async def _settle_explicit(self, busy: AbstractSet[str], live: int) -> int:
+        """Settle the next few turns with feedback or an outcome that need no judge; returns how many."""
         most = self._settings.judge_concurrency
-        turns = await self._journal.unjudged(most, offset=self._past_told, explicit=True)
+        turns = await self._journal.unjudged(most, offset=self._explicit_offset, explicit=True)
         settled = 0
         for turn in turns:
             try:
-                if turn.turn_id not in busy and await self._settle(turn, live, _Nobody()):
+                if turn.turn_id not in busy and await self._settle(turn, live, _AwayJudge()):
                     settled += 1
                     continue
             except JudgeAway:
                 pass
-            self._past_told += 1
+            self._explicit_offset += 1
         if len(turns) < most:
-            self._past_told = 0
+            self._explicit_offset = 0
         return settled
 
-    def _met_nobody(self, turns: int) -> None:
-        """So many turns found nobody to ask; they stay in the queue, and others come first."""
-        self._away += turns
-        self._past += turns
+    def _postpone(self, results: Sequence[object]) -> None:
+        """Put the turns that found the judge away after the others."""
+        turns = sum(isinstance(result, JudgeAway) for result in results)
+        self._postponed += turns
+        self._offset += turns
 
-    def _answered(self) -> None:
-        """Somebody answered. After an outage the oldest turns come first again."""
-        if self._away >= self._settings.judge_concurrency:
-            self._past = 0
-        self._away = self._past_told = 0
+    def _judge_answered(self) -> None:
+        """After an outage the oldest turns come first again."""
+        if self._postponed >= self._settings.judge_concurrency:
+            self._offset = 0
+        self._postponed = self._explicit_offset = 0
 
     async def keep_one(self) -> int:
-        """For each ended episode whose judged turns were all left out by the judge: the last of them becomes a sample
-        with reward 0 (`at_least_one`); how many did.
+        """For each ended episode whose judged turns were all left out by the judge, make a sample with reward 0 of the
+        last one (`at_least_one`); returns how many.
 
-        The judgement that says so is what keeps it from happening twice; it is written after the sample. A session
-        whose outcome is "no verdict" stays dropped.
+        The judgement, written after the sample, keeps it from happening twice. A session with the outcome "no verdict"
+        stays dropped.
         """
         kept = 0
         for last, *_ in await self._journal.left_out(_LEFT_OUT_AT_ONCE + len(self._without_verdict)):
@@ -229,7 +224,7 @@ class JudgeLoop:
 
     async def _asked(self, judge: Judge, turn: Turn, next_state: NextState) -> Judgement:
         judged = await judge.judge(turn, next_state)
-        self._answered()
+        self._judge_answered()
         return judged
 
     async def _by_outcome(self, turn: Turn, outcome: Outcome, next_state: NextState | None, judge: Judge) -> Judgement:
@@ -238,7 +233,7 @@ class JudgeLoop:
         judged = signals.by_outcome(turn, outcome, gamma=settings.gamma, later=later)
         if not settings.step_rewards or judged.score is None or next_state is None:
             return judged
-        step = await self._journal.judgement(turn.turn_id)  # what the judge said before the outcome came
+        step = await self._journal.judgement(turn.turn_id)  # from before the outcome came
         if step is None or step.signal != "judge" or step.score is None:
             step = await self._asked(judge, turn, next_state)
         return signals.with_step(judged, step, settings.step_rewards)
@@ -259,8 +254,8 @@ class JudgeLoop:
         lesson = await self._journal.last_lesson(turn.turn_id) if known else None
         correction = lesson is not None and judgement.signal == "feedback" and signals.corrects(judgement, lesson)
         if lesson is not None:
-            told = AFTER_LEARNING if judgement.signal == "outcome" else CORRECTION if correction else CONFIRMED
-            judgement = msgspec.structs.replace(judgement, reason=f"{judgement.reason}; {told}")
+            effect = AFTER_LEARNING if judgement.signal == "outcome" else CORRECTION if correction else CONFIRMED
+            judgement = msgspec.structs.replace(judgement, reason=f"{judgement.reason}; {effect}")
         if sample is None or reason:
             await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason, time=now()))
         else:
@@ -270,8 +265,8 @@ class JudgeLoop:
             self.judged.set()
 
 
-class _Nobody:
-    """The judge of turns that are settled while the real one is away."""
+class _AwayJudge:
+    """Stands in for a judge that is away."""
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         raise JudgeAway(f"turn {turn.turn_id} waits for the judge")

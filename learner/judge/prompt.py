@@ -1,4 +1,4 @@
-"""Judge prompts: versioned files, and what is put into their places."""
+"""Judge prompts: versioned templates, and the texts that fill them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class JudgePrompt(msgspec.Struct, frozen=True):
 
     @classmethod
     def builtin(cls, version: str) -> JudgePrompt:
-        """One of the files that come with us."""
+        """A built-in template."""
         return cls(version, (_FOLDER / f"{version}.md").read_text(encoding="utf-8"))
 
     @classmethod
-    def of(cls, settings: Settings) -> JudgePrompt:
-        """The user's own file, recorded as its name and a hash of its content; else the newest built-in one. Raises
+    def from_settings(cls, settings: Settings) -> JudgePrompt:
+        """The user's file, with its name and a hash of its content as version; else the newest built-in one. Raises
         `ConfigError`.
         """
         if not settings.judge_prompt:
@@ -66,12 +66,12 @@ class JudgePrompt(msgspec.Struct, frozen=True):
 
 
 def fingerprint(name: str, content: bytes) -> str:
-    """A file's name and the first digits of its SHA-256, so that a judgement tells which text it rests on."""
+    """A file's name and the first digits of its SHA-256: the version of its text."""
     return f"{name}#{hashlib.sha256(content).hexdigest()[:_HASH_DIGITS]}"
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """A conversation as text, each message under its role; not what a program added that nobody wrote."""
+    """A conversation as text, each message under its role, without context that a program added."""
     written = [message for message in messages if not is_internal_context(message)]
     return "\n\n".join(f"[{message['role']}]\n{spoken(message)}" for message in written)
 
@@ -84,7 +84,7 @@ def spoken(message: Message) -> str:
 
 
 def cut(text: str, limit: int, *, keep_end: bool = False) -> str:
-    """At most about `limit` characters of a text: most of its beginning, or of its end, and a word on what is gone."""
+    """At most about `limit` characters of a text: most of its beginning, or of its end, and a mark at the gap."""
     if len(text) <= limit:
         return text
     head = limit // 4 if keep_end else limit * 3 // 4

@@ -1,38 +1,21 @@
-"""The `Judge` protocol and how settings become one. A new judge is a class with these two methods."""
+"""The protocols of judging: a `Judge` scores a turn, an `Asker` answers a question."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
-from openclaw_rl.learner.judge import custom
-from openclaw_rl.learner.judge.askers.engine import EngineAsker, LazyPrompter
-from openclaw_rl.learner.judge.askers.litellm import asker_of
-from openclaw_rl.learner.judge.llm import ModelJudge, WithHintModel
-from openclaw_rl.learner.judge.prompt import JudgePrompt
-from openclaw_rl.learner.judge.reward_model import RewardModelJudge
-from openclaw_rl.learner.judge.rules.rules import RuleJudge
-from openclaw_rl.learner.judge.selection import Selector
-from openclaw_rl.learner.judge.votes import Asker, Voting
-from openclaw_rl.shared.backends import create_engine, create_reward_model, own_engine
-from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.placement import inherited_placement
+import msgspec
+
 from openclaw_rl.shared.records import Judgement, NextState, Turn
-from openclaw_rl.shared.redaction.outgoing import Outgoing
-from openclaw_rl.shared.rendering.prompter import Prompter
-from openclaw_rl.shared.settings import judge_spec as names
-from openclaw_rl.shared.settings.judge_spec import Spelling
-from openclaw_rl.shared.settings.settings import Settings
 
 
 class Judge(Protocol):
-    """Says what an answer was worth, from what came after it."""
+    """Scores an answer by what came after it."""
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The judgement of `turn`. A vote that fails is a failure and no neutral vote; `score` is `None` if all did.
+        """The judgement of `turn`. A failed vote counts neither way; `score` is `None` if all failed.
 
-        Raises `JudgeAway` when nobody can be asked for now: the turn goes on waiting.
+        Raises `JudgeAway` while the judge cannot be asked: the turn waits.
         """
         ...
 
@@ -41,52 +24,28 @@ class Judge(Protocol):
         ...
 
 
-def create(settings: Settings, engine: Engine | None = None, prompter: Prompter | None = None) -> Judge:
-    """The judge that `judge`, `hint_model` and `custom_reward` name (docs/judging.md). `engine` serves the policy;
-    without `prompter` the policy's own is made when it is needed. Raises `ConfigError`.
-    """
-    hinter = names.hinter(settings)
-    spelling = None if settings.custom_reward else names.scorer(settings)
-    policy = LazyPrompter.ready(prompter) if prompter else LazyPrompter.policy(settings)
-    selector = Selector(settings, engine, policy)
-    slots = asyncio.Semaphore(settings.judge_concurrency)
+class Said(msgspec.Struct, frozen=True):
+    """An answer in words, and the thoughts before it. `cut` is the reason why it is incomplete, or ""."""
 
-    def voting(found: Spelling, setting: str) -> Voting:
-        return Voting(_asker(found, setting, settings, engine, policy), settings, slots)
+    text: str
+    thoughts: str = ""
+    cut: str = ""
 
-    judge: Judge
-    if spelling is None:
-        judge = custom.create_reward(settings)
-    elif spelling.kind == "rules":
-        judge = RuleJudge()
-    elif spelling.kind == "hook":
-        judge = custom.create(settings)
-    elif spelling.kind == "reward-model":
-        judge = RewardModelJudge(create_reward_model(settings, spelling.target), spelling.target, settings)
-    else:
-        prompt = JudgePrompt.of(settings)
-        judge = ModelJudge(voting(spelling, "judge"), prompt, selector, settings, hints=hinter is None)
-    return judge if hinter is None else WithHintModel(judge, voting(hinter, "hint_model"), selector, settings)
+    @property
+    def kept(self) -> str:
+        """The text that a vote keeps."""
+        return f"<think>\n{self.thoughts}\n</think>\n{self.text}" if self.thoughts else self.text
 
 
-def _asker(spelling: Spelling, setting: str, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
-    """Who answers for `setting`."""
-    name = str(settings.value(setting))
-    if spelling.kind == "litellm":
-        return asker_of(name, settings)
-    if spelling.kind == "policy":
-        if engine is None:
-            raise ConfigError(f"{setting} = policy needs the policy's engine, and there is none here")
-        return EngineAsker(name, engine, policy, settings, version=0, own=False)
-    url = spelling.url or names.engine_url(settings, setting)
-    if not url:
-        raise ConfigError(
-            f"{setting} = {name!r} has no engine yet: `openclaw-rl serve` starts it, or say where one runs with "
-            f"{names.ENGINE_URLS[setting]}"
-        )
-    folder = "" if spelling.url else spelling.target
-    placement = inherited_placement()
-    on_gpus = placement is not None and any(server.model == folder for server in placement.judges)
-    own = create_engine(own_engine(settings, folder, url=url, on_gpus=on_gpus))
-    prompter, outgoing = LazyPrompter.folder(folder, own), Outgoing.to_model(settings, "", url)
-    return EngineAsker(name, own, prompter, settings, version=None, own=True, outgoing=outgoing)
+class Asker(Protocol):
+    """Answers a question in words."""
+
+    name: str
+
+    async def ask(self, question: str) -> Said:
+        """The answer. Raises `JudgeError` if there is none, `JudgeAway` while the model cannot be asked."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...

@@ -1,6 +1,6 @@
-"""A scalar reward model as the judge: one number a turn, no words and so no hint.
+"""A scalar reward model as the judge: one number per turn, and no hint.
 
-Until it is loaded it is away: the first rating loads it, however long that takes, and turns wait meanwhile.
+The first rating loads the model; until then it is away, and turns wait.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 from openclaw_rl.learner.judge.prompt import spoken
 from openclaw_rl.learner.judge.selection import NONE
+from openclaw_rl.shared.backends import Rating, RewardModel
 from openclaw_rl.shared.errors import ConfigError, JudgeAway, JudgeError
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.settings import Settings
@@ -19,49 +19,34 @@ from openclaw_rl.shared.settings.settings import Settings
 VERSION = "reward-model-v1"
 
 
-class Rated(NamedTuple):
-    """A score in [−1, +1], and how the model came to it, in words."""
-
-    score: float
-    told: str
-
-
-class RewardModel(Protocol):
-    """What `shared.backends.create_reward_model` makes."""
-
-    async def rate(self, conversation: Sequence[tuple[str, str]]) -> Rated:
-        """Rate (role, text) messages that end with the next state. Raises `JudgeError`, `ConfigError`."""
-        ...
-
-
 class RewardModelJudge:
-    """See `learner.judge.protocol.Judge`. Its vote is tried once: the same text gets the same number."""
+    """Judges by one vote without a second try: the same text gets the same number."""
 
     def __init__(self, model: RewardModel, folder: str, settings: Settings) -> None:
         self.name = f"reward-model:{Path(folder).name}"
         self._model = model
         self._seconds = settings.judge_timeout
-        self._first: asyncio.Task[Rated] | None = None
+        self._first: asyncio.Task[Rating] | None = None
         self._loaded = False
         self._turn = asyncio.Lock()  # waiting in line is no part of a vote's time
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         """One vote. Raises `JudgeAway` while the model is loading, and where it cannot be loaded."""
-        told = conversation(turn, next_state)
+        messages = conversation(turn, next_state)
         async with self._turn:
             if not self._loaded:
-                await self._load(told)
-            return await self._vote(turn, told)
+                await self._load(messages)
+            return await self._vote(turn, messages)
 
     async def close(self) -> None:
         """Do not wait for a model that is still loading."""
         if self._first is not None:
             self._first.cancel()
 
-    async def _load(self, told: Sequence[tuple[str, str]]) -> None:
-        """Until the model has rated something."""
+    async def _load(self, messages: Sequence[tuple[str, str]]) -> None:
+        """Wait until the model has rated something."""
         if self._first is None:
-            self._first = asyncio.create_task(self._rate(told))
+            self._first = asyncio.create_task(self._rate(messages))
         done, _ = await asyncio.wait([self._first], timeout=self._seconds)
         if not done:
             raise JudgeAway(f"the judge {self.name} waits for its model, which is still loading")
@@ -72,14 +57,14 @@ class RewardModelJudge:
             raise failure
         self._loaded = failure is None
 
-    async def _rate(self, told: Sequence[tuple[str, str]]) -> Rated:
-        return await self._model.rate(told)
+    async def _rate(self, messages: Sequence[tuple[str, str]]) -> Rating:
+        return await self._model.rate(messages)
 
-    async def _vote(self, turn: Turn, told: Sequence[tuple[str, str]]) -> Judgement:
+    async def _vote(self, turn: Turn, messages: Sequence[tuple[str, str]]) -> Judgement:
         try:
             async with asyncio.timeout(self._seconds):
-                rated = await self._rate(told)
-            vote = Vote(text=rated.told, score=rated.score)
+                rated = await self._rate(messages)
+            vote = Vote(text=rated.explanation, score=rated.score)
         except TimeoutError:
             vote = Vote(failure=f"no score within {self._seconds:g} s")
         except (JudgeError, ConfigError) as error:

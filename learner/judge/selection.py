@@ -1,4 +1,4 @@
-"""Which of several proposed hints is taken.
+"""Select one of several proposed hints.
 
 `overlap-sequence` (the second OpenClaw-RL paper's choice, see docs/methods.md): for each hint the engine scores the
 sampled answer under the hinted prompt with the base, as the teacher will see it, and once under the plain prompt with
@@ -31,7 +31,7 @@ NONE = "none"
 
 
 class Selected(msgspec.Struct, frozen=True):
-    """The hint that was taken, how (`Judgement.selection`), and what there is to say about it."""
+    """The selected hint, the way of selection (`Judgement.selection`), and a remark."""
 
     hint: str | None = None
     selection: str = NONE
@@ -39,8 +39,8 @@ class Selected(msgspec.Struct, frozen=True):
 
 
 class Selector:
-    """Chooses by `hint_selection`. Without an engine or a prompter, or where the engine cannot score, the overlap
-    selections become `longest` and say why.
+    """Selects by `hint_selection`. Without an engine or a prompter, or if the engine cannot score, the overlap
+    selections become `longest`, with the reason.
     """
 
     def __init__(self, settings: Settings, engine: Engine | None = None, prompter: LazyPrompter | None = None) -> None:
@@ -89,7 +89,7 @@ class Selector:
         return [overlap(student, await self._score(ids, turn, 0)) for ids in hinted]
 
     async def _student(self, turn: Turn) -> Scores:
-        """The likeliest tokens under the version that sampled the answer; under the live one where that is gone."""
+        """The likeliest tokens under the version that sampled the answer, or the live one if that is gone."""
         sampled = {span.version for span in turn.versions}
         try:
             return await self._score(turn.prompt_ids, turn, sampled.pop() if len(sampled) == 1 else None)
@@ -115,7 +115,7 @@ class Selector:
 
 
 def overlap(student: Scores, teacher: Scores) -> int:
-    """How many of the likeliest tokens both have in common, summed over the positions."""
+    """The number of likeliest tokens that both have in common, summed over the positions."""
     return sum(
         len({token for _, token in mine} & {token for _, token in theirs})
         for mine, theirs in zip(student.top, teacher.top, strict=True)

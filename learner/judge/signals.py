@@ -1,9 +1,9 @@
-"""Which of several signals counts for a turn, and what makes a turn trainable. Pure functions.
+"""Choose among the signals of a turn, and decide whether it can be trained on. Pure functions.
 
 The order: explicit feedback with a score; an outcome, unless a person answered the turn; the next state. A comment is
-read like a message that the user wrote next. A hint comes from the comment, else from the next state, and only where
-the score is not positive. An outcome may be discounted over the turns before it (`gamma`), and mixed with what the
-judge says of each step (`step_rewards`).
+read like the user's next message. A hint comes from the comment, else from the next state, and only if the score is not
+positive. An outcome may be discounted over earlier turns (`gamma`), and mixed with the judge's score of each step
+(`step_rewards`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def latest_score(feedback: Sequence[Feedback]) -> Feedback | None:
 
 
 def comment_hint(feedback: Sequence[Feedback], answer: str) -> str | None:
-    """The hint in the last comment: its wish, or all of it unless it only praises or rejects. What was said with a
-    score that another took back since does not count.
+    """The hint in the last comment: its wish, or all of it unless it only praises or rejects. Comments with a score
+    that was taken back do not count.
     """
     score = scored.score if (scored := latest_score(feedback)) is not None else None
     standing = [one for one in feedback if one.score is None or score is None or (one.score > 0) == (score > 0)]
@@ -45,7 +45,7 @@ def comment_hint(feedback: Sequence[Feedback], answer: str) -> str | None:
 
 
 def by_feedback(turn: Turn, feedback: Sequence[Feedback]) -> Judgement | None:
-    """The judgement that explicit feedback makes by itself, or `None` without any."""
+    """The judgement of explicit feedback alone; `None` without any."""
     if not feedback:
         return None
     answer = str(turn.answer.get("content") or "")
@@ -71,10 +71,10 @@ def by_feedback(turn: Turn, feedback: Sequence[Feedback]) -> Judgement | None:
 
 
 def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int = 0) -> Judgement:
-    """The judgement that an environment's outcome makes; `None` as the reward is no verdict.
+    """The judgement of an environment's outcome; a reward of `None` is no verdict.
 
-    With `gamma` above 0 a turn with `later` main turns after it gets gamma^later of the reward: the discounted return
-    of an episode whose only reward is its last; without, every turn gets all of it.
+    With `gamma` > 0 a turn with `later` main turns after it gets gamma^later of the reward: the discounted return of an
+    episode with a reward at its end only. Without, every turn gets all of it.
     """
     reward = None if outcome.reward is None else max(-1.0, min(1.0, outcome.reward))
     reason = outcome.detail or (
@@ -95,34 +95,32 @@ def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int =
 
 
 def with_step(judgement: Judgement, step: Judgement, weight: float) -> Judgement:
-    """An outcome's judgement with the judge's score of this step: (outcome + weight · step) / (1 + weight), so that it
-    stays in [−1, +1]. A step without a verdict leaves the outcome alone, and the reason says so.
+    """An outcome's judgement with the judge's score of this step: (outcome + weight · step) / (1 + weight), in
+    [−1, +1]. Without a verdict on the step, the outcome counts alone, and the reason says so.
     """
     if judgement.score is None:
         return judgement
     if step.score is None:
-        score, told = judgement.score, f"the step was not scored: {step.reason}"
+        score, part = judgement.score, f"the step was not scored: {step.reason}"
     else:
         score = (judgement.score + weight * step.score) / (1.0 + weight)
-        told = f"outcome {judgement.score:+g} and step {step.score:+g} (weight {weight:g}, by {step.judge}) together"
+        part = f"outcome {judgement.score:+g} and step {step.score:+g} (weight {weight:g}, by {step.judge}) together"
     return msgspec.structs.replace(
         judgement,
         score=score,
         votes=step.votes,
         prompt_version=step.prompt_version or judgement.prompt_version,
-        reason=f"{judgement.reason}; {told}",
+        reason=f"{judgement.reason}; {part}",
     )
 
 
 def corrects(judgement: Judgement, lesson: Sample) -> bool:
-    """Whether what a person says about a turn differs from what was learned from it: another reward, or a hint that the
-    lesson did not have.
-    """
+    """True if a person's judgement differs from the lesson: another reward, or a hint that the lesson lacked."""
     return judgement.score != lesson.reward or (judgement.hint is not None and judgement.hint != lesson.hint)
 
 
 def outcome_counts(turn: Turn, outcome: Outcome | None, next_state: NextState | None) -> bool:
-    """Whether the session's outcome judges this turn: unless a person answered it, or it came after the outcome."""
+    """True if the session's outcome judges this turn: no person answered it, and it came before the outcome."""
     return (
         outcome is not None
         and turn.timings.arrived <= outcome.time
@@ -131,9 +129,7 @@ def outcome_counts(turn: Turn, outcome: Outcome | None, next_state: NextState | 
 
 
 def with_feedback(judgement: Judgement, explicit: Judgement | None) -> Judgement:
-    """`judgement` of the next state, outranked by explicit feedback; a hint of the one serves the other if scores
-    allow.
-    """
+    """The `judgement` of the next state, outranked by explicit feedback, which may take its hint."""
     if explicit is None:
         return judgement
     if explicit.reason == COMMENT and not explicit.score:
@@ -151,8 +147,8 @@ def with_feedback(judgement: Judgement, explicit: Judgement | None) -> Judgement
 
 
 def left_out(turn: Turn) -> Judgement:
-    """What keeps the last judged turn of a session that the judge left out altogether (`at_least_one`): reward 0, as
-    in OpenClaw-RL.
+    """The judgement of the last judged turn if the judge left out the whole session (`at_least_one`): reward 0, as in
+    OpenClaw-RL.
     """
     return Judgement(
         turn_id=turn.turn_id,
@@ -165,7 +161,7 @@ def left_out(turn: Turn) -> Judgement:
 
 
 def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, live: int, cloud: bool = False) -> str:
-    """Why the turn cannot be trained on, in words; "" if it can. `cloud`: a provider trains."""
+    """The reason why the turn cannot be trained on, or "". `cloud`: a provider trains."""
     if turn.untrainable:
         return turn.untrainable
     if turn.image_spans and cloud:
@@ -196,8 +192,8 @@ def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, l
 
 
 def version_lag(record: Turn | Sample, live: int) -> int:
-    """How many version numbers lie between the oldest token of an answer and the live version; 0 for an imported
-    answer, which no version sampled and no ratio will be taken of.
+    """Version numbers between the oldest token of an answer and the live version; 0 for an imported answer, which no
+    version sampled.
     """
     if (no_ratio(record.sampling) if isinstance(record, Turn) else record.no_ratio) == IMPORTED:
         return 0
@@ -205,7 +201,7 @@ def version_lag(record: Turn | Sample, live: int) -> int:
 
 
 def sample_of(turn: Turn, judgement: Judgement) -> Sample:
-    """A turn without a `defect` as a sample; `explicit` where the reward is not a judge's guess."""
+    """A turn without a `defect` as a sample; `explicit` unless a judge gave the reward."""
     return Sample(
         sample_id=new_id("sample"),
         turn_id=turn.turn_id,

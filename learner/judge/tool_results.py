@@ -1,4 +1,4 @@
-"""Did a tool call fail? Read off the text of its result, or of several results together."""
+"""Detect failed tool calls from the text of their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEARCHED = 20_000
 
 
 def tool_failed(text: str) -> bool:
-    """Whether any of the results reports an error. Only beginning and end of a long result are read."""
+    """True if any of the results reports an error. Only the beginning and end of a long text are read."""
     if len(text) > 2 * _SEARCHED:
         text = f"{text[:_SEARCHED]}\n{text[-_SEARCHED:]}"
     return _FAILURE.search(text) is not None

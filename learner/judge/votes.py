@@ -1,8 +1,7 @@
-"""Votes: the same question asked m times, what is read from each answer, and what they decide together.
+"""Votes: ask the same question m times, read the answers, and decide.
 
-Who is asked (`Asker`) makes no difference here. A vote that fails is tried again; in the end it stays in the judgement
-with its reason and counts neither way. Where every vote failed because nobody could be asked, there is no judgement:
-the turn waits.
+A failed vote is tried again; in the end it stays in the judgement with its reason and counts neither way. If every vote
+failed because the model could not be asked, there is no judgement: the turn waits.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 import stamina
 
+from openclaw_rl.learner.judge.protocol import Asker, Said
 from openclaw_rl.shared.errors import JudgeAway, JudgeError
 from openclaw_rl.shared.records import Vote
 from openclaw_rl.shared.settings.settings import Settings
@@ -31,35 +30,8 @@ _FIRST_PAUSE = 0.5
 Reader = Callable[[str], Vote]
 
 
-class Said(msgspec.Struct, frozen=True):
-    """An answer in words, and the thoughts before it. `cut` says why it is not all of it, "" where it is."""
-
-    text: str
-    thoughts: str = ""
-    cut: str = ""
-
-    @property
-    def kept(self) -> str:
-        """What a vote keeps."""
-        return f"<think>\n{self.thoughts}\n</think>\n{self.text}" if self.thoughts else self.text
-
-
-class Asker(Protocol):
-    """Answers a question in words."""
-
-    name: str
-
-    async def ask(self, question: str) -> Said:
-        """The answer. Raises `JudgeError` when none came, `JudgeAway` when nobody can be asked for now."""
-        ...
-
-    async def close(self) -> None:
-        """Release connections."""
-        ...
-
-
 class Voting:
-    """Asks one `Asker`; at most `judge_concurrency` questions are open at a time over everybody who shares `slots`."""
+    """Asks one `Asker`. All that share `slots` have at most `judge_concurrency` open questions together."""
 
     def __init__(self, asker: Asker, settings: Settings, slots: asyncio.Semaphore) -> None:
         self.asker = asker
@@ -67,7 +39,7 @@ class Voting:
         self._slots = slots
 
     async def cast(self, question: str, read: Reader) -> list[Vote]:
-        """m votes, asked for at the same time. Raises `JudgeAway` if nobody could be asked for any of them."""
+        """m votes at the same time. Raises `JudgeAway` if none of them could be asked for."""
         wanted = [self._one(question, read) for _ in range(self._settings.votes)]
         votes: list[Vote] = []
         away: list[JudgeAway] = []
@@ -84,7 +56,7 @@ class Voting:
         return votes
 
     async def _one(self, question: str, read: Reader) -> Vote:
-        """One vote. Raises `JudgeAway` if no judge answered the last try."""
+        """One vote. Raises `JudgeAway` if the last try was not answered."""
         vote, said = Vote(), Said("")
         try:
             async for attempt in stamina.retry_context(
@@ -108,8 +80,8 @@ class Voting:
 
 
 def read_score(text: str) -> Vote:
-    """A vote from a model's text: the last score, and the last hint unless it praises. Raises `JudgeError` if there is
-    no score.
+    """A vote from a model's text: its last score, and its last hint unless the score is positive. Raises `JudgeError`
+    without a score.
     """
     scores = _SCORE.findall(text)
     if not scores:
@@ -119,9 +91,7 @@ def read_score(text: str) -> Vote:
 
 
 def read_hint(text: str) -> Vote:
-    """A hint model's vote: its last hint, or none if it says so (or leaves it empty). Raises `JudgeError` for anything
-    else.
-    """
+    """A hint model's vote: its last hint, or none if it says so or leaves it empty. Raises `JudgeError` otherwise."""
     hint = _last_hint(text)
     if not (_HINT.search(text) or _NO_HINT.search(text)):
         raise JudgeError("the answer holds neither a hint nor [NO HINT]")
@@ -129,12 +99,12 @@ def read_hint(text: str) -> Vote:
 
 
 def carries(count: int, valid: int, threshold: float) -> bool:
-    """Whether `count` of the valid votes decide: more than half of them, and at least the share `threshold`."""
+    """True if `count` of the valid votes decide: more than half of them, and at least the share `threshold`."""
     return 2 * count > valid and count >= threshold * valid - 1e-9
 
 
 def majority(votes: Sequence[Vote], threshold: float) -> float | None:
-    """The score that enough of the valid votes share (see `carries`), 0 if none does, `None` without a valid vote."""
+    """The score of enough valid votes (see `carries`), 0 if there is none, `None` without a valid vote."""
     scores = Counter(vote.score for vote in votes if vote.score is not None)
     if not scores:
         return None
@@ -142,8 +112,8 @@ def majority(votes: Sequence[Vote], threshold: float) -> float | None:
     return score if carries(count, scores.total(), threshold) else 0.0
 
 
-def told(votes: Sequence[Vote], threshold: float) -> str:
-    """What the scoring votes said, in words."""
+def describe(votes: Sequence[Vote], threshold: float) -> str:
+    """The scoring votes in words."""
     scores = Counter(vote.score for vote in votes if vote.score is not None)
     parts = []
     if scores:
@@ -156,7 +126,7 @@ def told(votes: Sequence[Vote], threshold: float) -> str:
 
 
 def failures(votes: Sequence[Vote], what: str = "votes") -> list[str]:
-    """One sentence about the votes that failed, none where none did."""
+    """One sentence about failed votes, if any."""
     failed = [vote.failure for vote in votes if vote.failure]
     return [f"{len(failed)} of {len(votes)} {what} failed: {failed[0]}"] if failed else []
 

@@ -1,4 +1,4 @@
-"""The answers to one request: with `n`, several are sampled at once, each a turn of its own with the same parent."""
+"""The answers to one request: with `n`, several are sampled at once, each a separate turn with the same parent."""
 
 from __future__ import annotations
 

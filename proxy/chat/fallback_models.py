@@ -195,7 +195,8 @@ class OtherModels:
             return AnswerPlan()
         first, last = self._for_side(request), self._for_outage()
         order = (*first, None, *last) if self._watch.ready else (*first, *last, None)
-        return AnswerPlan(order, "" if self._watch.ready or order[0] is None else f"the engine is away: {self._watch.error}")
+        away = order[0] is not None and not self._watch.ready
+        return AnswerPlan(order, f"the engine is away: {self._watch.error}" if away else "")
 
     def plan_without_policy(self, request: ChatRequest, error: OpenClawRLError) -> AnswerPlan | None:
         """The plan for a request that the policy cannot answer, `None` if no other model may.

@@ -166,7 +166,7 @@ class PolicyAnswer:
                 f"{request.prompt.length} by the files of the model"
             )
         if self.images and holds_placeholder(self.ids, request.prompt.packed(), self.images):
-            return "the answer holds the placeholder of an image, which cannot be told from an image again"
+            return "the answer holds the placeholder of an image, which cannot be distinguished from an image later"
         if answer.finish_reason != "abort" and not self._prompter.agrees(
             request.prompt, self.ids, answer, thinking=request.thinking
         ):

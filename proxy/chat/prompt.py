@@ -1,8 +1,6 @@
-"""The prompt of a placed request: rendered, continued from the tokens that were sampled before, fitted to the context."""
+"""The prompt of a placed request: rendered, continued from tokens that were sampled before, fitted to the context."""
 
 from __future__ import annotations
-
-import asyncio
 
 import msgspec
 

@@ -1,15 +1,14 @@
-"""Prompts go on from the tokens that were sampled, where the template's text allows it.
+"""Puts sampled ids back into rendered prompts, where the template's text allows it.
 
-A prompt is rendered from messages, so the text of an answer in its history is tokenized again, and the ids may be
-others than those that the policy sampled. A bridge puts the sampled ids back. It does not foretell what a template
-writes, it compares: an answer's place in the rendered prompt takes the sampled ids only if they spell the same bytes
-between the same control tokens. A bridged prompt therefore decodes to exactly the text of the rendered one, whatever
-wrote that: a family's writer or a model's own template. Where a client dropped the reasoning, or the template does
-(Qwen after the user's next message), where arguments came back in another spelling or white space was trimmed, the
-texts differ, and the prompt stays as it was rendered.
+A prompt is rendered from messages, so an answer in its history is tokenized again, and may get other ids than the
+policy sampled. The bridge does not predict the template, it compares: the sampled ids replace the rendered ones only if
+they spell the same bytes between the same control tokens. So a bridged prompt decodes to exactly the text of the
+rendered one, whether a family's writer or a model's own template wrote it. The texts differ, and the prompt stays as it
+was rendered, where a client or the template drops the reasoning (Qwen after the user's next message), or where
+arguments come back in another spelling or without white space.
 
-A history may have lost a message before the answer (OpenClaw's floating context). Then the prompt is no continuation of
-the one before, but the answer in it keeps its tokens all the same.
+A history may have lost a message before the answer (OpenClaw's floating context). Then the prompt does not extend the
+one before, but the answer in it keeps its tokens.
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ HISTORY, SPELLING = "history differs from the parent's", "answer is written diff
 TOO_LONG = "too long for the context as it was sampled"
 
 _NEAR, _OPENING = 64, 256
-"""Tokens that are looked through for the control token that opens an answer: where two prompts part, and at the end of
-the first, which may hold the beginning of a call.
-"""
+"""Tokens that are searched for the control token that opens an answer: where two prompts part, and at the end of the
+first, which may hold the beginning of a call."""
 
 
 class Kept(NamedTuple):
@@ -46,11 +44,11 @@ class Kept(NamedTuple):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """How a prompt came to be: the ids after its head as they were `rendered`, and the answers that are `kept` in
-    there as they were sampled, in order. `head` is the head's digest, empty where there is none.
+    """How a prompt was made: the ids after its head as they were `rendered`, and the answers in there that are `kept`
+    as sampled, in order. `head` is the head's digest, empty without one.
 
-    `how`: `extended`, the prompt begins with the parent's prompt and answer, id for id; `kept`, it does not, but the
-    parent's answer stands in it as it was sampled; `rendered`, and `why`.
+    `how`: `extended`, the prompt begins with the parent's prompt and answer, id for id; `kept`, it does not, but keeps
+    the parent's answer as sampled; `rendered`, and `why`.
     """
 
     head: bytes
@@ -61,7 +59,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A turn that a prompt may go on from. `response` is empty where the policy did not sample all of the answer."""
+    """A turn that a prompt may continue. `response` is empty where the policy did not sample all of the answer."""
 
     written: Written
     response: array[int]
@@ -74,16 +72,14 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Bridge:
-    """Puts sampled ids back into rendered prompts of one vocabulary."""
+    """For the prompts of one vocabulary."""
 
     def __init__(self, vocab: Vocab) -> None:
         self._bytes_of = vocab.bytes_of
         self._controls = frozenset(vocab.added.values())
 
     def extend(self, prompt: Prompt, parent: Answered | None, why: str = NO_PARENT) -> tuple[Prompt, Written]:
-        """The prompt with every answer in it that is known as sampled, and how it was written. `why` there is no
-        `parent`, if there is none.
-        """
+        """The prompt with the sampled ids of all its known answers, and how it was made; `why` there is no `parent`."""
         head = prompt.head.digest if prompt.head is not None else b""
         rendered = token_ids(prompt.tail)
         if parent is None:
@@ -110,10 +106,7 @@ class Bridge:
         return self._apply(prompt, rendered, kept), Written(head, rendered, kept, how, why)
 
     def _starts(self, before: array[int], rendered: array[int], common: int) -> list[tuple[int, int]]:
-        """Places where an answer may begin: in `rendered`, and the end of `before` that opens it there.
-
-        Where the two part, an answer stands instead of what was left out; the same control token opens it in both.
-        """
+        """Where an answer may begin: in `rendered`, and in `before`. The same control token opens it in both."""
         if common == len(before):
             return [(common, common)]
         near = range(common, max(-1, common - _NEAR), -1)
@@ -127,8 +120,8 @@ class Bridge:
         return found
 
     def _end(self, rendered: Sequence[int], start: int, sampled: Sequence[int]) -> int | None:
-        """Where `rendered` has said from `start` on exactly what `sampled` says, `None` if it says something else. What
-        is cut off without a control token at its end has to be followed by one.
+        """The place up to which `rendered` spells from `start` on exactly `sampled`, `None` if it differs. A control
+        token has to follow an answer that was cut off without one.
         """
         controls, bytes_of = self._controls, self._bytes_of
         end = start + len(sampled)
@@ -137,14 +130,14 @@ class Bridge:
             return end
         place = start
         for text, control in self._runs(sampled):
-            said = 0
+            length = 0
             while place < len(rendered) and rendered[place] not in controls:
                 piece = bytes_of[rendered[place]]
-                if not text.startswith(piece, said):
+                if not text.startswith(piece, length):
                     return None
-                said += len(piece)
+                length += len(piece)
                 place += 1
-            if said != len(text) or place == len(rendered):
+            if length != len(text) or place == len(rendered):
                 return None
             if control is None:
                 return place if rendered[place] in controls else None
@@ -154,9 +147,7 @@ class Bridge:
         return place
 
     def _runs(self, ids: Sequence[int]) -> Iterator[tuple[bytes, int | None]]:
-        """The bytes before each control token with that token; at last those after the last one with `None`, unless
-        there are no ids after it.
-        """
+        """The bytes before each control token, with that token; last the bytes after it, if any, with `None`."""
         start = 0
         for place, number in enumerate(ids):
             if number in self._controls:

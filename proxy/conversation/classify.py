@@ -102,12 +102,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One reason to take a request for main or side; the first rule that holds decides."""
+    """One reason to take a request for side, or for main; the first rule that holds decides."""
 
     name: str
-    kind: Kind
     description: str
     test: Callable[[Evidence], bool]
+    kind: Kind = "side"
 
 
 class TurnClass(msgspec.Struct, frozen=True):
@@ -133,24 +133,8 @@ def _speaker(*speakers: str) -> Callable[[Evidence], bool]:
     return lambda evidence: evidence.last_speech is not None and evidence.last_speech.speaker in speakers
 
 
-def _is_subagent(evidence: Evidence) -> bool:
-    return any(speech.speaker == "subagent" for speech in evidence.speeches)
-
-
-def _is_slug(evidence: Evidence) -> bool:
-    return not evidence.has_tools and any("word filename slug" in text for text in evidence.instructions)
-
-
-def _is_claude_subagent(evidence: Evidence) -> bool:
-    return evidence.subagent or bool(evidence.headers.get("x-claude-code-agent-id"))
-
-
-def _is_probe(evidence: Evidence) -> bool:
-    return evidence.max_tokens == 1 and len(evidence.speeches) == 1 and not evidence.has_tools
-
-
-def _last(test: Callable[[str], bool], *, without_tools: bool = False) -> Callable[[Evidence], bool]:
-    return lambda evidence: not (without_tools and evidence.has_tools) and test(evidence.last_text)
+def _last(test: Callable[[str], bool]) -> Callable[[Evidence], bool]:
+    return lambda evidence: test(evidence.last_text)
 
 
 def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], bool]:
@@ -162,103 +146,90 @@ def _from_openclaw(evidence: Evidence) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("header-side", "side", "X-Turn-Type says side", _header("x-turn-type", "side")),
+    Rule("header-side", "X-Turn-Type says side", _header("x-turn-type", "side")),
     Rule(
-        FEEDBACK,
-        "side",
-        "all that the person says is /good or /bad: feedback on the answer before",
-        lambda evidence: evidence.feedback,
+        FEEDBACK, "all that the person says is /good or /bad: feedback on the answer before", lambda one: one.feedback
     ),
-    Rule("header-main", "main", "X-Turn-Type says main", _header("x-turn-type", "main")),
-    Rule(
-        "trigger",
-        "side",
-        "X-OpenClaw-Trigger is not a person",
-        _header("x-openclaw-trigger", "heartbeat", "cron", "memory"),
-    ),
-    Rule("key-memory", "side", "OpenClaw session key of internal work", _key("internal-session-effects")),
-    Rule("key-cron", "side", "OpenClaw session key of a scheduled job", _key(":cron:")),
-    Rule("key-subagent", "side", "OpenClaw session key of a sub-agent", _key(":subagent:")),
-    Rule("openclaw-title", "side", "OpenClaw asks for a session title", _system("Generate a concise session title")),
-    Rule("openclaw-recap", "side", "OpenClaw asks for an activity recap", _system("Write an Activity recap")),
+    Rule("header-main", "X-Turn-Type says main", _header("x-turn-type", "main"), "main"),
+    Rule("trigger", "X-OpenClaw-Trigger is not a person", _header("x-openclaw-trigger", "heartbeat", "cron", "memory")),
+    Rule("key-memory", "OpenClaw session key of internal work", _key("internal-session-effects")),
+    Rule("key-cron", "OpenClaw session key of a scheduled job", _key(":cron:")),
+    Rule("key-subagent", "OpenClaw session key of a sub-agent", _key(":subagent:")),
+    Rule("openclaw-title", "OpenClaw asks for a session title", _system("Generate a concise session title")),
+    Rule("openclaw-recap", "OpenClaw asks for an activity recap", _system("Write an Activity recap")),
     Rule(
         "openclaw-compaction",
-        "side",
         "OpenClaw has its context summarised",
         _system("You are a context summarization assistant"),
     ),
-    Rule("openclaw-flush", "side", "OpenClaw stores memories before compaction", _speaker("flush")),
-    Rule("openclaw-heartbeat", "side", "the last user text is OpenClaw's heartbeat", _speaker("heartbeat")),
-    Rule("openclaw-cron", "side", "the last user text is a scheduled job's", _speaker("cron")),
-    Rule("openclaw-subagent", "side", "a sub-agent's task opens the conversation", _is_subagent),
-    Rule("claude-code-subagent", "side", "a sub-agent of Claude Code", _is_claude_subagent),
+    Rule("openclaw-flush", "OpenClaw stores memories before compaction", _speaker("flush")),
+    Rule("openclaw-heartbeat", "the last user text is OpenClaw's heartbeat", _speaker("heartbeat")),
+    Rule("openclaw-cron", "the last user text is a scheduled job's", _speaker("cron")),
+    Rule(
+        "openclaw-subagent",
+        "a sub-agent's task opens the conversation",
+        lambda one: any(speech.speaker == "subagent" for speech in one.speeches),
+    ),
+    Rule(
+        "claude-code-subagent",
+        "a sub-agent of Claude Code",
+        lambda one: one.subagent or bool(one.headers.get("x-claude-code-agent-id")),
+    ),
     Rule(
         "claude-code-suggestion",
-        "side",
         "Claude Code asks what its user may type next",
         _last(lambda text: text.startswith(SUGGESTION)),
     ),
-    Rule("probe", "side", "a single token is wanted: a test of key, quota or connection", _is_probe),
+    Rule(
+        "probe",
+        "a single token is wanted: a test of key, quota or connection",
+        lambda one: one.max_tokens == 1 and len(one.speeches) == 1 and not one.has_tools,
+    ),
     Rule(
         "compaction",
-        "side",
         "the program has the conversation condensed, as its context is full",
         _last(prompts.asks_compaction),
     ),
-    Rule(
-        "handover",
-        "side",
-        "an agent takes over from one whose context is full",
-        _last(prompts.hands_over, without_tools=True),
-    ),
-    Rule(
-        "away-recap",
-        "side",
-        "the program asks where things stand, for a person who was away",
-        _last(prompts.asks_recap),
-    ),
+    Rule("handover", "an agent takes over from one whose context is full", _without_tools(_last(prompts.hands_over))),
+    Rule("away-recap", "the program asks where things stand, for a person who was away", _last(prompts.asks_recap)),
     Rule(
         "command-check",
-        "side",
         "the program has a command judged, without tools",
-        _without_tools(lambda evidence: prompts.checks_command(evidence.system, evidence.last_text)),
+        _without_tools(lambda one: prompts.checks_command(one.system, one.last_text)),
     ),
     Rule(
         "tool-helper",
-        "side",
         "a tool asks the model itself: to read a page, to search",
-        lambda evidence: len(evidence.speeches) == 1 and prompts.helps_tool(evidence.system, evidence.last_text),
+        lambda one: len(one.speeches) == 1 and prompts.helps_tool(one.system, one.last_text),
     ),
-    Rule("filename-slug", "side", "asks for a file name", _is_slug),
+    Rule(
+        "filename-slug",
+        "asks for a file name",
+        _without_tools(lambda one: any("word filename slug" in text for text in one.instructions)),
+    ),
     Rule(
         "commit-message",
-        "side",
         "asks for a commit message, without tools",
-        _without_tools(lambda evidence: prompts.asks_commit_message(evidence.system)),
+        _without_tools(lambda one: prompts.asks_commit_message(one.system)),
     ),
     Rule(
         "title",
-        "side",
         "asks for a title of a conversation, without tools",
-        _without_tools(lambda evidence: prompts.asks_title(evidence.system, evidence.instructions)),
+        _without_tools(lambda one: prompts.asks_title(one.system, one.instructions)),
     ),
     Rule(
         "summary",
-        "side",
         "asks for a summary of a conversation, without tools",
-        _without_tools(
-            lambda one: prompts.asks_summary(one.system, one.last_text, alone=len(one.speeches) == 1)
-        ),
+        _without_tools(lambda one: prompts.asks_summary(one.system, one.last_text, alone=len(one.speeches) == 1)),
     ),
     Rule(
         "chat-utility",
-        "side",
         "asks for tags, follow-ups or the like of a conversation, without tools",
-        _without_tools(lambda evidence: prompts.asks_side_task(evidence.instructions, evidence.last_text)),
+        _without_tools(lambda one: prompts.asks_side_task(one.instructions, one.last_text)),
     ),
-    Rule("openclaw-run", "main", "an agent run of OpenClaw, no sign of a utility call", _from_openclaw),
-    Rule("tools", "main", "tools are offered, no sign of a utility call", lambda evidence: evidence.has_tools),
-    Rule("chat", "main", "no sign of a utility call", lambda evidence: True),
+    Rule("openclaw-run", "an agent run of OpenClaw, no sign of a utility call", _from_openclaw, "main"),
+    Rule("tools", "tools are offered, no sign of a utility call", lambda one: one.has_tools, "main"),
+    Rule("chat", "no sign of a utility call", lambda one: True, "main"),
 )
 
 
@@ -278,7 +249,7 @@ def describe(reason: str) -> str:
 def own_rules(rules: Iterable[TurnRule]) -> tuple[Rule, ...]:
     """The rules of the settings, in the same order."""
     return tuple(
-        Rule(OWN + rule.name, rule.kind, f"rule {rule.name!r} of the settings", _own_test(rule)) for rule in rules
+        Rule(OWN + rule.name, f"rule {rule.name!r} of the settings", _own_test(rule), rule.kind) for rule in rules
     )
 
 

@@ -17,20 +17,20 @@ from openclaw_rl.shared.records import Kind, Turn, new_id, now
 
 
 class TurnPlacement(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of a request. `words` is what it says after the parent's answer; `parent_reason` tells why there is no
-    parent, or how it was found if not by the whole history.
+    """The place of a request. `words` come after the parent's answer; `parent_reason` says why there is no parent, or
+    how it was found if not by the whole history.
 
     `source` says what named the session: `header`, `runtime`, `body`, `tree` (the parent's), `retry`, or `new`.
     """
 
-    turn_id: str
     session_id: str
     source: str
     kind: Kind
-    parent: TurnRef | None
-    parent_reason: str
     request_key: bytes
-    words: NextWords | None
+    parent: TurnRef | None = None
+    parent_reason: str = "not recorded"
+    words: NextWords | None = None
+    turn_id: str = msgspec.field(default_factory=lambda: new_id("turn"))
 
 
 class Conversations:
@@ -61,29 +61,19 @@ class Conversations:
         if words is not None and words.role == "user" and parent.dropped:
             words = msgspec.structs.replace(words, role="environment")
         return TurnPlacement(
-            turn_id=new_id("turn"),
             session_id=session_id,
             source=source,
             kind=kind,
+            request_key=chain.request_key,
             parent=parent.ref,
             parent_reason=parent.reason,
-            request_key=chain.request_key,
             words=words,
         )
 
     def place_untracked(self, chain: Chain, kind: Kind, named: tuple[str, str] | None) -> TurnPlacement:
         """The session of a request that is not recorded."""
         session_id, source = named or (fresh_session(kind), "new")
-        return TurnPlacement(
-            turn_id=new_id("turn"),
-            session_id=session_id,
-            source=source,
-            kind=kind,
-            parent=None,
-            parent_reason="not recorded",
-            request_key=chain.request_key,
-            words=None,
-        )
+        return TurnPlacement(session_id=session_id, source=source, kind=kind, request_key=chain.request_key)
 
     def sampled_before(self, placement: TurnPlacement) -> tuple[Answered | None, str]:
         """The tokens of a request's parent, or why there are none."""

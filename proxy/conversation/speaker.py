@@ -51,9 +51,7 @@ person's reaction."""
 
 
 class Speech(msgspec.Struct, frozen=True):
-    """A user message without its wrapping, and its speaker. `runtime` holds the fields of OpenClaw's `Runtime:` line, if
-    the message ends with one.
-    """
+    """A user message without its wrapping. `runtime` holds the fields of OpenClaw's `Runtime:` line at its end."""
 
     speaker: Speaker
     text: str

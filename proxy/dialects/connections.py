@@ -39,4 +39,3 @@ class Connections:
     async def close(self) -> None:
         """Close them; answers in progress break off."""
         await self._transport.aclose()
-

@@ -1,4 +1,4 @@
-"""What a dialect is: how its requests are read, asked through LiteLLM, and its answers written."""
+"""The protocol of a dialect: reads its requests, asks through LiteLLM, and writes its answers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import Any, Protocol
 import msgspec
 
 from openclaw_rl.shared.errors import BadRequest, RequestError
-from openclaw_rl.shared.litellm.call import CHAT_MODEL, Call
+from openclaw_rl.shared.litellm.call import CHAT_MODEL, LiteLLMCall
 from openclaw_rl.shared.litellm.callback import PROVIDER
 
 MODEL = f"{PROVIDER}/{CHAT_MODEL}"
-"""What LiteLLM is told; the model that the client named goes beside it (LiteLLM stumbles over a model that is called
-like its provider)."""
+"""The model for LiteLLM. The client's goes separately: LiteLLM fails at a model that has its provider's name."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class AdapterArguments(msgspec.Struct, frozen=True, kw_only=True):
     """A request, read. `arguments` are for LiteLLM's adapter, which translates the conversation; `extra` are the fields
-    of the chat body that need no translation; `stream` says how to answer."""
+    of the chat body that need no translation.
+    """
 
     arguments: dict[str, Any]
     extra: dict[str, Any]
     stream: bool
+
+    def unstreamed(self) -> AdapterArguments:
+        """The same request for an answer in one piece."""
+        return msgspec.structs.replace(self, stream=False)
 
 
 class DialectWriter(Protocol):
@@ -44,20 +48,19 @@ class DialectWriter(Protocol):
 
 
 class Dialect(Protocol):
-    """One wire format. `name` is what turns are recorded under, `parameters` maps names of the chat body to its own."""
+    """One wire format. `parameters` maps names of the chat body to its own, for errors."""
 
-    name: str
     parameters: Mapping[str, str]
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
-        """Read a request. Raises `BadRequest` for what LiteLLM would drop in silence or stumble over."""
+    def read(self, body: Mapping[str, Any]) -> AdapterArguments:
+        """Raises `BadRequest` for what LiteLLM would drop in silence or fail at."""
         ...
 
-    async def ask(self, library: Any, ask: Ask) -> Any:
-        """Have LiteLLM's adapter translate the request, call our provider and translate the answer."""
+    async def ask(self, library: Any, arguments: AdapterArguments) -> Any:
+        """The answer of LiteLLM's adapter, which calls our provider."""
         ...
 
-    def writer(self, body: Mapping[str, Any], call: Call) -> DialectWriter:
+    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> DialectWriter:
         """A writer of the answer to this request."""
         ...
 
@@ -65,6 +68,12 @@ class Dialect(Protocol):
 def refuse(message: str, param: str, code: str = "invalid_value") -> BadRequest:
     """The error for a field that cannot be honoured."""
     return BadRequest(message, param=param, code=code)
+
+
+def require(condition: bool, message: str, param: str, code: str = "invalid_value") -> None:
+    """Raise `BadRequest` unless the condition holds."""
+    if not condition:
+        raise refuse(message, param, code)
 
 
 def copied(body: Mapping[str, Any], *names: str, **renamed: str) -> dict[str, Any]:
@@ -76,8 +85,7 @@ def copied(body: Mapping[str, Any], *names: str, **renamed: str) -> dict[str, An
 def streams(body: Mapping[str, Any]) -> bool:
     """Whether the answer is to be streamed. Raises `BadRequest`."""
     stream = body.get("stream")
-    if stream is not None and not isinstance(stream, bool):
-        raise refuse("stream must be true or false.", "stream")
+    require(isinstance(stream, bool | None), "stream must be true or false.", "stream")
     return stream is True
 
 
@@ -86,8 +94,7 @@ def listed(value: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         raise refuse(f"{where} must be an array.", where)
     for index, item in enumerate(value):
-        if not isinstance(item, dict):
-            raise refuse(f"{where}[{index}] must be an object.", f"{where}[{index}]")
+        require(isinstance(item, dict), f"{where}[{index}] must be an object.", f"{where}[{index}]")
     return value
 
 

@@ -1,8 +1,7 @@
 """Our errors in the shape that each dialect's clients expect.
 
-OpenAI's dialects share one shape, the one of `RequestError.body`. Anthropic's has its own (docs.anthropic.com, errors),
-and clients of it act on the type, the status and `Retry-After`; some tell by its first words that a prompt was too
-long.
+OpenAI's dialects share the shape of `RequestError.body`. Anthropic's is different (docs.anthropic.com, errors): its
+clients act on the type, the status and `Retry-After`; some know by the first words that a prompt was too long.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _TOO_LONG = "prompt is too long"
 
 
 def anthropic_error(error: RequestError) -> dict[str, Any]:
-    """Anthropic's body of an error; `code` and `param` are ours, beside what the dialect knows."""
+    """Anthropic's body of an error, with our `code` and `param` added."""
     kind = _TYPES.get(error.status) or ("invalid_request_error" if error.status < 500 else "api_error")
     message = error.message
     if error.code == "context_length_exceeded":
@@ -47,12 +46,12 @@ def anthropic_error(error: RequestError) -> dict[str, Any]:
 
 
 def dialect_response(path: str, error: RequestError, headers: dict[str, str] | None = None) -> Response:
-    """The response that tells a client of the dialect at `path` of an error."""
-    made = error_response(error, headers)
+    """The error response for a client of the dialect at `path`."""
+    response = error_response(error, headers)
     if not path.startswith(MESSAGES_PATH):
-        return made
-    told = {name: value for name, value in made.headers.items() if name not in ("content-length", "content-type")}
-    return json_response(anthropic_error(error), error.status, told)
+        return response
+    kept = {name: value for name, value in response.headers.items() if name not in ("content-length", "content-type")}
+    return json_response(anthropic_error(error), error.status, kept)
 
 
 def anthropic_event(error: RequestError) -> bytes:
@@ -61,10 +60,7 @@ def anthropic_event(error: RequestError) -> bytes:
 
 
 def responses_event(error: RequestError, sequence_number: int) -> bytes:
-    """The event that ends a Responses stream which failed.
-
-    Its fields are those of OpenAI's `error` event; `error` beside them is what the clients' own code looks for.
-    """
+    """The event that ends a Responses stream which failed: OpenAI's `error` event and the clients' `error`."""
     body = {
         "type": "error",
         "code": error.code,

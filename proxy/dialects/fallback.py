@@ -1,8 +1,7 @@
 """In the adapter process: another LiteLLM model's answer to a chat request, as lines of JSON.
 
 A line holds a piece of the answer (`content`, `reasoning`, `call`), its end (`finish`, with `usage` where it is known),
-or why there is none (`error`). Keys come with the request, over a socket that nobody else can reach, and are taken out
-of everything that is said about a failure.
+or why there is none (`error`). Keys come with the request, over a private socket, and are removed from errors.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LEAST_SECRET = 6
 
 
 async def answer_by_other(library: Any, request: Mapping[str, Any], send: Send) -> None:
-    """Answer; always with status 200 and a last line that says how it went. Raises `OSError` if nobody listens."""
+    """Answer; always with status 200 and a last line for the outcome. Raises `OSError` if the connection broke."""
     headers = [(b"content-type", b"application/x-ndjson")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
@@ -32,13 +31,13 @@ async def answer_by_other(library: Any, request: Mapping[str, Any], send: Send) 
                 await _write(event, send)
     except OSError:
         raise
-    except Exception as error:  # LiteLLM raises whatever the provider's own client does
+    except Exception as error:  # of any kind, from the provider's client
         await _write({"error": without_keys(f"{type(error).__name__}: {error}", request.get("api_key"))}, send)
     await send({"type": "http.response.body", "body": b""})
 
 
 def without_keys(text: str, key: Any = None) -> str:
-    """What an error says, without the key that was sent and without those in this process's environment."""
+    """The text of an error without the key of the request and those in this process's environment."""
     secrets = {value for name, value in os.environ.items() if name.endswith(_SECRET_NAMES)}
     for secret in sorted({*secrets, str(key or "")}, key=len, reverse=True):
         if len(secret) >= _LEAST_SECRET:
@@ -63,19 +62,19 @@ async def _events(library: Any, request: Mapping[str, Any]) -> AsyncGenerator[di
         whole = plain(result)
         choice = whole["choices"][0]
         finish, pieces = choice.get("finish_reason") or "stop", _pieces(choice["message"])
-        _check_said(finish, bool(pieces))
+        _check_answered(finish, bool(pieces))
         for event in pieces:
             yield event
         yield {"finish": finish, "usage": whole.get("usage")}
         return
-    finish, usage, said = "", None, False
+    finish, usage, answered = "", None, False
     try:
         async for chunk in result:
             part = plain(chunk)
             usage = part.get("usage") or usage
             for choice in part.get("choices") or ():
                 for event in _pieces(choice.get("delta") or {}):
-                    said = True
+                    answered = True
                     yield event
                 finish = choice.get("finish_reason") or finish
     finally:
@@ -84,15 +83,13 @@ async def _events(library: Any, request: Mapping[str, Any]) -> AsyncGenerator[di
             await close()
     if not finish:
         raise EOFError("the stream ended before the answer did")
-    _check_said(finish, said)
+    _check_answered(finish, answered)
     yield {"finish": finish, "usage": usage}
 
 
-def _check_said(finish: str, said: bool) -> None:
-    """Raise `EOFError` for an answer of nothing: LiteLLM makes one of every stream that holds none, a page of a gateway
-    for example.
-    """
-    if finish == "stop" and not said:
+def _check_answered(finish: str, answered: bool) -> None:
+    """Raise `EOFError` for an empty answer: LiteLLM makes one of every stream without an answer, like an error page."""
+    if finish == "stop" and not answered:
         raise EOFError("its answer was empty")
 
 

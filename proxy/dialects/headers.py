@@ -1,20 +1,20 @@
-"""Names and headers that the proxy, its adapter process and the clients of the dialects share."""
+"""Headers and ids that the proxy, its adapter process and the clients of the dialects share."""
 
 from __future__ import annotations
 
 TURN_HEADER = "x-openclaw-rl-turn"
 PROMPT_HEADER = "x-openclaw-rl-prompt-tokens"
 CHAT_HEADER = "x-openclaw-rl-chat"
-"""Where the adapter process finds the chat route; the proxy sets it, the adapter takes it out."""
+"""The address of the chat route, from the proxy to the adapter process."""
 MARK_HEADER = "x-openclaw-rl-dialect"
-"""`SECRET DIALECT`: the proxy sets it, the adapter hands it back; without the proxy's own secret it means nothing."""
+"""`SECRET DIALECT`, from the proxy to the adapter process and back; ignored without the proxy's secret."""
 ROUTED_HEADER = "x-openclaw-rl-routed"
 """Marks requests to other models: a service of ours that receives it asks no further model, so none goes in circles."""
 OTHER_PATH = "/other"
 """Where the adapter process asks other models."""
 
 READY = b"ready\n"
-"""What the adapter process writes to stdout once it takes requests."""
+"""The adapter process writes this to stdout once it takes requests."""
 
 _PREFIXES = ("turn_", "chatcmpl-", "resp_", "msg_")
 

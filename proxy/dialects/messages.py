@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.proxy.dialects.dialect import MODEL, Ask, copied, listed, refuse, streams
+from openclaw_rl.proxy.dialects.dialect import MODEL, AdapterArguments, copied, listed, refuse, require, streams
 from openclaw_rl.proxy.dialects.errors import anthropic_event
 from openclaw_rl.proxy.dialects.headers import PROMPT_HEADER, TURN_HEADER, turn_digits
 from openclaw_rl.shared.errors import RequestError
-from openclaw_rl.shared.litellm.call import Call
+from openclaw_rl.shared.litellm.call import LiteLLMCall
 
 _BLOCKS = {
     "user": ("text", "image", "tool_result"),
@@ -23,88 +23,60 @@ _CHOICES = ("auto", "any", "tool", "none")
 
 
 class Messages:
-    """The dialect."""
+    """Anthropic's dialect."""
 
-    name = "messages"
     parameters: Mapping[str, str] = {"stop": "stop_sequences", "response_format": "output_config.format"}
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
-        """See `Dialect.read`."""
-        messages, loaded = _told(_messages(body.get("messages")))
+    def read(self, body: Mapping[str, Any]) -> AdapterArguments:
+        messages, loaded = _spell_out_references(_messages(body.get("messages")))
         arguments: dict[str, Any] = {"model": MODEL, "max_tokens": 1, "messages": messages}
         for field in ("mcp_servers", "container"):
-            if body.get(field):
-                raise refuse(f"{field} is not supported: the model runs no tools of its own.", field)
+            require(not body.get(field), f"{field} is not supported: the model runs no tools of its own.", field)
         if body.get("system"):
             _check_content(body["system"], "system", "system")
             arguments["system"] = body["system"]
-        extra = copied(
-            body,
-            "model",
-            "max_tokens",
-            "temperature",
-            "top_p",
-            "top_k",
-            "metadata",
-            stop_sequences="stop",
-        )
-        tools, choice = body.get("tools"), body.get("tool_choice")
+        extra = copied(body, "model", "max_tokens", "temperature", "top_p", "top_k", "metadata", stop_sequences="stop")
+        tools = body.get("tools")
         if tools:
             _check_tools(tools)
             tools = [tool for tool in tools if not tool.get("defer_loading") or tool["name"] in loaded]
         if tools:
             arguments["tools"] = tools
+        choice = _tool_choice(body.get("tool_choice"), bool(tools))
         if choice is not None:
-            if not isinstance(choice, dict) or choice.get("type") not in _CHOICES:
-                raise refuse("tool_choice must be an object of type auto, any, tool or none.", "tool_choice")
-            if choice["type"] == "tool" and not isinstance(choice.get("name"), str):
-                raise refuse("tool_choice.name is missing.", "tool_choice.name")
-            if tools:
-                arguments["tool_choice"] = choice
-                extra["parallel_tool_calls"] = choice.get("disable_parallel_tool_use") is not True
-            elif choice["type"] in ("any", "tool"):
-                raise refuse(f"tool_choice is {choice['type']!r}, but the request has no tools.", "tool_choice")
+            arguments["tool_choice"] = choice
+            extra["parallel_tool_calls"] = choice.get("disable_parallel_tool_use") is not True
         extra |= _thinking(body.get("thinking")) | _format(body)
-        return Ask(arguments=arguments, extra=extra, stream=streams(body))
+        return AdapterArguments(arguments=arguments, extra=extra, stream=streams(body))
 
-    async def ask(self, library: Any, ask: Ask) -> Any:
-        """See `Dialect.ask`."""
-        return await library.anthropic_messages(stream=ask.stream, **ask.arguments)
+    async def ask(self, library: Any, arguments: AdapterArguments) -> Any:
+        return await library.anthropic_messages(stream=arguments.stream, **arguments.arguments)
 
-    def writer(self, body: Mapping[str, Any], call: Call) -> MessagesWriter:
-        """See `Dialect.writer`."""
+    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> MessagesWriter:
         return MessagesWriter(call)
 
 
 class MessagesWriter:
     """Writes the events, or the one message, of an answer."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: LiteLLMCall) -> None:
         self._call = call
         self.ended = False
 
     def event(self, event: Any) -> bytes:
-        """See `Writer.event`; LiteLLM gives bytes, one or more events at once."""
+        """LiteLLM gives bytes, one or more events at once."""
         text = event.decode() if isinstance(event, bytes) else str(event)
-        return b"".join(self._one(block) for block in text.split("\n\n") if block.strip())
+        return b"".join(self._event(block) for block in text.split("\n\n") if block.strip())
 
     def failure(self, error: RequestError) -> bytes:
-        """See `Writer.failure`."""
         return anthropic_event(error)
 
     def whole(self, result: Any) -> dict[str, Any]:
-        """See `Writer.whole`."""
-        made = dict(result)
-        return {
-            **self._head(),
-            "content": [
-                {name: value for name, value in block.items() if value is not None} for block in made["content"]
-            ],
-            **self._end(made.get("stop_reason")),
-            "usage": self._usage(),
-        }
+        message = dict(result)
+        blocks = [{name: value for name, value in block.items() if value is not None} for block in message["content"]]
+        return {**self._head(), "content": blocks, **self._end(message.get("stop_reason")), "usage": self._usage()}
 
-    def _one(self, block: str) -> bytes:
+    def _event(self, block: str) -> bytes:
         data = next((line[5:] for line in block.split("\n") if line.startswith("data:")), "")
         if not data.strip():
             return b""
@@ -112,8 +84,7 @@ class MessagesWriter:
         kind = str(content["type"])
         self.ended = self.ended or kind == "message_stop"
         if kind == "message_start":
-            prompt = self._call.response_headers.get(PROMPT_HEADER, "0")
-            usage = {"input_tokens": int(prompt), "output_tokens": 0}
+            usage = {"input_tokens": int(self._call.response_headers.get(PROMPT_HEADER, "0")), "output_tokens": 0}
             content["message"] = {
                 **self._head(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage,
             }  # fmt: skip
@@ -134,27 +105,26 @@ class MessagesWriter:
         return {"stop_reason": reason or "end_turn", "stop_sequence": None}
 
     def _usage(self) -> dict[str, Any]:
-        """Anthropic counts cached tokens apart."""
-        told = self._call.usage
-        cached = (told.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        """Anthropic counts cached tokens separately."""
+        usage = self._call.usage
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
         return {
-            "input_tokens": told.get("prompt_tokens", 0) - cached,
+            "input_tokens": usage.get("prompt_tokens", 0) - cached,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": cached,
-            "output_tokens": told.get("completion_tokens", 0),
+            "output_tokens": usage.get("completion_tokens", 0),
         }
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
     messages = listed(value, "messages")
-    if not messages:
-        raise refuse("messages is empty: send at least one message.", "messages")
+    require(bool(messages), "messages is empty: send at least one message.", "messages")
     for index, message in enumerate(messages):
         where, role = f"messages[{index}]", message.get("role")
         if role not in ("user", "assistant", "system"):
             raise refuse(f"{where}.role must be 'user' or 'assistant'.", f"{where}.role")
         _check_content(message.get("content"), f"{where}.content", role)
-        if role == "user" and _is_empty(message["content"]):  # LiteLLM would leave it out without a word
+        if role == "user" and _is_empty(message["content"]):  # LiteLLM would leave it out in silence
             raise refuse(f"{where}.content is empty.", f"{where}.content")
     if messages[-1]["role"] == "assistant":
         raise refuse(
@@ -169,13 +139,13 @@ def _is_empty(content: str | list[dict[str, Any]]) -> bool:
     return all(block["type"] == "text" and not block["text"] for block in content)
 
 
-def _told(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], set[str]]:
-    """The messages with the tools that a search of the client's found (`tool_reference`) told in words, and the names
-    of these tools: until then a tool with `defer_loading` is not offered to the model.
+def _spell_out_references(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], set[str]]:
+    """The messages with `tool_reference` blocks, the results of the client's tool search, in words; and the names of
+    these tools: before that, a tool with `defer_loading` is not offered to the model.
     """
     loaded: set[str] = set()
 
-    def told(content: Any) -> Any:
+    def spell_out(content: Any) -> Any:
         if not isinstance(content, list):
             return content
         blocks = []
@@ -184,11 +154,11 @@ def _told(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], set[str
                 loaded.add(block["tool_name"])
                 block = {"type": "text", "text": f"Tool found: {block['tool_name']}\n"}
             elif block["type"] == "tool_result":
-                block = {**block, "content": told(block.get("content"))}
+                block = {**block, "content": spell_out(block.get("content"))}
             blocks.append(block)
         return blocks
 
-    return [{**message, "content": told(message["content"])} for message in messages], loaded
+    return [{**message, "content": spell_out(message["content"])} for message in messages], loaded
 
 
 def _check_content(content: Any, where: str, holder: str) -> None:
@@ -199,22 +169,18 @@ def _check_content(content: Any, where: str, holder: str) -> None:
         if kind not in _BLOCKS[holder]:
             taken = ", ".join(sorted(_BLOCKS[holder]))
             raise refuse(f"{at} has type {kind!r}; served here are {taken}.", f"{at}.type", "unsupported_value")
-        if kind in ("text", "thinking") and not isinstance(block.get(kind), str):
-            raise refuse(f"{at}.{kind} must be a string.", f"{at}.{kind}")
-        if kind == "image" and not isinstance(block.get("source"), dict):
-            raise refuse(f"{at}.source must be an object.", f"{at}.source")
-        if kind == "tool_reference" and not isinstance(block.get("tool_name"), str):
-            raise refuse(f"{at}.tool_name must be a string.", f"{at}.tool_name")
+        texts = {"text": "text", "thinking": "thinking", "tool_reference": "tool_name", "tool_result": "tool_use_id"}
+        if kind in texts:
+            field = texts[kind]
+            require(isinstance(block.get(field), str), f"{at}.{field} must be a string.", f"{at}.{field}")
+        if kind == "image":
+            require(isinstance(block.get("source"), dict), f"{at}.source must be an object.", f"{at}.source")
         if kind == "tool_use":
-            if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str):
-                raise refuse(f"{at} must have an id and a name.", at)
-            if not isinstance(block.get("input", {}), dict):
-                raise refuse(f"{at}.input must be an object.", f"{at}.input")
-        if kind == "tool_result":
-            if not isinstance(block.get("tool_use_id"), str):
-                raise refuse(f"{at}.tool_use_id must be a string.", f"{at}.tool_use_id")
-            if block.get("content") is not None:
-                _check_content(block["content"], f"{at}.content", "tool_result")
+            named = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
+            require(named, f"{at} must have an id and a name.", at)
+            require(isinstance(block.get("input", {}), dict), f"{at}.input must be an object.", f"{at}.input")
+        if kind == "tool_result" and block.get("content") is not None:
+            _check_content(block["content"], f"{at}.content", "tool_result")
 
 
 def _check_tools(tools: Any) -> None:
@@ -226,14 +192,27 @@ def _check_tools(tools: Any) -> None:
                 f"{where}.type",
                 "unsupported_value",
             )
-        if not isinstance(tool.get("name"), str) or not tool["name"]:
-            raise refuse(f"{where}.name is missing.", f"{where}.name")
-        if not isinstance(tool.get("input_schema"), dict):
-            raise refuse(f"{where}.input_schema must be an object.", f"{where}.input_schema")
+        named = isinstance(tool.get("name"), str) and bool(tool["name"])
+        require(named, f"{where}.name is missing.", f"{where}.name")
+        schema = f"{where}.input_schema"
+        require(isinstance(tool.get("input_schema"), dict), f"{schema} must be an object.", schema)
+
+
+def _tool_choice(choice: Any, has_tools: bool) -> dict[str, Any] | None:
+    """The choice for LiteLLM's adapter, `None` without tools."""
+    if choice is None:
+        return None
+    if not isinstance(choice, dict) or choice.get("type") not in _CHOICES:
+        raise refuse("tool_choice must be an object of type auto, any, tool or none.", "tool_choice")
+    if choice["type"] == "tool":
+        require(isinstance(choice.get("name"), str), "tool_choice.name is missing.", "tool_choice.name")
+    if not has_tools and choice["type"] in ("any", "tool"):
+        raise refuse(f"tool_choice is {choice['type']!r}, but the request has no tools.", "tool_choice")
+    return choice if has_tools else None
 
 
 def _thinking(value: Any) -> dict[str, Any]:
-    """`thinking` as the chat route's template setting; without it, or with `adaptive`, the policy's own default."""
+    """`thinking` as the chat route's template setting; without it, or with `adaptive`, the policy's default."""
     if value is None:
         return {}
     kind = value.get("type") if isinstance(value, dict) else None

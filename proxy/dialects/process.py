@@ -1,7 +1,6 @@
-"""The adapter process, seen from the proxy: begun by the first call that needs it, begun again when it dies.
+"""The adapter process, as the proxy controls it: started by the first call that needs it, and again when it dies.
 
-It has a socket in a folder of its own that only this user can enter, so nobody else can send it anything, and it ends
-with the proxy, however that ends.
+Its socket is in a private folder that only this user can enter, and it ends with the proxy, however that ends.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NEEDED = ("litellm", "mcp")
 
 
 def missing_modules() -> list[str]:
-    """What the process needs and is not installed."""
+    """The modules that the process needs and that are not installed."""
     return [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
@@ -62,9 +61,8 @@ class AdapterProcess:
         return self._process.pid if self._process is not None else None
 
     async def connections(self) -> Connections:
-        """Connections to the process, once it takes requests; starts it if need be.
-
-        Raises `RequestError`: 501 where LiteLLM is not installed, 503 while it cannot be started.
+        """Connections to the process, once it takes requests; starts it if need be. Raises `RequestError`: 501 where
+        LiteLLM is not installed, 503 while the process cannot be started.
         """
         if self._connections is not None:
             return self._connections
@@ -114,9 +112,8 @@ class AdapterProcess:
             environment={**os.environ, PARENT_VARIABLE: str(os.getpid())},
         )
         assert process.stdout is not None
-        module = await asyncio.to_thread(
-            importlib.import_module, "openclaw_rl.proxy.dialects.connections"
-        )  # heavy, see there
+        # Loading httpx takes long, see there.
+        module = await asyncio.to_thread(importlib.import_module, "openclaw_rl.proxy.dialects.connections")
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await process.stdout.readline()

@@ -7,11 +7,20 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.proxy.dialects.dialect import MODEL, Ask, copied, listed, plain, refuse, streams
+from openclaw_rl.proxy.dialects.dialect import (
+    MODEL,
+    AdapterArguments,
+    copied,
+    listed,
+    plain,
+    refuse,
+    require,
+    streams,
+)
 from openclaw_rl.proxy.dialects.errors import responses_event
 from openclaw_rl.proxy.dialects.headers import TURN_HEADER, turn_digits
 from openclaw_rl.shared.errors import BadRequest, RequestError
-from openclaw_rl.shared.litellm.call import Call
+from openclaw_rl.shared.litellm.call import LiteLLMCall
 
 _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
@@ -24,65 +33,47 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class Responses:
-    """The dialect."""
+    """OpenAI's newer dialect."""
 
-    name = "responses"
     parameters: Mapping[str, str] = {
         "max_tokens": "max_output_tokens",
         "messages": "input",
         "response_format": "text.format",
     }
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
-        """See `Dialect.read`."""
+    def read(self, body: Mapping[str, Any]) -> AdapterArguments:
         items = _input(body.get("input"))
         _refuse_unsupported(body)
-        arguments: dict[str, Any] = {"model": MODEL, "input": items}
-        for field in ("instructions", "tools", "tool_choice"):
-            if body.get(field) is not None:
-                arguments[field] = body[field]
-        if not isinstance(body.get("instructions"), str | None):
-            raise refuse("instructions must be a string.", "instructions")
+        require(isinstance(body.get("instructions"), str | None), "instructions must be a string.", "instructions")
         _check_tools(body.get("tools"))
-        arguments["tool_choice"] = choice = _tool_choice(body.get("tool_choice"))
+        choice = _tool_choice(body.get("tool_choice"))
         if choice not in (None, "auto", "none") and not body.get("tools"):
             raise refuse("tool_choice wants a call, but the request has no tools.", "tool_choice")
-        extra = copied(
-            body,
-            "model",
-            "temperature",
-            "top_p",
-            "parallel_tool_calls",
-            "metadata",
-            "user",
-            "prompt_cache_key",
-            max_output_tokens="max_tokens",
-        )
-        if not body.get("tools"):
-            extra.pop("parallel_tool_calls", None)
+        arguments = {"model": MODEL, "input": items, **copied(body, "instructions", "tools"), "tool_choice": choice}
+        names = ("model", "temperature", "top_p", "metadata", "user", "prompt_cache_key")
+        extra = copied(body, *names, max_output_tokens="max_tokens")
+        if body.get("tools"):
+            extra |= copied(body, "parallel_tool_calls")
         extra |= _reasoning(body.get("reasoning")) | _format(body.get("text"))
-        return Ask(arguments=arguments, extra=extra, stream=streams(body))
+        return AdapterArguments(arguments=arguments, extra=extra, stream=streams(body))
 
-    async def ask(self, library: Any, ask: Ask) -> Any:
-        """See `Dialect.ask`."""
-        return await library.aresponses(stream=ask.stream, **ask.arguments)
+    async def ask(self, library: Any, arguments: AdapterArguments) -> Any:
+        return await library.aresponses(stream=arguments.stream, **arguments.arguments)
 
-    def writer(self, body: Mapping[str, Any], call: Call) -> ResponsesWriter:
-        """See `Dialect.writer`."""
+    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> ResponsesWriter:
         return ResponsesWriter(body, call)
 
 
 class ResponsesWriter:
     """Writes the events, or the one object, of an answer; every event is numbered."""
 
-    def __init__(self, body: Mapping[str, Any], call: Call) -> None:
+    def __init__(self, body: Mapping[str, Any], call: LiteLLMCall) -> None:
         self._body = body
         self._call = call
         self._number = 0
         self.ended = False
 
     def event(self, event: Any) -> bytes:
-        """See `Writer.event`."""
         content: dict[str, Any] = plain(event)
         kind = str(content["type"])
         self.ended = self.ended or kind in _ENDS
@@ -94,23 +85,15 @@ class ResponsesWriter:
             content.setdefault("logprobs", [])
         written = self._write(content)
         if kind == "response.output_item.added" and content["item"]["type"] == "reasoning":
-            written += self._write(
-                {
-                    "type": "response.reasoning_summary_part.added",
-                    "item_id": content["item"]["id"],
-                    "output_index": content["output_index"],
-                    "summary_index": 0,
-                    "part": {"type": "summary_text", "text": ""},
-                }
-            )
+            added = {"item_id": content["item"]["id"], "output_index": content["output_index"], "summary_index": 0}
+            part = {"type": "summary_text", "text": ""}
+            written += self._write({"type": "response.reasoning_summary_part.added", **added, "part": part})
         return written
 
     def failure(self, error: RequestError) -> bytes:
-        """See `Writer.failure`."""
         return responses_event(error, self._next())
 
     def whole(self, result: Any) -> dict[str, Any]:
-        """See `Writer.whole`."""
         return self._response(plain(result), ended=True)
 
     def _write(self, content: dict[str, Any]) -> bytes:
@@ -122,7 +105,7 @@ class ResponsesWriter:
         return self._number - 1
 
     def _response(self, made: dict[str, Any], *, ended: bool) -> dict[str, Any]:
-        """LiteLLM's response with what the client sent, and what the proxy told."""
+        """LiteLLM's response with the client's fields, and those that only the proxy knows."""
         body = self._body
         return {
             "id": "resp_" + turn_digits(self._call.response_headers.get(TURN_HEADER, "")),
@@ -161,19 +144,19 @@ def _item(item: dict[str, Any]) -> dict[str, Any]:
     return {"id": item.get("id"), "type": "reasoning", "summary": summary}
 
 
-def _usage(told: Mapping[str, Any]) -> dict[str, Any]:
-    details = told.get("prompt_tokens_details") or {}
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    details = usage.get("prompt_tokens_details") or {}
     return {
-        "input_tokens": told.get("prompt_tokens", 0),
+        "input_tokens": usage.get("prompt_tokens", 0),
         "input_tokens_details": {"cached_tokens": details.get("cached_tokens", 0)},
-        "output_tokens": told.get("completion_tokens", 0),
+        "output_tokens": usage.get("completion_tokens", 0),
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": told.get("total_tokens", 0),
+        "total_tokens": usage.get("total_tokens", 0),
     }
 
 
 def _input(value: Any) -> list[dict[str, Any]]:
-    """The input as items. An output without its call is refused, since LiteLLM would make the call up."""
+    """The input as items. An output without its call is refused, since LiteLLM would invent the call."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     items = listed(value, "input")
@@ -206,8 +189,7 @@ def _check_message(item: Mapping[str, Any], where: str) -> None:
     for index, part in enumerate(listed(content, f"{where}.content")):
         kind, at = part.get("type"), f"{where}.content[{index}]"
         if kind in ("input_text", "output_text", "text"):
-            if not isinstance(part.get("text"), str):
-                raise refuse(f"{at}.text must be a string.", f"{at}.text")
+            require(isinstance(part.get("text"), str), f"{at}.text must be a string.", f"{at}.text")
         elif kind not in ("input_image", "refusal"):
             raise refuse(f"{at} has type {kind!r}, but the model takes no such input.", f"{at}.type")
 
@@ -215,23 +197,23 @@ def _check_message(item: Mapping[str, Any], where: str) -> None:
 def _check_call(item: Mapping[str, Any], where: str) -> None:
     text = "input" if item["type"] == "custom_tool_call" else "arguments"
     for field in ("call_id", "name", text):
-        if not isinstance(item.get(field), str):
-            raise refuse(f"{where}.{field} must be a string.", f"{where}.{field}")
+        require(isinstance(item.get(field), str), f"{where}.{field} must be a string.", f"{where}.{field}")
 
 
 def _check_tools(tools: Any) -> None:
     for index, tool in enumerate(listed(tools, "tools") if tools is not None else ()):
+        where = f"tools[{index}]"
         if tool.get("type") not in _TOOLS:
             raise refuse(
-                f"tools[{index}] has type {tool.get('type')!r}: tools that run on the server are not available, only "
+                f"{where} has type {tool.get('type')!r}: tools that run on the server are not available, only "
                 "'function' and 'custom' tools of the client are; leave it out.",
-                f"tools[{index}].type",
+                f"{where}.type",
                 "unsupported_value",
             )
-        if not isinstance(tool.get("name"), str) or not tool["name"]:
-            raise refuse(f"tools[{index}].name is missing.", f"tools[{index}].name")
-        if not isinstance(tool.get("parameters"), dict | None):
-            raise refuse(f"tools[{index}].parameters must be an object.", f"tools[{index}].parameters")
+        named = isinstance(tool.get("name"), str) and bool(tool["name"])
+        require(named, f"{where}.name is missing.", f"{where}.name")
+        parameters = f"{where}.parameters"
+        require(isinstance(tool.get("parameters"), dict | None), f"{parameters} must be an object.", parameters)
 
 
 def _tool_choice(choice: Any) -> Any:
@@ -247,11 +229,8 @@ def _tool_choice(choice: Any) -> Any:
 
 
 def _reasoning(value: Any) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise refuse("reasoning must be an object.", "reasoning")
-    return copied(value, effort="reasoning_effort")
+    require(isinstance(value, dict | None), "reasoning must be an object.", "reasoning")
+    return copied(value or {}, effort="reasoning_effort")
 
 
 def _format(text: Any) -> dict[str, Any]:
@@ -269,20 +248,19 @@ def _format(text: Any) -> dict[str, Any]:
 
 
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
-    for field, said in (
+    for field, why in (
         ("background", "answers are given while the client waits"),
         ("prompt", "no prompts are stored here: send instructions and input"),
         ("conversation", "none are stored here: send the whole input, or previous_response_id"),
         ("top_logprobs", "ask /v1/chat/completions for logprobs"),
-        ("context_management", "the context is the client's to manage"),
+        ("context_management", "the client has to manage its context"),
     ):
-        if body.get(field):
-            raise refuse(f"{field} is not supported: {said}.", field, "unsupported_parameter")
+        require(not body.get(field), f"{field} is not supported: {why}.", field, "unsupported_parameter")
     include = body.get("include") or []
     if not isinstance(include, list):
         raise refuse("include must be an array.", "include")
     if "message.output_text.logprobs" in include:
-        raise refuse("logprobs are not told here; ask /v1/chat/completions.", "include", "unsupported_value")
+        raise refuse("logprobs are not available here; ask /v1/chat/completions.", "include", "unsupported_value")
 
 
 def previous_turn(body: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -43,66 +42,47 @@ class ConcurrencyLimit:
 
     def __init__(self, places: int, wait_seconds: float, longest_line: int, *, name: str, per_key: bool) -> None:
         self.active = 0
+        self.waiting = 0
         self.refused = 0
         self._places = places
         self._name = name
         self._per_key = per_key
         self._wait_seconds = wait_seconds
         self._longest_line = longest_line
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._free = asyncio.Semaphore(places)
         self._average = 1.0
 
     def figures(self) -> LimitFigures:
         """Its present state."""
         return LimitFigures(self._places, self.active, self.waiting, self.refused)
 
-    @property
-    def waiting(self) -> int:
-        """Requests in line."""
-        return sum(not place.done() for place in self._line)
-
     @contextlib.asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Hold a place. Raises `RateLimited` or `Overloaded` when none becomes free in time."""
-        if self.active < self._places:
-            self.active += 1
-        else:
+        if self._free.locked():
             await self._queue()
+        else:
+            await self._free.acquire()
+        self.active += 1
         began = time.monotonic()
         try:
             yield
         finally:
             self._average += _WEIGHT * (time.monotonic() - began - self._average)
-            self._leave()
+            self.active -= 1
+            self._free.release()
 
     async def _queue(self) -> None:
         if self.waiting >= self._longest_line:
             raise self._refusal(f"{self._longest_line} more are waiting (queue_length)")
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(place)
+        self.waiting += 1
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await place
-        except BaseException as error:
-            if place.done() and not place.cancelled():
-                self._leave()  # it got a place in the very moment it gave up
-            else:
-                place.cancel()
-                with contextlib.suppress(ValueError):
-                    self._line.remove(place)
-            if isinstance(error, TimeoutError):
-                refusal = self._refusal(f"none ended within {self._wait_seconds:g} s (queue_seconds)")
-                raise refusal from error
-            raise
-
-    def _leave(self) -> None:
-        """Hand the place to the first in line, or give it back."""
-        while self._line:
-            place = self._line.popleft()
-            if not place.done():
-                place.set_result(None)
-                return
-        self.active -= 1
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise self._refusal(f"none ended within {self._wait_seconds:g} s (queue_seconds)") from error
+        finally:
+            self.waiting -= 1
 
     def _refusal(self, why: str) -> Overloaded:
         self.refused += 1

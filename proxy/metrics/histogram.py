@@ -1,7 +1,6 @@
-"""A Prometheus histogram that can be observed once a token: a bisection and an addition, no lock.
+"""A Prometheus histogram that is cheap enough for every token: a bisection and an addition, no lock.
 
-The library's own takes a lock for each of its parts, which is several times what the rest of a token costs here.
-Only one thread, the event loop's, may observe.
+The library's takes several locks, which costs several times the rest of a token. Only the event loop may observe.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Histogram(Collector):
         self._sum += value
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """The counts as Prometheus wants them: those of a bound include those of smaller ones."""
+        """The counts as Prometheus expects them: cumulative."""
         names = [*map(repr, map(float, self._bounds)), "+Inf"]
         family = HistogramMetricFamily(self._name, self._text)
         family.add_metric([], list(zip(names, accumulate(self._counts), strict=True)), self._sum)

@@ -1,4 +1,4 @@
-"""What Prometheus sees of learning: the last step's figures and the judge's counts, as the journal has them."""
+"""Metrics of learning for Prometheus: the last step's figures and the judge's counts, from the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
 
 
 class StepMetrics:
-    """Gauges of a registry. A step that was rejected is a step too; what it has no figure of is not shown."""
+    """Gauges of a registry. A rejected step is a step too; only its own figures are shown."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
@@ -43,19 +43,19 @@ class StepMetrics:
         self._shown: tuple[int | None, str] = (None, "")
 
     async def follow(self, journal: AsyncJournal) -> LearningFigures:
-        """Take over what the journal says; a version is read once in each of its states. Raises `JournalError`."""
-        told = await journal.learning_figures()
-        self._live.set(told.live or 0)
-        self._judgements.labels("given").set(told.judgements - told.without_score)
-        self._judgements.labels("none").set(told.without_score)
-        self._votes.labels("valid").set(told.votes - told.failed)
-        self._votes.labels("failed").set(told.failed)
-        if told.newest is not None and (told.newest, told.state) != self._shown:
-            version = await journal.version(told.newest)
+        """Set the gauges from the journal; a version is read once in each of its states. Raises `JournalError`."""
+        figures = await journal.learning_figures()
+        self._live.set(figures.live or 0)
+        self._judgements.labels("given").set(figures.judgements - figures.without_score)
+        self._judgements.labels("none").set(figures.without_score)
+        self._votes.labels("valid").set(figures.votes - figures.failed)
+        self._votes.labels("failed").set(figures.failed)
+        if figures.newest is not None and (figures.newest, figures.state) != self._shown:
+            version = await journal.version(figures.newest)
             if version is not None and version.method not in ("", "resumed"):
                 self.show(version)
-            self._shown = told.newest, told.state
-        return told
+            self._shown = figures.newest, figures.state
+        return figures
 
     def show(self, version: PolicyVersion) -> None:
         """The figures of a step, in place of those of the one before."""

@@ -1,4 +1,4 @@
-"""What Prometheus sees of the proxy."""
+"""The proxy's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from openclaw_rl.shared.journal import AuditFigures
 from openclaw_rl.shared.records import AuditVerdict
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_AUDITS = "Turns that an audit looked at, by verdict (only aligned and misaligned ones were compared)"
+_DIFFERENCE = "|recorded - found| logprob per token over the last turns compared: mean, p99, max"
 
 
 class Metrics:
@@ -23,20 +25,17 @@ class Metrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"openclaw_rl_{name}", text, labels, registry=self.registry)
 
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"openclaw_rl_{name}", text, labels, registry=self.registry)
+
         def histogram(name: str, text: str) -> Histogram:
             return Histogram(f"openclaw_rl_{name}_seconds", text, _SECONDS, registry=self.registry)
 
         self.other_models = counter("other_models", "Requests to side_model and fallback_model", "role", "outcome")
         self.requests = counter("requests", "Chat requests answered, by HTTP status", "status")
-        self.dialect_requests = counter(
-            "dialect_requests", "Requests in other dialects than chat, by HTTP status", "dialect", "status"
-        )
-        self.turns = counter(
-            "turns", "Chat turns, by what they were taken for and how they ended", "kind", "reason", "status"
-        )
-        self.prompts = counter(
-            "prompts", "Prompts of recorded turns: do they go on from the parent's tokens, and why not", "how", "why"
-        )
+        self.dialect_requests = counter("dialect_requests", "Requests in other dialects than chat", "dialect", "status")
+        self.turns = counter("turns", "Chat turns, by class and by how they ended", "kind", "reason", "status")
+        self.prompts = counter("prompts", "Prompts of recorded turns: do they extend the parent's tokens", "how", "why")
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of answered requests")
         self.cached_tokens = counter("cached_tokens", "Prompt tokens whose KV the engine had kept")
         self.answer_tokens = counter("answer_tokens", "Sampled tokens")
@@ -49,24 +48,14 @@ class Metrics:
         self.first_token = histogram("first_token", "Request to first token")
         self.gap = histogram("token_gap", "Between two events of one stream")
         self.commit = histogram("journal_commit", "Committing a turn to the journal")
-        self.active = Gauge("openclaw_rl_active_answers", "Answers being generated", registry=self.registry)
-        self.waiting = Gauge("openclaw_rl_waiting_requests", "Requests that wait for a place", registry=self.registry)
-        self.audits = Gauge(
-            "openclaw_rl_audited_turns",
-            "Turns that an audit looked at, by verdict (only aligned and misaligned ones were compared)",
-            ("verdict",),
-            registry=self.registry,
-        )
-        self.audit_difference = Gauge(
-            "openclaw_rl_audit_logprob_difference",
-            "|recorded - found| logprob per token over the last turns compared: mean, p99, max",
-            ("statistic",),
-            registry=self.registry,
-        )
+        self.active = gauge("active_answers", "Answers being generated")
+        self.waiting = gauge("waiting_requests", "Requests that wait for a place")
+        self.audits = gauge("audited_turns", _AUDITS, "verdict")
+        self.audit_difference = gauge("audit_logprob_difference", _DIFFERENCE, "statistic")
         self.steps = StepMetrics(self.registry)
 
     def show_audits(self, figures: AuditFigures) -> None:
-        """Take over what the journal says of audits."""
+        """Set the gauges of audits."""
         for verdict in get_args(AuditVerdict):
             self.audits.labels(verdict).set(figures.verdicts.get(verdict, 0))
         if figures.turns:

@@ -14,6 +14,9 @@ from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.records import AuditVerdict, now
 
 _LOST_SECONDS = 60.0
+_COUNTS = (
+    "turns", "interactions", "last_change", "next_states", "feedback", "sessions", "open_episodes", "versions",
+)  # fmt: skip
 
 
 def readiness(service: ProxyService) -> dict[str, Any]:
@@ -42,23 +45,12 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
             "versions": sorted(info.versions) if info is not None else [],
             "weight_transfer": info.transfer if info is not None else "",
         },
-        "turns": counts["turns"],
         "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
-        "interactions": counts["interactions"],
-        "last_change": counts["last_change"],
-        "next_states": counts["next_states"],
-        "feedback": counts["feedback"],
-        "sessions": counts["sessions"],
-        "open_episodes": counts["open_episodes"],
-        "backlog": {
-            "unjudged": counts["unjudged"],
-            "ready": counts["ready"],
-            "quarantined": counts["quarantined"],
-        },
+        **{name: counts[name] for name in _COUNTS},
+        "backlog": {name: counts[name] for name in ("unjudged", "ready", "quarantined")},
         "judging": _judging(await service.journal.learning_figures()),
         "audit": _audit(service, await service.journal.audit_figures()),
         "trained": counts["consumed"],
-        "versions": counts["versions"],
         "why_untrained": why_untrained(
             counts,
             capture=service.settings.capture,

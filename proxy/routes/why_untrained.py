@@ -1,4 +1,4 @@
-"""Why nothing was trained yet, in words: the first thing on the way from a request to a step that is missing."""
+"""Explains why nothing was trained yet: the first thing that is missing between a request and a step."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from openclaw_rl.proxy.conversation.classify import describe
 
-_TOLD = 3
-"""Reasons that are told of many."""
+_SHOWN = 3
+"""Reasons that are listed."""
 
 
 def why_untrained(
     counts: Mapping[str, Any], *, capture: bool, training: str, batch_size: int, learner: Mapping[str, Any] | None
 ) -> str:
     """A sentence, or "" where something was trained. `counts` is the journal's status, `training` is `running`,
-    `paused` or `off`, `learner` its process row as told by `/rl/status`, `None` if it never reported.
+    `paused` or `off`, `learner` its process row in `/rl/status`, `None` if it never reported.
     """
     if counts["consumed"]:
         return ""
@@ -27,8 +27,8 @@ def why_untrained(
     if training == "paused":
         return f"{_ready(counts)}, but training is paused: openclaw-rl resume"
     if learner is None or not learner.get("alive"):
-        gone = "has not been here yet" if learner is None else "is gone"
-        return f"{_ready(counts)}, but the learner {gone}: openclaw-rl serve starts it"
+        state = "has not run yet" if learner is None else "has stopped"
+        return f"{_ready(counts)}, but the learner {state}: openclaw-rl serve starts it"
     if counts["unjudged"] and counts["ready"] < batch_size:
         return (
             f"{_turns(counts['unjudged'])} {_verb(counts['unjudged'], 'waits', 'wait')} for a judge; {_ready(counts)}"
@@ -37,30 +37,30 @@ def why_untrained(
         return f"all that was judged was set aside: {_reasons(counts['quarantined'])}"
     detail = learner.get("detail") or {}
     if counts["ready"] >= batch_size:
-        told = ": ".join(str(detail[name]) for name in ("state", "detail") if detail.get(name))
-        return f"{_ready(counts)}; the learner is {told or 'at it'}"
+        state = ": ".join(str(detail[name]) for name in ("state", "detail") if detail.get(name))
+        return f"{_ready(counts)}; the learner is {state or 'working on it'}"
     return f"{counts['ready']} of the {batch_size} judged turns that a step takes (batch_size)"
 
 
 def _of_traffic(counts: Mapping[str, Any], *, capture: bool) -> str:
-    """What is missing where no main turn was recorded."""
+    """The missing thing where no main turn was recorded."""
     classes: Sequence[Mapping[str, Any]] = counts["classes"]
     seen = sum(entry["count"] for entry in classes)
     if counts["turns"]["main"]:
         return ""
     if not seen:
-        return "nobody has asked for an answer yet"
+        return "no request has come yet"
     if not capture:
         return f"{_requests(seen)}, none recorded: capture is off"
     side = [entry for entry in classes if entry["kind"] == "side"]
     if len(side) == len(classes):
-        told = _reasons({describe(entry["reason"]) or entry["reason"]: entry["count"] for entry in side})
-        return f"{_requests(seen)}, all side: {told}. Only main turns train (docs/classification.md)"
+        reasons = _reasons({describe(entry["reason"]) or entry["reason"]: entry["count"] for entry in side})
+        return f"{_requests(seen)}, all side: {reasons}. Only main turns train (docs/classification.md)"
     return f"{_requests(seen)}, no main one recorded: they came with X-RL-Train: never, or were forgotten since"
 
 
 def _of_signals(counts: Mapping[str, Any]) -> str:
-    """What is missing where nothing tells whether the main turns were any good."""
+    """The missing thing where no signal says whether the main turns were good."""
     main, judged = counts["turns"]["main"], counts["judgements"]
     if judged or counts["unjudged"] or counts["ready"]:
         return ""
@@ -82,9 +82,9 @@ def _ready(counts: Mapping[str, Any]) -> str:
 
 
 def _reasons(reasons: Mapping[str, int]) -> str:
-    told = sorted(reasons.items(), key=lambda item: -item[1])
-    more = f"; and {len(told) - _TOLD} more reasons" if len(told) > _TOLD else ""
-    return "; ".join(f"{count}× {reason}" for reason, count in told[:_TOLD]) + more
+    common = sorted(reasons.items(), key=lambda item: -item[1])
+    more = f"; and {len(common) - _SHOWN} more reasons" if len(common) > _SHOWN else ""
+    return "; ".join(f"{count}× {reason}" for reason, count in common[:_SHOWN]) + more
 
 
 def _requests(count: int) -> str:

@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from openclaw_rl.shared.engine.wire import (
     AbortRequest,
+    EngineJob,
     Event,
     GenerateRequest,
     Refused,
@@ -35,38 +36,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _SSE = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-
-
-class ServedVersion(Protocol):
-    """A version of the weights."""
-
-    @property
-    def number(self) -> int:
-        """Its number."""
-        ...
-
-
-class ServedJob(Protocol):
-    """A request on its way in an engine, as far as its answer tells about it."""
-
-    request: GenerateRequest
-    rid: str
-    arrived: float
-    cached: int
-    score_from: int | None
-    input_logprobs: list[tuple[float | None, int]]
-    input_tops: list[list[tuple[float, int]] | None]
-    output: list[int]
-
-    @property
-    def version(self) -> ServedVersion:
-        """What it is sampled from."""
-        ...
-
-    @property
-    def tops(self) -> int:
-        """How many alternatives a sampled token reports."""
-        ...
 
 
 class ServedEngine(Protocol):
@@ -86,7 +55,7 @@ class ServedEngine(Protocol):
         ...
 
     async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Any:
-        """Queue a request; its events go to `receive`. A `ServedJob`."""
+        """Queue a request; its events go to `receive`. A `EngineJob`."""
         ...
 
     def abort(self, job: Any) -> None:
@@ -154,7 +123,7 @@ class Generate:
         try:
             request: GenerateRequest = decode(await _body(Request(scope, receive)), GenerateRequest)
             stream = request.stream
-            job: ServedJob = await self._engine.submit(request, events.put_nowait)
+            job: EngineJob = await self._engine.submit(request, events.put_nowait)
         except Refused as refused:
             if stream and refused.code == "context_length_exceeded":  # SGLang answers 200 here
                 await _send(send, 200, _SSE, b"data: " + msgspec.json.encode(refused.body()) + b"\n\ndata: [DONE]\n\n")
@@ -180,7 +149,7 @@ class Generate:
             watch.cancel()
             self._engine.abort(job)
 
-    async def _stream(self, job: ServedJob, events: asyncio.Queue[Event], send: Send) -> None:
+    async def _stream(self, job: EngineJob, events: asyncio.Queue[Event], send: Send) -> None:
         report = _Report(job, incremental=self._incremental)
         started = False
         last = False
@@ -205,7 +174,7 @@ class Generate:
             await send({"type": "http.response.body", "body": body, "more_body": not last})
 
     async def _whole(
-        self, job: ServedJob, events: asyncio.Queue[Event], scope: Scope, receive: Receive, send: Send
+        self, job: EngineJob, events: asyncio.Queue[Event], scope: Scope, receive: Receive, send: Send
     ) -> None:
         report = _Report(job, incremental=False)
         while True:
@@ -225,7 +194,7 @@ class _Report:
     """The answer so far, as SGLang's JSON: with `incremental` each body has the news only, else everything from the
     start."""
 
-    def __init__(self, job: ServedJob, *, incremental: bool) -> None:
+    def __init__(self, job: EngineJob, *, incremental: bool) -> None:
         self._job = job
         self._incremental = incremental
         self._ids: list[int] = []

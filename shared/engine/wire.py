@@ -8,8 +8,10 @@ tokens; `live` in a weight update says whether new requests use it (default true
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -103,6 +105,32 @@ class GenerateRequest(msgspec.Struct, frozen=True):
         except ValueError:
             raise Refused(f"weight_version must be a number, not {self.weight_version!r}", 404) from None
 
+    def check(self, engine: str, *, vocabulary: int, context: int) -> None:
+        """Raise `Refused` for what `engine` cannot be asked. `vocabulary` and `context` in tokens; a context of 0 is
+        not known.
+        """
+        ids, params = self.input_ids, self.sampling_params
+        if self.image_data or self.video_data or self.audio_data:
+            raise Refused(f"{engine} takes text only: leave image_data, video_data and audio_data out")
+        if not ids:
+            raise Refused("input_ids is empty: a prompt has at least one token")
+        if min(ids) < 0 or max(ids) >= vocabulary:
+            raise Refused(f"input_ids has a token outside the vocabulary (0 to {vocabulary - 1})")
+        if problem := params.problem():
+            raise Refused(f"sampling_params: {problem}")
+        if any(not 0 <= token < vocabulary for token in params.stop_token_ids or ()):
+            raise Refused("sampling_params: stop_token_ids has a token outside the vocabulary")
+        if self.logprob_start_len is not None and self.logprob_start_len > len(ids):
+            raise Refused("logprob_start_len is beyond the prompt")
+        total = len(ids) + params.max_new_tokens
+        if context and total > context:
+            raise Refused(
+                f"Requested token count exceeds the model's maximum context length of {context} tokens. You requested "
+                f"a total of {total} tokens: {len(ids)} tokens from the input messages and {params.max_new_tokens} "
+                "tokens for the completion.",
+                code="context_length_exceeded",
+            )
+
 
 class AbortRequest(msgspec.Struct, frozen=True):
     """`POST /abort_request`."""
@@ -118,6 +146,16 @@ class UpdateWeights(msgspec.Struct, frozen=True):
     model_path: str
     weight_version: str | int | None = None
     live: bool = True
+
+    def number(self, known: Iterable[int]) -> int:
+        """The version's number, by default the one after those that are `known`. Raises `Refused`."""
+        try:
+            number = max(known) + 1 if self.weight_version is None else int(self.weight_version)
+        except ValueError:
+            raise Refused(f"weight_version must be a number, not {self.weight_version!r}") from None
+        if number < 0:
+            raise Refused("weight_version must not be negative")
+        return number
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -142,6 +180,34 @@ class Event:
     def last(self) -> bool:
         """Whether nothing comes after it."""
         return self.finish is not None or self.error is not None
+
+
+@dataclass(eq=False)
+class EngineJob:
+    """A request in progress in an engine. `receive` gets its events; `version` is what it is sampled from."""
+
+    request: GenerateRequest
+    version: Any
+    receive: Callable[[Event], None]
+    arrived: float = field(default_factory=time.monotonic)
+    cached: int = 0
+    output: list[int] = field(default_factory=list)
+    input_logprobs: list[tuple[float | None, int]] = field(default_factory=list)
+    input_tops: list[list[tuple[float, int]] | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rid = self.request.rid or uuid.uuid4().hex
+        start = self.request.logprob_start_len
+        self.score_from = start if self.request.return_logprob and start is not None and start >= 0 else None
+        """The first position whose logprob is asked for, which is never there itself."""
+        if self.score_from is not None and self.score_from < len(self.request.input_ids):
+            self.input_logprobs.append((None, int(self.request.input_ids[self.score_from])))
+            self.input_tops.append(None)
+
+    @property
+    def tops(self) -> int:
+        """Number of alternatives that a sampled token reports."""
+        return self.request.top_logprobs_num if self.request.return_logprob else 0
 
 
 def decode(body: bytes, kind: type[Any]) -> Any:

@@ -13,7 +13,7 @@ from openclaw_rl.shared.journal import encoding
 from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.journal.turns import read_turn, turn_row
-from openclaw_rl.shared.journal.views import LearningFigures, Reaction
+from openclaw_rl.shared.journal.views import LearningFigures, TurnReaction
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import no_ratio
 from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample, Turn, VersionState, now
@@ -133,7 +133,9 @@ def ready_signal(connection: Connection) -> bool:
     return connection.value(query) is not None
 
 
-def reactions(connection: Connection, turn_ids: Sequence[str], limit: int) -> tuple[list[Reaction], list[Reaction]]:
+def reactions(
+    connection: Connection, turn_ids: Sequence[str], limit: int
+) -> tuple[list[TurnReaction], list[TurnReaction]]:
     """What people thought of these turns, and the last `limit` reactions that were judged before all of them;
     each newest first.
     """
@@ -151,8 +153,8 @@ def reactions(connection: Connection, turn_ids: Sequence[str], limit: int) -> tu
     return _reactions(found), _reactions(before)
 
 
-def _reactions(rows: list[tuple[Any, ...]]) -> list[Reaction]:
-    return [Reaction(turn_id, score, *map(bool, flags)) for turn_id, score, *flags in rows]
+def _reactions(rows: list[tuple[Any, ...]]) -> list[TurnReaction]:
+    return [TurnReaction(turn_id, score, *map(bool, flags)) for turn_id, score, *flags in rows]
 
 
 def commit_version(connection: Connection, version: PolicyVersion) -> None:

@@ -54,7 +54,7 @@ class TurnSummary(msgspec.Struct, frozen=True):
     state: str
 
 
-class Reaction(msgspec.Struct, frozen=True):
+class TurnReaction(msgspec.Struct, frozen=True):
     """What a person thought of a turn, by its latest judgement. `reasoned`: the complaint said what is wanted.
     `held_back`: the turn is kept for the guard; `set_aside`: it is quarantined, for whatever reason.
     """

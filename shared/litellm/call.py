@@ -15,7 +15,7 @@ CHAT_MODEL = "chat"
 """The policy's name in requests of our dialect process."""
 
 
-class Refusal(NamedTuple):
+class CallRefusal(NamedTuple):
     """The proxy's error: status, OpenAI's error object, and seconds to wait (`None`: not stated)."""
 
     status: int
@@ -28,7 +28,7 @@ class Refusal(NamedTuple):
         return str(self.error.get("message") or f"status {self.status}")
 
 
-class Call:
+class LiteLLMCall:
     """One request on behalf of a client, and what the proxy sent beside the answer.
 
     `url` is the proxy's base URL with `/v1`, `headers` are sent as they are, `extra` are fields of the chat body that
@@ -51,7 +51,7 @@ class Call:
         self.counting = counting
         self.begun = False
         self.response_headers: dict[str, str] = {}
-        self.refusal: Refusal | None = None
+        self.refusal: CallRefusal | None = None
         self.input_tokens = 0
         self.usage: dict[str, Any] = {}
         self.stop_reason: str | None = None
@@ -78,4 +78,4 @@ class Call:
             self.stop_reason = choice.get("stop_reason") or self.stop_reason
 
 
-CALL: ContextVar[Call | None] = ContextVar("policy_call", default=None)
+CALL: ContextVar[LiteLLMCall | None] = ContextVar("policy_call", default=None)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from .call import CALL, Call, Refusal
+from .call import CALL, CallRefusal, LiteLLMCall
 from .callback import LIVE, PROVIDER, deployment, remember_headers, session_fields
 
 CHAT_PATH = "/chat/completions"
@@ -31,7 +31,7 @@ _NOT_OURS = frozenset(
 class ProxyRefused(Exception):
     """The proxy answered with an error, or could not be reached."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: CallRefusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
 
@@ -45,7 +45,7 @@ class Request:
         headers: Mapping[str, str],
         content: Mapping[str, Any],
         timeout: httpx.Timeout,
-        call: Call | None,
+        call: LiteLLMCall | None,
         blank: Any,
     ) -> None:
         self.url = url
@@ -101,9 +101,9 @@ class Request:
         except ProxyRefused as error:
             refusal = error.refusal
         except httpx.TimeoutException as error:
-            refusal = Refusal(504, _error(f"no answer from {self.url}: {error!r}", "timeout"), None)
+            refusal = CallRefusal(504, _error(f"no answer from {self.url}: {error!r}", "timeout"), None)
         except httpx.HTTPError as error:
-            refusal = Refusal(502, _error(f"{self.url} broke off: {error!r}", "engine_error"), 1.0)
+            refusal = CallRefusal(502, _error(f"{self.url} broke off: {error!r}", "engine_error"), 1.0)
         else:
             return
         if self.call is not None:
@@ -146,7 +146,7 @@ class Request:
             return
         body = json.loads(data)
         if "error" in body:
-            raise ProxyRefused(Refusal(_STATUS.get(body["error"].get("code"), 502), body["error"], None))
+            raise ProxyRefused(CallRefusal(_STATUS.get(body["error"].get("code"), 502), body["error"], None))
         choices = body.get("choices") or []
         if self.call is None:
             yield from self._ordered_end(body)
@@ -210,21 +210,21 @@ def _ordered(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": tool.get("type", "function"), "function": fields}
 
 
-def _refusal(response: httpx.Response) -> Refusal:
+def _refusal(response: httpx.Response) -> CallRefusal:
     try:
         error = msgspec.json.decode(response.content)["error"]
         assert isinstance(error, dict)
     except (msgspec.DecodeError, KeyError, TypeError, AssertionError):
         error = _error(response.text[:500] or f"status {response.status_code}", None)
     wait = response.headers.get("retry-after", "")
-    return Refusal(response.status_code, error, float(wait) if wait.isdigit() else None)
+    return CallRefusal(response.status_code, error, float(wait) if wait.isdigit() else None)
 
 
 def _error(message: str, code: str | None) -> dict[str, Any]:
     return {"message": message, "type": "server_error", "param": None, "code": code}
 
 
-def _exception(refusal: Refusal, url: str, model: str) -> Exception:
+def _exception(refusal: CallRefusal, url: str, model: str) -> Exception:
     """LiteLLM's exception for this status; its own mapping would make everything a 500."""
     library = importlib.import_module("litellm")
     names = {

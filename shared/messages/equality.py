@@ -19,8 +19,6 @@ from openclaw_rl.shared.records import Message
 
 _MAX_DEPTH = 64
 _MAX_EXACT = 2**53  # beyond it JavaScript clients cannot tell two integers apart
-_FIELDS = ("role", "content", "reasoning", "tool_calls", "tool_call_id", "name")
-_CALL_FIELDS = ("id", "name", "arguments")
 _REASONING_TAG = re.compile(r"<(/?)(?:[a-z]+:)?(?:think(?:ing)?|thought|reasoning)\b[^<>]*>", re.IGNORECASE)
 
 
@@ -90,24 +88,6 @@ def without_reasoning(text: str) -> str:
             if depth == 0:
                 del kept[opened:]
     return "".join(kept[:opened] if depth and closed else (*kept, text[position:]))
-
-
-def canonical_json(message: Message) -> bytes:
-    """The JSON under which a canonical message is stored; decoding it gives back a message that renders to the same
-    tokens.
-
-    Fields come in a fixed order and unknown ones are left out; the order inside arguments is kept, since rendering
-    follows it.
-    """
-    fields: dict[str, Any] = {}
-    for name in _FIELDS:
-        value = message.get(name)
-        if value is None or (not value and name not in ("role", "content")):
-            continue
-        if name == "tool_calls":
-            value = [{key: call[key] for key in _CALL_FIELDS if key in call} for call in value]
-        fields[name] = value
-    return msgspec.json.encode(fields)
 
 
 def _read(arguments: Any) -> Any:

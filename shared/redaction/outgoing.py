@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.process import is_loopback
 from openclaw_rl.shared.records import Message
-from openclaw_rl.shared.redaction.redactor import EXTRA, Redactor
+from openclaw_rl.shared.redaction.redactor import EXTRA, Redactor, each_text
 from openclaw_rl.shared.settings.settings import Settings
 
 _BYTES = 16 << 20
@@ -32,8 +32,10 @@ _ENTRY = 200  # bytes that a text weighs which stays as it is
 _SAID = 20_000
 _SHORT = 6  # characters; nothing that is shorter is found
 _TOOLS = 256
-_NAMES = frozenset(["id", "name", "type", "role"])
-"""Fields that nobody writes by hand."""
+
+
+_KEPT = frozenset(["id", "name", "type", "role"])
+"""Fields that are not written by hand."""
 
 
 class _Tools(msgspec.Struct, frozen=True):
@@ -107,7 +109,7 @@ class Outgoing:
         change = self._unless_said if message["role"] == "assistant" else self.text
         changed = {}
         for name, value in _parts(message):
-            new = _each(value, change)
+            new = each_text(value, change, _KEPT)
             if new is not value:
                 changed[name] = new
         return {**message, **changed} if changed else message
@@ -144,7 +146,7 @@ class Outgoing:
             found.update(more)
             return left
 
-        content = _each(chat.tools, change)
+        content = each_text(chat.tools, change, _KEPT)
         changed = content is not chat.tools
         entry = _Tools(content if changed else None, msgspec.json.encode(content) if changed else b"", found)
         self._tools.put(digest, entry)
@@ -205,30 +207,8 @@ def _written(messages: Sequence[Message]) -> list[tuple[str, bool]]:
             return text
 
         for _, value in _parts(message):
-            _each(value, keep)
+            each_text(value, keep, _KEPT)
     return found
-
-
-def _each(value: Any, change: Callable[[str], str], names: frozenset[str] = _NAMES) -> Any:
-    """A value with every text in it changed, the same object where none is. What fields are called stays, and in the
-    fields `names` too, but for arguments of calls; images stay.
-    """
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        if names and value.get("type") in ("image", "image_url"):
-            return value
-        fields = {
-            key: one
-            if key in names and isinstance(one, str)
-            else _each(one, change, frozenset() if key == "arguments" else names)
-            for key, one in value.items()
-        }
-        return value if all(fields[key] is one for key, one in value.items()) else fields
-    if isinstance(value, Sequence):
-        items = [_each(one, change, names) for one in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    return value
 
 
 def _digest(text: str | bytes) -> bytes:

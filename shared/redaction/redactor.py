@@ -127,7 +127,7 @@ class Redactor:
         """Messages, tools or any other JSON value with every text in it redacted; keys and ids stay, and data URLs of
         images.
         """
-        return each_text(value, self.text)
+        return each_text(value, lambda text: text if text.startswith("data:image/") else self.text(text), _KEPT)
 
     def _secrets(self, text: str) -> Iterator[Span]:
         for match in self._forms.finditer(text):
@@ -161,16 +161,25 @@ class Redactor:
                     yield place + entity.start, place + entity.end, entity.type
 
 
-def each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """Messages, tools or any other JSON value with every text in it changed; keys and ids stay, and data URLs of
-    images.
+def each_text(value: Any, change: Callable[[str], str], kept: frozenset[str]) -> Any:
+    """A JSON value with every text in it changed, the same object where none is. Names of fields stay, and texts in the
+    fields `kept`, but for arguments of calls; images stay.
     """
     if isinstance(value, str):
-        return value if value.startswith("data:image/") else change(value)
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: one if key in _KEPT else each_text(one, change) for key, one in value.items()}
+        if kept and value.get("type") in ("image", "image_url"):
+            return value
+        fields = {
+            key: one
+            if key in kept and isinstance(one, str)
+            else each_text(one, change, frozenset() if key == "arguments" else kept)
+            for key, one in value.items()
+        }
+        return value if all(fields[key] is one for key, one in value.items()) else fields
     if isinstance(value, Sequence):
-        return [each_text(one, change) for one in value]
+        items = [each_text(one, change, kept) for one in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     return value
 
 

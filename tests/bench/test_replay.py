@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.replay import ReplayFailed, headers_for, load, replay
-from openclaw_rl.evaluation.service import Service
+from openclaw_rl.evaluation.service import RunningService
 from openclaw_rl.shared.errors import ConfigError
 from tests.evaluation.scripted import events, piece, plain, scripted
 
@@ -76,7 +76,7 @@ def _respond(feedback_on: str) -> Any:
 async def test_each_request_is_shown_as_the_service_took_it_against_a_scripted_service(tmp_path: Path) -> None:
     recordings = load(_folder(tmp_path, a=CHAT, b=CHAT, c=DONE, d=FEEDBACK))
     async with scripted(_respond("turn_2")) as service:
-        taken = await replay(Service(service.url, "OURS"), recordings, strip=True)
+        taken = await replay(RunningService(service.url, "OURS"), recordings, strip=True)
     assert [(one.file, one.kind, one.session) for one in taken] == [
         ("a.json", "main", "s1"),
         ("b.json", "main", "s1"),
@@ -92,11 +92,11 @@ async def test_feedback_that_lands_elsewhere_is_a_failure_against_a_scripted_ser
     recordings = load(_folder(tmp_path, a=CHAT, b=CHAT, c=DONE, d=FEEDBACK))
     async with scripted(_respond("turn_1")) as service:
         with pytest.raises(ReplayFailed, match=r"landed on a\.json, not on the last main turn b\.json"):
-            await replay(Service(service.url, "OURS"), recordings, strip=False)
+            await replay(RunningService(service.url, "OURS"), recordings, strip=False)
 
 
 async def test_a_refused_request_is_a_failure_against_a_scripted_service(tmp_path: Path) -> None:
     recordings = load(_folder(tmp_path, a=CHAT))
     async with scripted(lambda *_: plain({"error": {"message": "no"}}, 400)) as service:
         with pytest.raises(ReplayFailed, match=r"a\.json was answered with 400"):
-            await replay(Service(service.url, "OURS"), recordings, strip=False)
+            await replay(RunningService(service.url, "OURS"), recordings, strip=False)

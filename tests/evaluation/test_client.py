@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.evaluation.client import ChatClient, CutOff, ServiceError
+from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff
 from tests.evaluation.scripted import completion, events, piece, plain, scripted
 
 ASK = [{"role": "user", "content": "hello"}]
@@ -58,7 +58,7 @@ async def test_a_refusal_is_not_tried_again() -> None:
         scripted(lambda *_: plain({"error": {"message": "no such model"}}, 404)) as service,
         ChatClient(service.url, "K") as client,
     ):
-        with pytest.raises(ServiceError, match="no such model") as failure:
+        with pytest.raises(ChatError, match="no such model") as failure:
             await client.chat(ASK)
         assert failure.value.status == 404
         assert len(service.requests) == 1
@@ -66,7 +66,7 @@ async def test_a_refusal_is_not_tried_again() -> None:
 
 async def test_without_patience_the_first_failure_is_told() -> None:
     async with scripted(lambda *_: None) as service, ChatClient(service.url, "KEY", patience=0) as client:
-        with pytest.raises(ServiceError, match="cannot be reached"):
+        with pytest.raises(ChatError, match="cannot be reached"):
             await client.chat(ASK)
 
 

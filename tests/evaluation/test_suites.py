@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.evaluation.client import ChatClient, Reply
+from openclaw_rl.evaluation.client import ChatClient, ChatReply
 from openclaw_rl.evaluation.suites import code_in, judge_call, run
 from openclaw_rl.evaluation.tasks import CodingTask, ToolCall, ToolTask
 from tests.evaluation.scripted import completion, plain, scripted
@@ -17,12 +17,12 @@ TOOLS = [
 LOOK = ToolCall("look", {"where": "Rome", "times": 2, "aloud": True})
 
 
-def _calls(*calls: tuple[str, Any]) -> Reply:
+def _calls(*calls: tuple[str, Any]) -> ChatReply:
     made = tuple(
         {"function": {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}}
         for name, given in calls
     )
-    return Reply("", "tool_calls", tool_calls=made)
+    return ChatReply("", "tool_calls", tool_calls=made)
 
 
 def _task(expect: Any) -> ToolTask:
@@ -52,7 +52,7 @@ def test_the_right_call_with_the_right_arguments_scores() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply("Rome is fine.", "stop"),
+        ChatReply("Rome is fine.", "stop"),
         _calls(("wait", {})),
         _calls(("look", {"where": "Rome", "times": 2})),
         _calls(("look", {"where": "Rome", "times": 2, "aloud": 1})),
@@ -62,16 +62,16 @@ def test_the_right_call_with_the_right_arguments_scores() -> None:
         _calls(("look", {"where": "Rome", "times": 2, "aloud": True}), ("wait", {})),
     ],
 )
-def test_any_other_call_does_not(reply: Reply) -> None:
+def test_any_other_call_does_not(reply: ChatReply) -> None:
     score = judge_call(_task(LOOK), reply)
     assert score.score == 0.0
     assert score.failure
 
 
 def test_where_no_tool_is_needed_an_answer_scores_and_a_call_does_not() -> None:
-    assert judge_call(_task(None), Reply("Hello!", "stop")).score == 1.0
+    assert judge_call(_task(None), ChatReply("Hello!", "stop")).score == 1.0
     assert judge_call(_task(None), _calls(("look", {}))).score == 0.0
-    assert judge_call(_task(None), Reply(" ", "stop")).failure == "no answer"
+    assert judge_call(_task(None), ChatReply(" ", "stop")).failure == "no answer"
 
 
 async def test_tests_stay_hidden_and_tools_are_offered_against_a_scripted_service() -> None:

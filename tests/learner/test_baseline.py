@@ -51,5 +51,11 @@ def test_a_baseline_is_taken_off_rewards_that_train_and_off_no_others() -> None:
     ]
     running = subtract_baseline(samples, "running", 0.5, trains)
     assert [one.advantage for one in running] == [0.5, -1.5, 0.5, None, None]
-    assert [one.advantage for one in subtract_baseline(samples, "running", None, trains)] == [1.0, -1.0, 1.0, None, None]
+    assert [one.advantage for one in subtract_baseline(samples, "running", None, trains)] == [
+        1.0,
+        -1.0,
+        1.0,
+        None,
+        None,
+    ]
     assert [one.reward for one in running] == [1.0, -1.0, 1.0, 1.0, None]

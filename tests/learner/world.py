@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from openclaw_rl.learner.guard.guard import Guard
+from openclaw_rl.learner.judge.create import create as create_judge
 from openclaw_rl.learner.judge.loop import JudgeLoop
-from openclaw_rl.learner.judge.protocol import create as create_judge
 from openclaw_rl.learner.loop import Learner
 from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress

@@ -23,15 +23,15 @@ pytestmark = [
 ]
 
 SUITES = {
-    ("test_megatron_trainer.py", 1): 40,
-    ("test_megatron_trainer.py", 2): 80,
+    ("test_megatron_trainer.py", 1): 36,
+    ("test_megatron_trainer.py", 2): 72,
     ("test_megatron_equality.py", 1): 20,
     ("test_megatron_equality.py", 2): 40,
     ("test_megatron_memory.py", 1): 2,
-    ("test_megatron_options.py", 1): 8,
-    ("test_megatron_options.py", 2): 6,
-    ("test_megatron_ranks.py", 1): 8,
-    ("test_megatron_ranks.py", 2): 3,
+    ("test_megatron_options.py", 1): 9,
+    ("test_megatron_options.py", 2): 9,
+    ("test_megatron_ranks.py", 1): 16,
+    ("test_megatron_ranks.py", 2): 5,
     ("test_megatron_stop.py", 1): 1,
     ("test_megatron_stop.py", 2): 2,
 }

@@ -26,7 +26,7 @@ from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.trainer import Trainer
 from openclaw_rl.trainer_local.transformers_trainer import create as create_transformers
-from tests.processes import ROOT, run_engine
+from tests.processes import ROOT, Engine
 from tests.trainer_local.tiny import settings, write_policy
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
@@ -167,38 +167,35 @@ def test_several_processes_have_to_be_started_by_torchrun(policy: Path) -> None:
 
 
 @alone
-async def test_the_learner_is_rank_0_and_ends_with_the_others(random_policy: Path, tmp_path: Path) -> None:
-    """The whole process, as the supervisor starts it."""
-    with run_engine(random_policy, tmp_path) as engine:
-        chosen = Settings(
-            data=tmp_path,
-            backend="megatron",
-            model=str(random_policy),
-            engine_url=engine.url,
-            device="cpu",
-            actor_gpus="2",
-            lora_rank=2,
+async def test_the_learner_is_rank_0_and_ends_with_the_others(engine_server: Engine, tmp_path: Path) -> None:
+    """The complete process, as the supervisor starts it."""
+    chosen = Settings(
+        data=tmp_path,
+        backend="megatron",
+        model=str(engine_server.policy),
+        engine_url=engine_server.url,
+        device="cpu",
+        actor_gpus="2",
+        lora_rank=2,
+    )
+    journal = Journal.open(chosen.journal_path)
+    for ends, ending, code in (("rank 1", signal.SIGKILL, 1), ("agent", signal.SIGTERM, 0)):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "openclaw_rl.learner.main"],
+            cwd=ROOT,
+            env=ENVIRONMENT | to_environment(chosen),
+            stderr=subprocess.PIPE,
         )
-        journal = Journal.open(chosen.journal_path)
-        for number, (name, ending) in enumerate([("rank 1", signal.SIGKILL), ("agent", signal.SIGTERM)]):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "openclaw_rl.learner.main"],
-                cwd=ROOT,
-                env=os.environ | to_environment(chosen),
-                stderr=subprocess.PIPE,
-            )
-            try:
-                found = await asyncio.wait_for(beating(journal, process), 240)
-                victim = found[1] if name == "rank 1" else psutil.Process(process.pid)
-                victim.send_signal(ending)
-                assert process.stderr is not None
-                said = await asyncio.to_thread(process.stderr.read)
-                assert await asyncio.to_thread(process.wait, END_SECONDS) == 1 - number, said.decode()[-3000:]
-                assert psutil.wait_procs([*found.values()], timeout=END_SECONDS)[1] == []
-            finally:
-                process.kill()
-                process.wait()
-        journal.close()
+        try:
+            found = await asyncio.wait_for(beating(journal, process), 240)
+            (found[1] if ends == "rank 1" else process).send_signal(ending)
+            _, said = await asyncio.to_thread(process.communicate, timeout=END_SECONDS)
+            assert process.returncode == code, said.decode()[-3000:]
+            assert psutil.wait_procs([*found.values()], timeout=END_SECONDS)[1] == []
+        finally:
+            process.kill()
+            process.wait()
+    journal.close()
 
 
 async def beating(journal: Journal, process: subprocess.Popen[bytes]) -> dict[int, psutil.Process]:

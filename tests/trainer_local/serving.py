@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Con
 
 from openclaw_rl.shared.engine.protocol import Tokens
 from openclaw_rl.shared.engine.server import create_app
-from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, Options
+from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, EngineOptions
 
 VOCABULARY = 96
 END = 1
@@ -131,7 +131,7 @@ def serving(
     **changes: Any,
 ) -> Iterator[tuple[str, Any]]:
     """An engine over HTTP until the block ends: its URL and the `EmbeddedEngine`."""
-    engine = EmbeddedEngine(Options(model=str(model), device="cpu", **changes), on_failure=on_failure)
+    engine = EmbeddedEngine(EngineOptions(model=str(model), device="cpu", **changes), on_failure=on_failure)
     config = uvicorn.Config(
         create_app(engine, incremental=incremental),
         port=port,

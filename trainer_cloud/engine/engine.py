@@ -134,8 +134,6 @@ class CloudEngine:
         job = CloudRequest(request, version, receive)
         if job.tops and request.sampling_params.max_new_tokens and not self._has_tops:
             raise no_tops(self._provider.name)
-        if request.rid:
-            job.rid = request.rid
         self._jobs.add(job)
         job.work = asyncio.create_task(self._run(job), name=f"request {job.rid}")
         return job
@@ -150,12 +148,7 @@ class CloudEngine:
                 self.abort(job)
 
     async def load(self, wanted: UpdateWeights) -> int:
-        try:
-            number = max(self.versions.numbers()) + 1 if wanted.weight_version is None else int(wanted.weight_version)
-        except ValueError:
-            raise Refused(f"weight_version must be a number, not {wanted.weight_version!r}") from None
-        if number < 0:
-            raise Refused("weight_version must not be negative")
+        number = wanted.number(self.versions.numbers())
         if not wanted.live and not self._provider.beside:
             raise Refused(f"{self._provider.name} serves one version here: it cannot load another, {number}")
         try:
@@ -237,7 +230,7 @@ class CloudEngine:
                     raise
                 if job.request.version() is None:
                     job.version = self.versions.find(None)
-                job.input_logprobs, job.input_tops = [], []
+                del job.input_logprobs[1:], job.input_tops[1:]
 
     async def _was_replaced(self, job: CloudRequest, error: CloudError) -> bool:
         """True if a request failed because another version is live by now, which may answer it."""
@@ -300,12 +293,8 @@ class CloudEngine:
     async def _score(self, job: CloudRequest, sampler: Sampler) -> None:
         start, ids = job.score_from, job.request.input_ids
         assert start is not None
-        if start >= len(ids):
-            return
         tops = job.request.top_logprobs_num
-        job.input_logprobs.append((None, ids[start]))
-        job.input_tops.append(None)
-        if start + 1 == len(ids):
+        if start + 1 >= len(ids):
             return
         scored = await sampler.score(ids, start + 1, tops=tops)
         if tops and len(scored.tops) != len(scored.logprobs):

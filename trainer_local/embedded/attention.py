@@ -17,17 +17,17 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from openclaw_rl.trainer_local.embedded.kv_pool import Pool, Row
+from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow, Pool
 
 NAME = "openclaw_rl_rows"
 _SPARSE = 2  # a group is computed together while its slots are at least one in so many of those between first and last
 
 
 @dataclass(frozen=True)
-class Span:
+class PackedSpan:
     """Packed positions `start` to `end` are the next tokens of `row`."""
 
-    row: Row
+    row: CachedRow
     start: int
     end: int
 
@@ -50,15 +50,15 @@ class _Group:
 class _Step:
     """The forward pass that is under way; all model work is in one thread, so one at a time."""
 
-    spans: Sequence[Span] = ()
-    work: Sequence[Span | _Group] = ()
+    spans: Sequence[PackedSpan] = ()
+    work: Sequence[PackedSpan | _Group] = ()
 
 
-def begin(spans: Sequence[Span], device: torch.device | None = None) -> None:
+def begin(spans: Sequence[PackedSpan], device: torch.device | None = None) -> None:
     """Announce the rows of the next forward pass, which lie in the order of their places, and make room in them."""
     for span in spans:
         span.row.reserve(span.row.length + span.end - span.start)
-    work: list[Span | _Group] = []
+    work: list[PackedSpan | _Group] = []
     for (_, single), members in groupby(spans, key=lambda span: (id(span.row.pool), span.end - span.start == 1)):
         together = list(members)
         group = _group(together, device) if single and len(together) > 1 else None
@@ -73,7 +73,7 @@ def finish() -> None:
     _Step.spans, _Step.work = (), ()
 
 
-def _group(spans: list[Span], device: torch.device | None) -> _Group | None:
+def _group(spans: list[PackedSpan], device: torch.device | None) -> _Group | None:
     """Rows of one pool as a group, `None` if they are better off one by one."""
     slots = [span.row.slot for span in spans]
     lengths = [span.row.length for span in spans]

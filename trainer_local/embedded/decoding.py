@@ -11,8 +11,8 @@ import torch
 from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 
 from openclaw_rl.trainer_local.embedded import attention
-from openclaw_rl.trainer_local.embedded.attention import Span
-from openclaw_rl.trainer_local.embedded.kv_pool import Pools, Row
+from openclaw_rl.trainer_local.embedded.attention import PackedSpan
+from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow, Pools
 
 log = logging.getLogger(__name__)
 AttentionInterface.register(attention.NAME, attention.packed_attention)
@@ -20,7 +20,7 @@ AttentionInterface.register(attention.NAME, attention.packed_attention)
 _TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
 
 
-class LoneRow(Row):
+class LoneRow(CachedRow):
     """A row that transformers' own cache holds, for models that cannot be packed; no other row can reuse it."""
 
     def __init__(self, model: PreTrainedModel, pools: Pools) -> None:
@@ -29,10 +29,10 @@ class LoneRow(Row):
 
 
 @dataclass(frozen=True)
-class Part:
+class RowInput:
     """The next tokens of one row, and which of them (indices into `ids`) need logits."""
 
-    row: Row
+    row: CachedRow
     ids: Sequence[int]
     keep: Sequence[int]
 
@@ -52,19 +52,19 @@ class Runner:
         """Set a freshly loaded model's attention to the way this runner uses it."""
         model.set_attn_implementation(attention.NAME if self.packed else self._native)
 
-    def row(self, model: PreTrainedModel) -> Row:
+    def row(self, model: PreTrainedModel) -> CachedRow:
         """An empty row."""
-        return Row(self._pools) if self.packed else LoneRow(model, self._pools)
+        return CachedRow(self._pools) if self.packed else LoneRow(model, self._pools)
 
     @torch.inference_mode()
-    def forward(self, model: PreTrainedModel, parts: Sequence[Part]) -> torch.Tensor:
+    def forward(self, model: PreTrainedModel, parts: Sequence[RowInput]) -> torch.Tensor:
         """Advance every row by its ids; returns float32 logits `[sum of keeps, vocabulary]` in the order of the
         parts."""
         if self.packed:
             return self._forward_packed(model, parts)
         return torch.cat([self._forward_lone(model, part) for part in parts])
 
-    def _forward_packed(self, model: PreTrainedModel, parts: Sequence[Part]) -> torch.Tensor:
+    def _forward_packed(self, model: PreTrainedModel, parts: Sequence[RowInput]) -> torch.Tensor:
         device = model.device
         ids: list[int] = []
         positions: list[int] = []
@@ -76,7 +76,7 @@ class Runner:
             starts[index] = len(ids)
             ids.extend(part.ids)
             positions.extend(range(part.row.length, part.row.length + len(part.ids)))
-            spans.append(Span(part.row, starts[index], len(ids)))
+            spans.append(PackedSpan(part.row, starts[index], len(ids)))
         keep = [start + index for start, part in zip(starts, parts, strict=True) for index in part.keep]
         chosen = torch.tensor(keep, device=device, dtype=torch.long)
         options = {"logits_to_keep": chosen} if self._keeps_logits else {}
@@ -91,7 +91,7 @@ class Runner:
         logits: torch.Tensor = output.logits[0] if self._keeps_logits else output.logits[0, chosen]
         return logits.float()
 
-    def _forward_lone(self, model: PreTrainedModel, part: Part) -> torch.Tensor:
+    def _forward_lone(self, model: PreTrainedModel, part: RowInput) -> torch.Tensor:
         assert isinstance(part.row, LoneRow)
         device = model.device
         length = part.row.length
@@ -116,11 +116,11 @@ class Runner:
         try:
             model.set_attn_implementation(attention.NAME)
             self.packed = True
-            rows = [Row(self._pools), Row(self._pools)]
+            rows = [CachedRow(self._pools), CachedRow(self._pools)]
             pieces: list[list[torch.Tensor]] = [[], []]
             for start, end in ((0, 8), (8, 9), (9, 23)):
                 taking = [i for i in (0, 1) if start < len(ids[i])]
-                parts = [Part(rows[i], ids[i][start:end], range(len(ids[i][start:end]))) for i in taking]
+                parts = [RowInput(rows[i], ids[i][start:end], range(len(ids[i][start:end]))) for i in taking]
                 logits = self.forward(model, parts)
                 for i, piece in zip(taking, torch.split(logits, [len(part.ids) for part in parts]), strict=True):
                     pieces[i].append(piece)

@@ -16,9 +16,9 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 
 from openclaw_rl.shared.engine.wire import Event, GenerateRequest, Refused, SamplingParams, UpdateWeights
 from openclaw_rl.trainer_local.embedded.decoding import Runner
-from openclaw_rl.trainer_local.embedded.jobs import Job
+from openclaw_rl.trainer_local.embedded.jobs import SamplingJob
 from openclaw_rl.trainer_local.embedded.scheduler import Scheduler
-from openclaw_rl.trainer_local.embedded.versions import UnknownVersion, Version, Versions
+from openclaw_rl.trainer_local.embedded.versions import LoadedVersions, Version, VersionNotLoaded
 from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.models.loading import CheckpointError, load_model, resolve_dtype
 
@@ -28,7 +28,7 @@ _WARM_SECONDS = 10.0
 _WARM_PRIORITY = 1
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine is set up; the command line of `server` in one object. `live` is (number, folder) of the live
     version."""
 
@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class EmbeddedEngine:
     """One base model, its versions in memory and the thread that samples from them."""
 
-    def __init__(self, options: Options, *, on_failure: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, options: EngineOptions, *, on_failure: Callable[[], None] = lambda: None) -> None:
         """Load the base model and the live version; `on_failure` is called when the engine cannot go on.
 
         Raises `CheckpointError` when the base cannot be loaded, `ConfigError` for a device that is not there.
@@ -61,7 +61,7 @@ class EmbeddedEngine:
         runner.prepare(base)
         self.options = options
         self.tokenizer = _load_tokenizer(options.tokenizer or options.model)
-        self.versions = Versions(
+        self.versions = LoadedVersions(
             base,
             options.model,
             runner,
@@ -88,7 +88,7 @@ class EmbeddedEngine:
             decode_text=self._decode if self.tokenizer is not None else None,
             on_failure=on_failure,
         )
-        self._jobs: set[Job] = set()
+        self._jobs: set[SamplingJob] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -108,7 +108,7 @@ class EmbeddedEngine:
 
     async def submit(
         self, request: GenerateRequest, receive: Callable[[Event], None], *, version: Version | None = None
-    ) -> Job:
+    ) -> SamplingJob:
         """Queue a request; its events go to `receive`. Loads the version asked for if it is only on disk. Raises
         `Refused`."""
         self._check(request)
@@ -116,9 +116,7 @@ class EmbeddedEngine:
             version = await self._version(request.version())
         else:
             self.versions.use(version)
-        job = Job(request, version, receive)
-        if request.rid:
-            job.rid = request.rid
+        job = SamplingJob(request, version, receive)
         try:
             self.scheduler.submit(job)
         except Refused:
@@ -127,7 +125,7 @@ class EmbeddedEngine:
         self._jobs.add(job)
         return job
 
-    def abort(self, job: Job) -> None:
+    def abort(self, job: SamplingJob) -> None:
         """End a job; nothing happens if it has ended."""
         if job in self._jobs:
             self.scheduler.abort(job)
@@ -140,12 +138,7 @@ class EmbeddedEngine:
 
     async def load(self, wanted: UpdateWeights) -> int:
         """Load a folder as a version (the next number if none is given). Raises `Refused` and changes nothing."""
-        try:
-            number = max(self.versions.numbers()) + 1 if wanted.weight_version is None else int(wanted.weight_version)
-        except ValueError:
-            raise Refused(f"weight_version must be a number, not {wanted.weight_version!r}") from None
-        if number < 0:
-            raise Refused("weight_version must not be negative")
+        number = wanted.number(self.versions.numbers())
         try:
             version = await asyncio.wrap_future(self.versions.load(number, wanted.model_path))
         except CheckpointError as error:
@@ -213,51 +206,31 @@ class EmbeddedEngine:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def _check(self, request: GenerateRequest) -> None:
-        ids = request.input_ids
-        params = request.sampling_params
-        if request.image_data or request.video_data or request.audio_data:
-            raise Refused("the embedded engine takes text only: leave image_data, video_data and audio_data out")
-        if not ids:
-            raise Refused("input_ids is empty: a prompt has at least one token")
-        if min(ids) < 0 or max(ids) >= self.vocabulary:
-            raise Refused(f"input_ids has a token outside the vocabulary (0 to {self.vocabulary - 1})")
-        if problem := params.problem():
-            raise Refused(f"sampling_params: {problem}")
-        if any(not 0 <= token < self.vocabulary for token in params.stop_token_ids or ()):
-            raise Refused("sampling_params: stop_token_ids has a token outside the vocabulary")
-        if params.stops and self.tokenizer is None:
+        request.check("the embedded engine", vocabulary=self.vocabulary, context=self.context_length)
+        if request.sampling_params.stops and self.tokenizer is None:
             raise Refused("sampling_params: stop strings need a tokenizer, and the model has none")
-        if request.logprob_start_len is not None and request.logprob_start_len > len(ids):
-            raise Refused("logprob_start_len is beyond the prompt")
         if not (math.isfinite(request.score_temperature) and request.score_temperature > 0):
             raise Refused("score_temperature must be above 0")
         if not 0 <= request.top_logprobs_num <= min(_MAX_TOP_LOGPROBS, self.vocabulary):
             raise Refused(f"top_logprobs_num must be between 0 and {min(_MAX_TOP_LOGPROBS, self.vocabulary)}")
-        if len(ids) + params.max_new_tokens > self.context_length:
-            raise Refused(
-                f"Requested token count exceeds the model's maximum context length of {self.context_length} tokens. "
-                f"You requested a total of {len(ids) + params.max_new_tokens} tokens: {len(ids)} tokens from the input "
-                f"messages and {params.max_new_tokens} tokens for the completion.",
-                code="context_length_exceeded",
-            )
 
     async def _version(self, number: int | None) -> Version:
         while (version := self.versions.acquire(number)) is None:
             assert number is not None
             try:
                 await asyncio.wrap_future(self.versions.fetch(number))
-            except UnknownVersion as error:
+            except VersionNotLoaded as error:
                 raise Refused(f"{error}; in memory: {self.versions.numbers()}", 404, code="unknown_version") from error
             except CheckpointError as error:
                 raise Refused(f"version {number} cannot be loaded: {error}", code="unknown_version") from error
         return version
 
-    def _from_worker(self, events: list[tuple[Job, Event]]) -> None:
+    def _from_worker(self, events: list[tuple[SamplingJob, Event]]) -> None:
         assert self._loop is not None
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._hand_over, events)
 
-    def _hand_over(self, events: list[tuple[Job, Event]]) -> None:
+    def _hand_over(self, events: list[tuple[SamplingJob, Event]]) -> None:
         for job, event in events:
             if event.last:
                 self._jobs.discard(job)

@@ -5,17 +5,15 @@ There is one queue for each priority, weighted fair queueing between them, and a
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from openclaw_rl.shared.engine.wire import Event, GenerateRequest
-from openclaw_rl.trainer_local.embedded.kv_pool import Row
-from openclaw_rl.trainer_local.embedded.sampling import Sampler, likeliest
+from openclaw_rl.shared.engine.wire import EngineJob
+from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow
+from openclaw_rl.trainer_local.embedded.sampling import TokenSampler, likeliest
 from openclaw_rl.trainer_local.embedded.versions import Version
 
 LEAST_URGENT = 3
@@ -24,44 +22,27 @@ _COMMON = 32  # prompts that share more uncached ids are computed in turn: the s
 
 
 @dataclass(eq=False)
-class Job:
+class SamplingJob(EngineJob):
     """A request in progress. `receive` gets its events, in the event loop's thread."""
 
-    request: GenerateRequest
     version: Version
-    receive: Callable[[Event], None]
-    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
-    arrived: float = field(default_factory=time.monotonic)
-    row: Row | None = None
-    cached: int = 0
+    row: CachedRow | None = None
     prefilled: bool = False
     ended: bool = False
-    output: list[int] = field(default_factory=list)
-    input_logprobs: list[tuple[float | None, int]] = field(default_factory=list)
-    input_tops: list[list[tuple[float, int]] | None] = field(default_factory=list)
     _matched: tuple[int, int] = (-1, 0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.ids = np.asarray(self.request.input_ids, dtype=np.int64)
         self.params = self.request.sampling_params
-        self.sampler = Sampler(self.params)
+        self.sampler = TokenSampler(self.params)
         self.stops = self.params.stops
         self.stop_ids = frozenset(self.params.stop_token_ids or ())
-        start = self.request.logprob_start_len
-        self.score_from = start if self.request.return_logprob and start is not None and start >= 0 else None
-        if self.score_from is not None and self.score_from < len(self.ids):
-            self.input_logprobs.append((None, int(self.ids[self.score_from])))
-            self.input_tops.append(None)
 
     @property
     def priority(self) -> int:
         """Lower numbers go first; those beyond the range are clamped."""
         return min(max(self.request.priority, 0), LEAST_URGENT)
-
-    @property
-    def tops(self) -> int:
-        """Number of alternatives that a sampled token reports."""
-        return self.request.top_logprobs_num if self.request.return_logprob else 0
 
     @property
     def reusable(self) -> int:
@@ -104,8 +85,8 @@ class Queue:
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.waiting: list[Job] = []
-        self.running: list[Job] = []
+        self.waiting: list[SamplingJob] = []
+        self.running: list[SamplingJob] = []
         self.clock = 0.0
         self._turn = 0
 
@@ -118,11 +99,11 @@ class Queue:
         """Count the time for which its jobs used the model."""
         self.clock += seconds / _SHARES[self.priority]
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: SamplingJob) -> None:
         """Forget a job that ended."""
         (self.waiting if job in self.waiting else self.running).remove(job)
 
-    def prompts(self, most_running: int) -> list[Job]:
+    def prompts(self, most_running: int) -> list[SamplingJob]:
         """Prompts to compute next, in order, all of one version. First comes, by turns, the one nearest its end and the
         oldest. A prompt that has not begun is left out if one ahead of it will fill the cache for it.
         """
@@ -149,11 +130,11 @@ class Queues:
     def __init__(self) -> None:
         self._queues = {priority: Queue(priority) for priority in _SHARES}
 
-    def queue_of(self, job: Job) -> Queue:
+    def queue_of(self, job: SamplingJob) -> Queue:
         """The queue of a job's priority."""
         return self._queues[job.priority]
 
-    def add(self, job: Job) -> None:
+    def add(self, job: SamplingJob) -> None:
         """Queue a job that arrived."""
         queue = self.queue_of(job)
         clocks = [other.clock for other in self._queues.values() if other.active]
@@ -173,7 +154,7 @@ class Queues:
         """True if a more urgent queue than `queue` has jobs."""
         return any(other.active for other in self._queues.values() if other.priority < queue.priority)
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[SamplingJob]:
         """Every job that has not ended."""
         for queue in self._queues.values():
             yield from [*queue.waiting, *queue.running]
@@ -186,7 +167,7 @@ class Queues:
         }
 
 
-def _profits(job: Job, other: Job) -> bool:
+def _profits(job: SamplingJob, other: SamplingJob) -> bool:
     """True if computing `other` first saves `job` much."""
     shared = min(len(job.ids), len(other.ids))
     different = (job.ids[:shared] != other.ids[:shared]).nonzero()[0]

@@ -66,7 +66,7 @@ class Pools:
         return Pool(tokens)
 
 
-class Row:
+class CachedRow:
     """Keys and values of one sequence: the first `length` positions of a slot in a pool."""
 
     def __init__(self, pools: Pools) -> None:

@@ -13,7 +13,7 @@ from itertools import count
 import numpy as np
 import torch
 
-from openclaw_rl.trainer_local.embedded.kv_pool import Row
+from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow
 
 Ids = np.ndarray[tuple[int], np.dtype[np.int64]]
 _clock = count(1)
@@ -42,7 +42,7 @@ def _common(first: Ids, second: Ids) -> int:
     return int(different[0]) if len(different) else length
 
 
-class PrefixTree:
+class VersionPrefixes:
     """The prefixes of one version of the weights."""
 
     def __init__(self) -> None:
@@ -54,14 +54,14 @@ class PrefixTree:
         """How many of the first ids are here."""
         return sum(length for _, length in self._walk(ids))
 
-    def fill(self, row: Row, ids: Ids) -> int:
+    def fill(self, row: CachedRow, ids: Ids) -> int:
         """Copy as many of the first ids as are here into an empty row; returns how many."""
         for node, length in self._walk(ids):
             node.used = next(_clock)
             row.preload([key[:, :length] for key in node.keys], [value[:, :length] for value in node.values])
         return row.length
 
-    def insert(self, ids: Ids, row: Row) -> None:
+    def insert(self, ids: Ids, row: CachedRow) -> None:
         """Remember the row's keys and values of `ids` (its first positions)."""
         node, at = self.root, 0
         for child, length in list(self._walk(ids)):
@@ -142,7 +142,7 @@ class PrefixBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
 
-    def trim(self, trees: list[PrefixTree]) -> None:
+    def trim(self, trees: list[VersionPrefixes]) -> None:
         """Forget the least recently used leaves until the trees fit."""
         total = sum(tree.nbytes for tree in trees)
         while total > self.limit:

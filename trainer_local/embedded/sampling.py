@@ -18,7 +18,7 @@ import torch
 from openclaw_rl.shared.engine.wire import Choice, SamplingParams
 
 
-class Sampler:
+class TokenSampler:
     """The state of one answer's sampling: random numbers and counts of the tokens so far."""
 
     def __init__(self, params: SamplingParams) -> None:
@@ -33,7 +33,10 @@ class Sampler:
 
 
 def sample(
-    logits: torch.Tensor, samplers: Sequence[Sampler], forbidden: Sequence[Sequence[int]], top_logprobs: Sequence[int]
+    logits: torch.Tensor,
+    samplers: Sequence[TokenSampler],
+    forbidden: Sequence[Sequence[int]],
+    top_logprobs: Sequence[int],
 ) -> list[Choice]:
     """One token for each row of float32 `logits` `[rows, vocabulary]`.
 
@@ -85,7 +88,7 @@ def likeliest(logprobs: torch.Tensor, count: int) -> list[list[tuple[float, int]
     return pairs
 
 
-def _penalise(logits: torch.Tensor, sampler: Sampler) -> None:
+def _penalise(logits: torch.Tensor, sampler: TokenSampler) -> None:
     """Subtract frequency and presence penalties and scale by the repetition penalty, in place."""
     if not sampler.counts:
         return

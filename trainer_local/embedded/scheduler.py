@@ -23,11 +23,11 @@ from typing import Any
 import torch
 
 from openclaw_rl.shared.engine.wire import Event, Refused
-from openclaw_rl.trainer_local.embedded.decoding import Part, Runner
-from openclaw_rl.trainer_local.embedded.jobs import Job, Queues
+from openclaw_rl.trainer_local.embedded.decoding import RowInput, Runner
+from openclaw_rl.trainer_local.embedded.jobs import Queues, SamplingJob
 from openclaw_rl.trainer_local.embedded.prefix_cache import PrefixBudget
 from openclaw_rl.trainer_local.embedded.sampling import sample
-from openclaw_rl.trainer_local.embedded.versions import Version, Versions
+from openclaw_rl.trainer_local.embedded.versions import LoadedVersions, Version
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _RECENT_TOKENS = 16384
 class _Abort:
     """A request to end a job."""
 
-    job: Job
+    job: SamplingJob
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Scheduler:
 
     def __init__(
         self,
-        versions: Versions,
+        versions: LoadedVersions,
         runner: Runner,
-        deliver: Callable[[list[tuple[Job, Event]]], None],
+        deliver: Callable[[list[tuple[SamplingJob, Event]]], None],
         *,
         max_batch: int,
         max_queue: int,
@@ -79,12 +79,12 @@ class Scheduler:
         self._budget = PrefixBudget(cache_bytes)
         self._eos = eos
         self._decode_text = decode_text
-        self._inbox: deque[Job | _Abort | _Recent] = deque()
+        self._inbox: deque[SamplingJob | _Abort | _Recent] = deque()
         self._wake = threading.Condition()
         self._stopping = False
         self._queues = Queues()
         self._on_failure = on_failure
-        self._events: list[tuple[Job, Event]] = []
+        self._events: list[tuple[SamplingJob, Event]] = []
         self._rate = 2000.0  # prompt work units a second, measured as it goes
         self._attention_unit = _tokens_per_unit(versions.base)
         self._vocabulary = versions.base.model.config.get_text_config().vocab_size
@@ -107,7 +107,7 @@ class Scheduler:
             self._wake.notify()
         self._thread.join(timeout=10)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SamplingJob) -> None:
         """Queue a job; raises `Refused` (503) when its priority has too many, or the engine is about to end."""
         with self._wake:
             if self._stopping:
@@ -118,7 +118,7 @@ class Scheduler:
             self._inbox.append(job)
             self._wake.notify()
 
-    def abort(self, job: Job) -> None:
+    def abort(self, job: SamplingJob) -> None:
         """End a job as soon as the step under way is over."""
         with self._wake:
             self._inbox.append(_Abort(job))
@@ -164,7 +164,7 @@ class Scheduler:
             commands = list(self._inbox)
             self._inbox.clear()
         for command in commands:
-            if isinstance(command, Job):
+            if isinstance(command, SamplingJob):
                 self._queues.add(command)
             elif isinstance(command, _Recent):
                 command.answer.set_result(command.version.prefixes.recent(_LONG_PROMPT, _RECENT_TOKENS))
@@ -176,7 +176,7 @@ class Scheduler:
         """End every job with an error: the engine is stopping."""
         with self._wake:
             self._stopping = True
-            jobs = [*self._queues.jobs(), *(command for command in self._inbox if isinstance(command, Job))]
+            jobs = [*self._queues.jobs(), *(command for command in self._inbox if isinstance(command, SamplingJob))]
             for command in self._inbox:
                 if isinstance(command, _Recent):
                     command.answer.set_result([])
@@ -190,7 +190,7 @@ class Scheduler:
             events, self._events = self._events, []
             self._deliver(events)
 
-    def _end(self, job: Job, event: Event) -> None:
+    def _end(self, job: SamplingJob, event: Event) -> None:
         job.ended = True
         self._queues.queue_of(job).remove(job)
         if job.row is not None:
@@ -203,7 +203,7 @@ class Scheduler:
             self._queued[job.priority] -= 1
         self._events.append((job, event))
 
-    def _remember(self, job: Job, *, with_output: bool) -> None:
+    def _remember(self, job: SamplingJob, *, with_output: bool) -> None:
         """Cache the row's keys and values for prompts with the same beginning."""
         if not self.runner.packed or job.row is None or job.request.extra_key:
             return
@@ -230,7 +230,7 @@ class Scheduler:
             self._guarded(self._decode, list(group))
         queue.charge(time.monotonic() - started)
 
-    def _guarded(self, work: Callable[..., None], jobs: list[Job], *arguments: Any) -> None:
+    def _guarded(self, work: Callable[..., None], jobs: list[SamplingJob], *arguments: Any) -> None:
         """Run part of a step; if the model fails, end its jobs with the error and continue."""
         try:
             work(jobs, *arguments)
@@ -240,10 +240,10 @@ class Scheduler:
                 if not job.ended:
                     self._end(job, Event(error=Refused(f"the model failed: {type(error).__name__}: {error}", 500)))
 
-    def _prefill(self, jobs: list[Job], seconds: float) -> None:
+    def _prefill(self, jobs: list[SamplingJob], seconds: float) -> None:
         """Compute one chunk of prompts, of one version, that takes about `seconds`."""
         units = seconds * self._rate
-        parts: list[tuple[Job, Part]] = []
+        parts: list[tuple[SamplingJob, RowInput]] = []
         spent = 0.0
         for job in jobs:
             if job.row is None:
@@ -257,7 +257,7 @@ class Scheduler:
             end = min(len(job.ids), start + room) if self.runner.packed else len(job.ids)
             if end <= start:
                 break
-            parts.append((job, Part(job.row, job.ids[start:end].tolist(), job.keep(start, end))))
+            parts.append((job, RowInput(job.row, job.ids[start:end].tolist(), job.keep(start, end))))
             spent += (end - start) * cost
         started = time.monotonic()
         logits = self.runner.forward(jobs[0].version.model, [part for _, part in parts])
@@ -266,9 +266,9 @@ class Scheduler:
             self._rate += 0.3 * (spent / elapsed - self._rate)
         self._take_prompt_logits(parts, logits)
 
-    def _take_prompt_logits(self, parts: list[tuple[Job, Part]], logits: torch.Tensor) -> None:
+    def _take_prompt_logits(self, parts: list[tuple[SamplingJob, RowInput]], logits: torch.Tensor) -> None:
         """Score prompt tokens, and sample the first token of answers whose prompts are complete."""
-        ready: list[Job] = []
+        ready: list[SamplingJob] = []
         last: list[torch.Tensor] = []
         pieces = torch.split(logits, [len(part.keep) for _, part in parts])
         for (job, part), rows in zip(parts, pieces, strict=True):
@@ -290,7 +290,7 @@ class Scheduler:
         if ready:
             self._sample(ready, torch.stack(last))
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: SamplingJob) -> None:
         """Give a waiting job a row, filled with the cached prefix of its prompt."""
         queue = self._queues.queue_of(job)
         queue.waiting.remove(job)
@@ -300,15 +300,15 @@ class Scheduler:
             job.row.reserve(len(job.ids) + min(job.params.max_new_tokens, 256))
             job.cached = job.version.prefixes.fill(job.row, job.ids[: job.reusable])
 
-    def _decode(self, jobs: list[Job]) -> None:
+    def _decode(self, jobs: list[SamplingJob]) -> None:
         """One more token for each answer, all of one version."""
         parts = []
         for job in jobs:
             assert job.row is not None
-            parts.append(Part(job.row, job.output[-1:], (0,)))
+            parts.append(RowInput(job.row, job.output[-1:], (0,)))
         self._sample(jobs, self.runner.forward(jobs[0].version.model, parts))
 
-    def _sample(self, jobs: list[Job], logits: torch.Tensor) -> None:
+    def _sample(self, jobs: list[SamplingJob], logits: torch.Tensor) -> None:
         """Sample a token for each job, and end those whose answers are complete."""
         forbidden = [tuple(self._end_ids(job)) if len(job.output) < job.params.min_new_tokens else () for job in jobs]
         choices = sample(logits, [job.sampler for job in jobs], forbidden, [job.tops for job in jobs])
@@ -320,11 +320,11 @@ class Scheduler:
             else:
                 self._events.append((job, event))
 
-    def _end_ids(self, job: Job) -> frozenset[int]:
+    def _end_ids(self, job: SamplingJob) -> frozenset[int]:
         """The tokens that end the job's answer."""
         return job.stop_ids if job.params.ignore_eos else job.stop_ids | self._eos
 
-    def _finish(self, job: Job, token: int) -> dict[str, Any] | None:
+    def _finish(self, job: SamplingJob, token: int) -> dict[str, Any] | None:
         if token in job.stop_ids or (token in self._eos and not job.params.ignore_eos):
             return {"type": "stop", "matched": token}
         if job.stops and self._decode_text is not None:

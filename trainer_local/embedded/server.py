@@ -15,7 +15,7 @@ import uvicorn
 from openclaw_rl.shared.engine.server import create_app, http_server, live_version
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.process import die_with_parent
-from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, Options
+from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, EngineOptions
 from openclaw_rl.trainer_local.models.loading import CheckpointError
 
 log = logging.getLogger(__name__)
@@ -50,9 +50,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def options(flags: argparse.Namespace) -> Options:
+def options(flags: argparse.Namespace) -> EngineOptions:
     """The engine's options. Raises `SystemExit` for a malformed `--live`."""
-    return Options(
+    return EngineOptions(
         model=flags.model,
         tokenizer=flags.tokenizer,
         device=flags.device,

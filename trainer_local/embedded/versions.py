@@ -13,14 +13,14 @@ import torch
 from transformers import PreTrainedModel
 
 from openclaw_rl.trainer_local.embedded.decoding import Runner
-from openclaw_rl.trainer_local.embedded.prefix_cache import PrefixTree
+from openclaw_rl.trainer_local.embedded.prefix_cache import VersionPrefixes
 from openclaw_rl.trainer_local.models.loading import CheckpointError, load_version
 
 log = logging.getLogger(__name__)
 BASE = 0
 
 
-class UnknownVersion(CheckpointError):
+class VersionNotLoaded(CheckpointError):
     """No such version in memory or on disk."""
 
 
@@ -32,7 +32,7 @@ class Version:
     path: str
     model: PreTrainedModel
     fingerprint: tuple[tuple[str, int, int], ...]
-    prefixes: PrefixTree = field(default_factory=PrefixTree)
+    prefixes: VersionPrefixes = field(default_factory=VersionPrefixes)
     users: int = 0
     used: float = field(default_factory=time.monotonic)
 
@@ -47,7 +47,7 @@ def fingerprint(path: str) -> tuple[tuple[str, int, int], ...]:
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
-class Versions:
+class LoadedVersions:
     """All versions. Loading runs in one thread of its own; every other method is quick and may be called from any
     thread."""
 
@@ -81,7 +81,7 @@ class Versions:
         with self._lock:
             return sorted(self._loaded)
 
-    def trees(self) -> list[PrefixTree]:
+    def trees(self) -> list[VersionPrefixes]:
         """The prefix trees of all versions in memory."""
         with self._lock:
             return [version.prefixes for version in self._loaded.values()]
@@ -124,7 +124,7 @@ class Versions:
             self._live = version.number
 
     def fetch(self, number: int) -> Future[Version]:
-        """Bring a version that is known on disk into memory; `UnknownVersion` if it is not known."""
+        """Bring a version that is known on disk into memory; `VersionNotLoaded` if it is not known."""
         with self._lock:
             pending = self._loading.get(number)
             if pending is not None:
@@ -134,7 +134,7 @@ class Versions:
                 path = str(self.checkpoints / str(number) / "served")
             if path is None or not Path(path).is_dir():
                 failed: Future[Version] = Future()
-                failed.set_exception(UnknownVersion(f"version {number} is neither in memory nor on disk"))
+                failed.set_exception(VersionNotLoaded(f"version {number} is neither in memory nor on disk"))
                 return failed
             future = self._loader.submit(self._load, number, path, False)
             self._loading[number] = future

@@ -26,7 +26,8 @@ from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
 from openclaw_rl.trainer_local.training.ema import moved
-from openclaw_rl.trainer_local.training.step import Learning, train
+from openclaw_rl.trainer_local.training.random_state import random_state, read_random_state
+from openclaw_rl.trainer_local.training.step import Learning, train, undone_on_failure
 from openclaw_rl.trainer_local.training.stop import emptied, stopping
 from openclaw_rl.trainer_local.training.targets import RunModel
 
@@ -72,10 +73,9 @@ class Rank:
         if settings.custom_loss:
             load_loss(settings.custom_loss)
         dtype = torch.bfloat16 if group.device.type == "cuda" else torch.float32
-        with torch.random.fork_rng(devices=self._cuda()):
-            torch.manual_seed(settings.seed)
+        with random_state(group.device, settings.seed):
             self.weights = RankWeights(settings, group, dtype)
-            self.random_state = self._read_random_state()
+            self.random_state = read_random_state(group.device)
         self._first_random_state = self.random_state
         kind = DistributedOptimizer if settings.distributed_optimizer else Optimizer
         self.optimizer: Optimizer | DistributedOptimizer = kind(self.weights, settings.recipe())
@@ -83,40 +83,39 @@ class Rank:
         self.steps = 0
 
     def step(
-        self, samples: Sequence[Sample], recipe: Recipe, random_state: Mapping[str, Tensor], stop: str = ""
+        self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor], stop: str = ""
     ) -> StepReport:
-        """As `Trainer.step`; what fails on one rank is undone on all. `stop` is the key of
-        `ProcessGroup.stop_requested`, if any.
+        """As `Trainer.step`; what fails on one rank is undone on all. `start` is rank 0's random state, `stop` the key
+        of `ProcessGroup.stop_requested`, if any.
         """
         weights = self.weights
         before, optimizer = weights.snapshot(), self.optimizer.snapshot()
-        try:
-            check_images(samples, None)
-            self.optimizer.onload()
-            with self._drawing(random_state):
-                learning = RankLearning(
-                    weights,
-                    self.optimizer,
-                    recipe,
-                    self.steps,
-                    parent=before,
-                    average=self._average,
-                    merge=self._settings.merge_prefixes,
-                    stop=stop,
-                )
-                report = train(learning, samples, recipe, self.steps + 1)
-                drawn = self._read_random_state()
-            average = self._average
-            if recipe.teacher == "ema" or average is not None:
-                average = moved(average or before, weights.snapshot(), recipe.ema_decay)
-            self._group.exchange(None)  # all have made it
-        except BaseException as error:
+
+        def undo() -> None:
             weights.assign(before)
             self.optimizer.restore(optimizer)
-            if isinstance(error, TrainerError) or not isinstance(error, Exception):
-                raise
-            loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
-            raise TrainerError(f"Step {self.steps + 1}{loss} failed and was undone: {error}") from error
+
+        try:
+            with undone_on_failure(undo, self.steps + 1, recipe):
+                check_images(samples, None)
+                self.optimizer.onload()
+                with self._drawing(start):
+                    learning = RankLearning(
+                        weights,
+                        self.optimizer,
+                        recipe,
+                        self.steps,
+                        parent=before,
+                        average=self._average,
+                        merge=self._settings.merge_prefixes,
+                        stop=stop,
+                    )
+                    report = train(learning, samples, recipe, self.steps + 1)
+                    drawn = read_random_state(self._group.device)
+                average = self._average
+                if recipe.teacher == "ema" or average is not None:
+                    average = moved(average or before, weights.snapshot(), recipe.ema_decay)
+                self._group.exchange(None)  # all have made it
         finally:
             self.optimizer.offload()
         self.random_state, self._average = drawn, average
@@ -173,28 +172,17 @@ class Rank:
 
         return self.weights.cut(receive)
 
-    def _cuda(self) -> list[torch.device]:
-        return [self._group.device] if self._group.device.type == "cuda" else []
-
-    def _read_random_state(self) -> dict[str, Tensor]:
-        state = {"cpu": torch.get_rng_state()}
-        if self._group.device.type == "cuda":
-            state["cuda"] = torch.cuda.get_rng_state(self._group.device)
-        return state
-
     @contextmanager
-    def _drawing(self, state: Mapping[str, Tensor]) -> Iterator[None]:
+    def _drawing(self, start: Mapping[str, Tensor]) -> Iterator[None]:
         """Draw from rank 0's random state while the block runs: ranks of one model draw alike, each part of the batch
         from a state of its own.
         """
-        with torch.random.fork_rng(devices=self._cuda()):
-            torch.set_rng_state(state["cpu"])
-            if self._group.device.type == "cuda" and "cuda" in state:
-                torch.cuda.set_rng_state(state["cuda"], self._group.device)
-            if self._group.data_parallel > 1:
-                seeds = torch.randint(1 << 62, (self._group.data_parallel,))
-                if self._group.data_rank:
-                    torch.manual_seed(int(seeds[self._group.data_rank]))
+        group = self._group
+        with random_state(group.device, start):
+            if group.data_parallel > 1:
+                seeds = torch.randint(1 << 62, (group.data_parallel,))
+                if group.data_rank:
+                    torch.manual_seed(int(seeds[group.data_rank]))
             yield
 
 

@@ -13,12 +13,13 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
+from openclaw_rl.shared.backends import Rating
 from openclaw_rl.shared.errors import ConfigError, JudgeError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.models.device import choose_device
@@ -34,20 +35,13 @@ _UNBOUNDED = 1 << 20  # tokenizers say 1e30 where they have no limit
 Conversation = Sequence[tuple[str, str]]
 
 
-class Rated(NamedTuple):
-    """A score in [−1, +1], and how it came about, in words."""
-
-    score: float
-    told: str
-
-
-def create(settings: Settings, folder: str) -> RewardModel:
+def create(settings: Settings, folder: str) -> SequenceClassifier:
     """The reward model in `folder`; it is loaded at the first rating."""
-    return RewardModel(folder, device=settings.device)
+    return SequenceClassifier(folder, device=settings.device)
 
 
-class RewardModel:
-    """See `learner.judge.reward_model.RewardModel`. Loads and computes in one thread of its own."""
+class SequenceClassifier:
+    """A `RewardModel` of transformers. Loads and computes in one thread of its own."""
 
     def __init__(self, folder: str, *, device: str = "auto") -> None:
         self.folder = Path(folder).expanduser()
@@ -57,7 +51,7 @@ class RewardModel:
         self._tokenizer: Any = None
         self._positive: int | None = None
 
-    async def rate(self, conversation: Conversation) -> Rated:
+    async def rate(self, conversation: Conversation) -> Rating:
         """Rate one conversation. Raises `ConfigError` for a folder that cannot serve, `JudgeError` for a logit that is
         no number or a model that fails.
         """
@@ -66,7 +60,7 @@ class RewardModel:
         except (RuntimeError, ValueError, TypeError, LookupError) as error:  # out of memory, or code of the model's own
             raise JudgeError(f"the reward model {self.folder} failed: {type(error).__name__}: {error}") from error
 
-    def _rate(self, conversation: Conversation) -> Rated:
+    def _rate(self, conversation: Conversation) -> Rating:
         ids, length = self.encode(conversation)
         cut = f"; {len(ids)} of {length} tokens were read" if len(ids) < length else ""
         with torch.inference_mode():
@@ -76,7 +70,7 @@ class RewardModel:
             raise JudgeError(f"the reward model {self.folder} gave {logits}, no numbers")
         share = probability(logits, self._positive)
         shown = ", ".join(f"{logit:.4g}" for logit in logits)
-        return Rated(2.0 * share - 1.0, f"reward model: logits {shown}, {share:.4f} of [0, 1]{cut}")
+        return Rating(2.0 * share - 1.0, f"reward model: logits {shown}, {share:.4f} of [0, 1]{cut}")
 
     def encode(self, conversation: Conversation) -> tuple[list[int], int]:
         """Token ids of a conversation, by the chat template where it takes the roles, and how many there would be

@@ -1,7 +1,7 @@
 """Estimate of the GPU memory that training and serving need, with all its constants.
 
 The formulas sum up what the code of `trainer_local` allocates. P is the number of a model's parameters, t the number of
-GPUs that share each layer. No figure was compared with a GPU yet; `bench/megatron_gpu.py` does that.
+GPUs that share each layer. No figure was compared with a GPU yet; `bench/megatron_gpu.py` measures them there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from openclaw_rl.shared.gpus import GIB, MIB
-from openclaw_rl.shared.placement import Part
+from openclaw_rl.shared.placement import MemoryPart
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape
 
@@ -71,14 +71,19 @@ def usable(memory: int) -> int:
     return int(memory * (1 - KEPT_FREE))
 
 
-def at_step(parts: Iterable[Part], lends: Collection[str] = ()) -> int:
-    """Bytes on a GPU during a step, when the policy's server has released what it `lends`."""
-    return sum(part.bytes for part in parts if not part.host and not (part.role == "policy" and part.tag in lends))
+def total(parts: Iterable[MemoryPart]) -> int:
+    """Bytes of all parts."""
+    return sum(part.bytes for part in parts)
 
 
-def at_rest(parts: Iterable[Part]) -> int:
-    """Bytes on a GPU between steps, when the trainer has emptied torch's cache."""
-    return sum(part.bytes for part in parts if not part.host and not part.step)
+def during_step(parts: Iterable[MemoryPart], lends: Collection[str] = ()) -> list[MemoryPart]:
+    """Parts on a GPU during a step, when the policy's server has released what it `lends`."""
+    return [part for part in parts if not part.host and not (part.role == "policy" and part.tag in lends)]
+
+
+def between_steps(parts: Iterable[MemoryPart]) -> list[MemoryPart]:
+    """Parts on a GPU between steps, when the trainer has emptied torch's cache."""
+    return [part for part in parts if not part.host and not part.step]
 
 
 def fraction_at(free: int, planned: float, static_bytes: int) -> float:
@@ -107,7 +112,7 @@ def kv_token(shape: ModelShape, tensor_parallel: int) -> int:
     return 2 * shape.cached_layers * max(1, shape.groups // tensor_parallel) * shape.head * HALF
 
 
-def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: int, memory: int) -> list[Part]:
+def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: int, memory: int) -> list[MemoryPart]:
     """Parts of an SGLang server on each of t GPUs of `memory` bytes, with a KV cache for one full conversation."""
     policy = role == "policy"
     quantization = settings.quantization if policy else ""
@@ -121,21 +126,29 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
     shorter = f"a smaller context_length (now {context})" if policy else ""
     size = weights(shape, tensor_parallel, quantization)
     parts = [
-        Part(role=role, what="CUDA context", bytes=CONTEXT + NCCL * (tensor_parallel > 1)),
-        Part(role=role, what=f"weights, {precision or 'bfloat16'}", bytes=size, tag="weights", hint=quantize),
-        Part(role=role, what=f"{slots} adapters", bytes=adapters, tag="adapters"),
-        Part(role=role, what=f"KV cache, {context} tokens", bytes=cache, tag="kv_cache", hint=shorter),
-        Part(role=role, what="CUDA graphs and work space", bytes=SLACK + int(GRAPHS * memory)),
+        MemoryPart(role=role, what="CUDA context", bytes=CONTEXT + NCCL * (tensor_parallel > 1)),
+        MemoryPart(role=role, what=f"weights, {precision or 'bfloat16'}", bytes=size, tag="weights", hint=quantize),
+        MemoryPart(role=role, what=f"{slots} adapters", bytes=adapters, tag="adapters"),
+        MemoryPart(role=role, what=f"KV cache, {context} tokens", bytes=cache, tag="kv_cache", hint=shorter),
+        MemoryPart(role=role, what="CUDA graphs and work space", bytes=SLACK + int(GRAPHS * memory)),
     ]
     return [part for part in parts if part.bytes]
 
 
-def loading(settings: Settings, shape: ModelShape, tensor_parallel: int) -> int:
-    """Bytes that the policy's server needs on each GPU before it has quantized the weights; 0 where it does not."""
-    return CONTEXT + weights(shape, tensor_parallel) if settings.quantization in QUANTIZES_ITSELF else 0
+def loading(settings: Settings, shape: ModelShape, tensor_parallel: int) -> list[MemoryPart]:
+    """Parts on each GPU of the policy's server while it quantizes the weights; none if it does not."""
+    if settings.quantization not in QUANTIZES_ITSELF:
+        return []
+    what = "weights, bfloat16 until they are quantized"
+    return [
+        MemoryPart(role="policy", what="CUDA context", bytes=CONTEXT),
+        MemoryPart(role="policy", what=what, bytes=weights(shape, tensor_parallel)),
+    ]
 
 
-def training(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1) -> list[Part]:
+def training(
+    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1
+) -> list[MemoryPart]:
     """Parts of the trainer on each of its GPUs, `ranks` in all."""
     tokens = longest(settings, shape, trainer)
     shorter = "max_sample_tokens" if tokens > settings.micro_batch_tokens else "micro_batch_tokens"
@@ -193,11 +206,11 @@ def activations(settings: Settings, shape: ModelShape, trainer: str, tensor_para
     return int(longest(settings, shape, trainer) * (shape.layers * kept + layer))
 
 
-def _part(what: str, size: float, *, step: bool = False, host: bool = False, hint: str = "") -> Part:
-    return Part(role="trainer", what=what, bytes=int(size), step=step, host=host, hint=hint)
+def _part(what: str, size: float, *, step: bool = False, host: bool = False, hint: str = "") -> MemoryPart:
+    return MemoryPart(role="trainer", what=what, bytes=int(size), step=step, host=host, hint=hint)
 
 
-def _lora(settings: Settings, shape: ModelShape, tensor_parallel: int, ranks: int) -> Iterator[Part]:
+def _lora(settings: Settings, shape: ModelShape, tensor_parallel: int, ranks: int) -> Iterator[MemoryPart]:
     """Frozen weights, and an adapter of A numbers in single precision: adapter and gradient 4 A each, AdamW's moments
     8 A and 8 A before the step, the adapter at the start and before the step 4 A each, a moving average 4 A.
     """
@@ -209,7 +222,7 @@ def _lora(settings: Settings, shape: ModelShape, tensor_parallel: int, ranks: in
     yield _part("optimizer, and copies that undo a step", copies * adapter, host=settings.offload_optimizer)
 
 
-def _megatron(settings: Settings, shape: ModelShape, tensor_parallel: int, ranks: int) -> Iterator[Part]:
+def _megatron(settings: Settings, shape: ModelShape, tensor_parallel: int, ranks: int) -> Iterator[MemoryPart]:
     """All L numbers of the language model on a GPU: weights 2 L, gradients 4 L, masters 4 L, AdamW's moments 8 L and
     8 L before the step, base 2 L. `offload_optimizer` keeps all but weights and gradients on the host; the base comes
     to the GPU when it is used. The distributed optimizer cuts masters and moments, copies them to the host, keeps its
@@ -231,7 +244,7 @@ def _megatron(settings: Settings, shape: ModelShape, tensor_parallel: int, ranks
     yield _part("moving average", SINGLE * language if settings.teacher == "ema" else 0, host=True)
 
 
-def _transformers(settings: Settings, shape: ModelShape) -> Iterator[Part]:
+def _transformers(settings: Settings, shape: ModelShape) -> Iterator[MemoryPart]:
     """All in single precision: the model and the base; of the language model, which learns, also the first weights and
     those before the step, gradients, and AdamW's moments, which `offload_optimizer` keeps on the host between steps.
     """

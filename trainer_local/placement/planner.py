@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import GIB, Gpu
-from openclaw_rl.shared.placement import Part, Placement, Server, ServerRole
+from openclaw_rl.shared.placement import MemoryPart, Placement, Server, ServerRole
 from openclaw_rl.shared.settings.judge_models import judge_models
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement import memory
@@ -27,23 +26,15 @@ from openclaw_rl.trainer_local.placement.validation import check_settings, check
 
 LENT: tuple[tuple[str, ...], ...] = ((), ("kv_cache",), ("kv_cache", "weights"))
 """What SGLang may release for a step where it shares GPUs with the trainer; the less, the sooner it answers again."""
-HINTS = 3
-"""Maximum number of settings that a refusal names."""
+SHOWN, HINTS = 4, 3
+"""Maximum numbers of parts and of settings that a refusal names."""
 ALTERNATING = (
     "training and serving alternate: a step, for which SGLang gives memory back, begins only after a while without "
     "requests. A request during a step waits for its end (docs/gpu.md)"
 )
 
-Held = Mapping[Gpu, Sequence[Part]]
+Held = Mapping[Gpu, Sequence[MemoryPart]]
 """The parts on each GPU that is used."""
-
-
-class Candidate(NamedTuple):
-    """A placement, with the bytes that it lacks and the refusal, if it does not fit."""
-
-    placement: Placement
-    lacking: int
-    refusal: str
 
 
 class Planner:
@@ -80,15 +71,14 @@ class Planner:
                 raise ConfigError(why)
         if not self._settings.lora and {"train", "serve"} <= ways[0].keys():  # adapters go by files
             check_transfer(self._settings, apart=apart(ways[0]))
-        tried: list[Candidate] = []
+        tried: list[tuple[int, Placement]] = []
         for lends in LENT:
             for way in ways:
                 if all(self._can_use(role, len(mine)) for role, mine in way.items()) and not (lends and apart(way)):
                     tried.append(self._candidate(way, gpus, lends))
-                    if not tried[-1].refusal:
-                        return tried[-1].placement
-        best = min(tried, key=lambda candidate: candidate.lacking)
-        return msgspec.structs.replace(best.placement, refusal=best.refusal)
+                    if not tried[-1][0]:
+                        return tried[-1][1]
+        return min(tried, key=lambda candidate: candidate[0])[1]
 
     def _why_absent(self, role: str) -> str:
         """Why a role does not run on this machine's GPUs; "" if it does. Raises `ConfigError`."""
@@ -111,7 +101,8 @@ class Planner:
         """How many of `size` GPUs share one server of a role."""
         return self._settings.rollout_tensor_parallel or size if role == "serve" else size
 
-    def _candidate(self, way: Assignment, gpus: Sequence[Gpu], lends: tuple[str, ...]) -> Candidate:
+    def _candidate(self, way: Assignment, gpus: Sequence[Gpu], lends: tuple[str, ...]) -> tuple[int, Placement]:
+        """The bytes that are lacking, and the placement."""
         settings, shape = self._settings, self._shapes["policy"]
         parts = {role: self._estimate(role, way[role]) for role in self._roles}
         used = [gpu for gpu in gpus if any(gpu in mine for mine in way.values())]
@@ -125,7 +116,8 @@ class Planner:
             for start in range(0, len(way[role]), each)
         ]
         why = shape.why_not_megatron if shape is not None else ""
-        placement = Placement(
+        lacking, refusal = self._shortage(way, held, lends)
+        return lacking, Placement(
             trainer="transformers" if why else "megatron",
             why_not_megatron=why,
             train=way.get("train", ()),
@@ -136,10 +128,10 @@ class Planner:
             sharing="apart" if apart(way) else "alternating" if lends else "together",
             parts=tuple(part for role in self._roles for part in parts[role]),
             notes=(*self._unused, *([ALTERNATING] if lends else []), *self._notes(gpus, used)),
+            refusal=refusal,
         )
-        return Candidate(placement, *self._shortage(way, held, lends))
 
-    def _estimate(self, role: str, gpus: Sequence[Gpu]) -> list[Part]:
+    def _estimate(self, role: str, gpus: Sequence[Gpu]) -> list[MemoryPart]:
         """The parts of a role on each of its GPUs; empty where its model is unknown."""
         settings, shape, smallest = self._settings, self._shapes["policy"], min(gpu.memory for gpu in gpus)
         if role != "train":
@@ -164,21 +156,17 @@ class Planner:
         return notes
 
     def _shortage(self, way: Assignment, held: Held, lends: tuple[str, ...]) -> tuple[int, str]:
-        """The bytes that are lacking on the worst GPU, or in the machine's own memory, and the refusal; 0 and "" if it
-        fits.
-        """
+        """The bytes that the worst GPU or the machine's own memory lacks, and the refusal; 0 and "" if it fits."""
         settings, shape, serve = self._settings, self._shapes["policy"], way.get("serve", ())
-        loads = memory.loading(settings, shape, self._each("serve", len(serve))) if serve and shape else 0
+        start = memory.loading(settings, shape, self._each("serve", len(serve))) if serve and shape else []
         worst = (0, "")
         for gpu, parts in held.items():
-            step, rest = memory.at_step(parts, lends), memory.at_rest(parts)
-            need = max(step, rest, loads if gpu in serve else 0)
-            lacking = need - memory.usable(gpu.memory)
+            step, rest = memory.during_step(parts, lends), memory.between_steps(parts)
+            peaks = [(step, lends), (rest, ()), (start if gpu in serve else [], ())]
+            counted, lent = max(peaks, key=lambda peak: memory.total(peak[0]))
+            lacking = memory.total(counted) - memory.usable(gpu.memory)
             if gpu.memory and lacking > worst[0]:
-                counted = [
-                    part for part in parts if not part.host and not (part.tag in lends if step > rest else part.step)
-                ]
-                worst = lacking, self._refusal(gpu, need, counted, lends if step > rest else ())
+                worst = lacking, self._refusal(gpu, counted, lent)
         host = sum(part.bytes for gpu in way.get("train", ()) for part in held[gpu] if part.host)
         host += sum(part.bytes for gpu in serve for part in held[gpu] if "weights" in lends and part.tag == "weights")
         if self._host_memory and host > self._host_memory and not worst[1]:
@@ -188,24 +176,22 @@ class Planner:
             )
         return worst
 
-    def _refusal(self, gpu: Gpu, need: int, parts: Sequence[Part], lends: Sequence[str]) -> str:
-        """Why the model does not fit on a GPU, and which settings make its largest `parts` smaller."""
+    def _refusal(self, gpu: Gpu, parts: Sequence[MemoryPart], lends: Sequence[str]) -> str:
+        """Why these parts do not fit on a GPU, and which settings make the largest of them smaller."""
         kind = "LoRA" if self._settings.lora else "all weights"
         does = {"trainer": f"trains ({kind})", "policy": "serves", "judge": "judges", "hint": "proposes hints"}
-        why = f"model = {self._settings.model} does not fit on GPU {gpu.description}, which "
-        why += " and ".join(does[role] for role in dict.fromkeys(part.role for part in parts))
-        why += f": that takes {need / GIB:.1f} of {memory.usable(gpu.memory) / GIB:.1f} GiB"
-        if lends:
-            why += (
-                f", even if SGLang gives its {' and '.join(lends).replace('kv_cache', 'KV cache')} back for each step"
-            )
+        roles = " and ".join(does[role] for role in dict.fromkeys(part.role for part in parts))
+        lent = " and ".join(lends).replace("kv_cache", "KV cache")
         largest = sorted(parts, key=lambda part: -part.bytes)
         hints = list(dict.fromkeys(part.hint for part in largest if part.hint))[:HINTS]
-        what = ": " + ", ".join(f"{part.role} {part.what}: {part.bytes / GIB:.1f}" for part in largest[:4]) + ", …"
-        if need > sum(part.bytes for part in parts):
-            what, hints = ", since SGLang loads it in bfloat16 before it quantizes it", []
         advice = f"To need less, set {', or '.join(hints)}; or take" if hints else "Take"
-        return f"{why}{what}. {advice} a smaller model, or GPUs with more memory"
+        return (
+            f"model = {self._settings.model} does not fit on GPU {gpu.description}, which {roles}: that takes "
+            f"{memory.total(parts) / GIB:.1f} of {memory.usable(gpu.memory) / GIB:.1f} GiB"
+            f"{f', even if SGLang gives its {lent} back for each step' if lent else ''}: "
+            f"{', '.join(f'{part.role} {part.what}: {part.bytes / GIB:.1f}' for part in largest[:SHOWN])}, …. "
+            f"{advice} a smaller model, or GPUs with more memory"
+        )
 
 
 def _server(
@@ -225,9 +211,9 @@ def _server(
     others = [part for part in held[gpu] if part.role != role]
     least = static = sum(part.bytes for part in own if part.tag)
     if role == "policy" or {part.role for part in others} <= {"trainer"}:
-        taken = sum(part.bytes for part in own if not part.tag)
-        taken += memory.at_rest(others) if lends else memory.at_step(others)
-        static = max(least, memory.usable(gpu.memory) - taken)
+        taken = memory.between_steps(others) if lends else memory.during_step(others)
+        taken += [part for part in own if not part.tag]
+        static = max(least, memory.usable(gpu.memory) - memory.total(taken))
     cache = static - least + sum(part.bytes for part in own if part.tag == "kv_cache")
     return msgspec.structs.replace(
         server,

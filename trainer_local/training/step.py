@@ -9,8 +9,8 @@ is made on figures of all of them, so that all decide alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
 import torch
@@ -144,6 +144,19 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
         "seconds/teacher": teaching,
     }
     return step_report(number, samples, metrics, rate=rate, started=started)
+
+
+@contextmanager
+def undone_on_failure(undo: Callable[[], None], number: int, recipe: Recipe) -> Iterator[None]:
+    """Call `undo` if the block, which makes step `number`, fails, and raise its error as a `TrainerError`."""
+    try:
+        yield
+    except BaseException as error:
+        undo()
+        if isinstance(error, TrainerError) or not isinstance(error, Exception):
+            raise
+        loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
+        raise TrainerError(f"Step {number}{loss} failed and was undone: {error}") from error
 
 
 def _targets(

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.evaluation.problems import RANGES, WORLD, Problem, Step, Template, World, steps_of
+from openclaw_rl.evaluation.problems import RANGES, WORLD, Problem, ProblemWorld, Step, Template, steps_of
 
 _WEIGHTS = (24, 24, 22, 10, 10, 10)
 
@@ -34,10 +34,10 @@ def phrases() -> dict[str, Any]:
 
 
 @functools.cache
-def world() -> World:
+def world() -> ProblemWorld:
     """The world of the evaluation with the containers, templates and numbers that only training has."""
     retellings = _load("retellings.json")
-    return World(
+    return ProblemWorld(
         templates=(*WORLD.templates, *msgspec.convert(retellings["templates"], tuple[Template, ...])),
         containers=(*WORLD.containers, *msgspec.convert(retellings["containers"], tuple[tuple[str, str], ...])),
         ranges={**RANGES, "multiply_add": ((2, 5), (2, 9), (2, 20))},

@@ -1,7 +1,7 @@
-"""Asks a model behind the `Engine` protocol: the served base, or an engine of the judge's own.
+"""Ask a model behind the `Engine` protocol: the served base, or the judge's engine.
 
-An engine that cannot be reached, does not get to it behind chat, or has no such version is no failed vote: `JudgeAway`
-leaves the turn waiting until it is back.
+If the engine cannot be reached, is too busy with chat, or lacks the version, the vote has not failed: `JudgeAway` lets
+the turn wait.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
-from openclaw_rl.learner.judge.votes import Said
+from openclaw_rl.learner.judge.protocol import Said
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import BadRequest, ConfigError, EngineError, JudgeAway, JudgeError
 from openclaw_rl.shared.messages.normalize import ChatInput
@@ -25,7 +25,7 @@ _LEAST_ROOM = 16  # tokens below which an answer cannot hold a verdict
 
 
 class LazyPrompter:
-    """Makes a prompter once, in a thread, when it is first needed. `make` gets the engine's own name of its model."""
+    """Makes a prompter in a thread when it is first needed."""
 
     def __init__(self, make: Callable[[], Awaitable[Prompter]]) -> None:
         self._make = make
@@ -33,7 +33,7 @@ class LazyPrompter:
         self._lock = asyncio.Lock()
 
     async def get(self) -> Prompter:
-        """The prompter. Raises `ConfigError` for a model that cannot be written for."""
+        """The prompter. Raises `ConfigError` for a model without a usable template."""
         async with self._lock:
             if self._made is None:
                 self._made = await self._make()
@@ -41,7 +41,7 @@ class LazyPrompter:
 
     @classmethod
     def policy(cls, settings: Settings) -> LazyPrompter:
-        """The served policy's."""
+        """The prompter of the served policy."""
 
         async def make() -> Prompter:
             return await asyncio.to_thread(Prompter.of, settings)
@@ -50,7 +50,7 @@ class LazyPrompter:
 
     @classmethod
     def ready(cls, prompter: Prompter) -> LazyPrompter:
-        """One that is there already."""
+        """A prompter that exists already."""
 
         async def make() -> Prompter:
             return prompter
@@ -59,7 +59,7 @@ class LazyPrompter:
 
     @classmethod
     def folder(cls, folder: str, engine: Engine) -> LazyPrompter:
-        """That of a model folder; of the folder that the engine names where `folder` is empty."""
+        """The prompter of a model folder; if `folder` is "", of the folder that the engine names."""
 
         async def make() -> Prompter:
             found = folder or (await engine.info()).model_path
@@ -74,8 +74,8 @@ class LazyPrompter:
 
 
 class EngineAsker:
-    """See `learner.judge.votes.Asker`. `version` is the one that answers (`None`: the live one); `own` closes the
-    engine with the asker; `outgoing` takes out of questions what may not go there.
+    """Asks an engine. `version` answers (`None`: the live one); `own` closes the engine with the asker; `outgoing`
+    redacts questions.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class EngineAsker:
         self._outgoing = outgoing
 
     async def ask(self, question: str) -> Said:
-        """One sampled answer, behind every chat."""
+        """One sampled answer, at a lower priority than chat."""
         seconds = self._settings.judge_timeout
         try:
             async with asyncio.timeout(seconds):
@@ -115,7 +115,7 @@ class EngineAsker:
             raise JudgeError(str(error)) from error
 
     async def close(self) -> None:
-        """Close the engine's client if nobody else uses it."""
+        """Close the engine's client if it is ours."""
         if self._own:
             await self._engine.close()
 

@@ -1,7 +1,7 @@
-"""Asks any model that LiteLLM knows. LiteLLM takes seconds to import, so that happens at the first question.
+"""Ask any model that LiteLLM knows; LiteLLM takes seconds to import, and is imported at the first question.
 
-A provider that cannot be had (`_AWAY`, 5xx, no connection, no answer in time) or does not know the model is no failed
-vote but `JudgeAway`, in the provider's words.
+If the provider cannot be reached (`_AWAY`, 5xx, no connection, a time-out) or does not know the model, the vote has not
+failed: `JudgeAway` has the provider's words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import importlib.util
 from typing import Any
 
-from openclaw_rl.learner.judge.votes import Said
+from openclaw_rl.learner.judge.protocol import Said
 from openclaw_rl.shared.errors import ConfigError, JudgeAway, JudgeError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.library import litellm
@@ -22,9 +22,7 @@ _NO_MODEL = ("LLM Provider NOT provided", "model_not_found")  # what some say wi
 
 
 class LiteLLMAsker:
-    """See `learner.judge.votes.Asker`. Raises `ConfigError` when LiteLLM, or what `cloud_redact` needs, is not
-    installed.
-    """
+    """Asks a LiteLLM model. Raises `ConfigError` if LiteLLM, or the library of `cloud_redact`, is not installed."""
 
     def __init__(self, name: str, settings: Settings, *, api_base: str, api_key: str) -> None:
         if importlib.util.find_spec("litellm") is None:
@@ -56,11 +54,11 @@ class LiteLLMAsker:
             text, thoughts = choice.message.content, getattr(choice.message, "reasoning_content", None)
         except TimeoutError as error:
             raise self._away(f"no answer within {settings.judge_timeout:g} s (judge_timeout)") from error
-        except Exception as error:  # LiteLLM passes on whatever its providers raise; one vote must not end the loop
-            told = f"{type(error).__name__}: {str(error)[:500]}"
-            if cannot_be_had(error):
-                raise self._away(told) from error
-            raise JudgeError(told) from error
+        except Exception as error:  # LiteLLM passes on what its providers raise; one vote must not end the loop
+            reason = f"{type(error).__name__}: {str(error)[:500]}"
+            if is_unavailable(error):
+                raise self._away(reason) from error
+            raise JudgeError(reason) from error
         cut = "it was cut off by the provider's token limit" if choice.finish_reason == "length" else ""
         return Said(str(text or ""), str(thoughts or ""), cut)
 
@@ -75,9 +73,9 @@ class LiteLLMAsker:
         return await asyncio.to_thread(litellm)
 
 
-def cannot_be_had(error: Exception) -> bool:
-    """Whether LiteLLM's error says that the provider or its model cannot be had, rather than that this question was
-    refused. LiteLLM gives a connection that fails the status 500.
+def is_unavailable(error: Exception) -> bool:
+    """True if the provider or its model cannot be reached; False if it refused this question. A failed connection has
+    the status 500 in LiteLLM.
     """
     status = getattr(error, "status_code", None)
     if isinstance(error, OSError) or any(words in str(error) for words in _NO_MODEL):
@@ -92,8 +90,8 @@ def asker_of(name: str, settings: Settings) -> LiteLLMAsker:
 
 
 def address(name: str, settings: Settings) -> tuple[str, str]:
-    """Base URL and key of the judge or the hint model; "" for the provider's own. A hint model without them takes the
-    judge's where both have one provider (what stands before the first slash of their names).
+    """Base URL and key of the judge or the hint model; "" for the provider's default. A hint model without them takes
+    those of a judge with the same provider (the part of the name before the first slash).
     """
     base, key = settings.judge_api_base, settings.judge_api_key
     if name == settings.hint_model and name != settings.judge.model:

@@ -1,12 +1,12 @@
-"""The rule judge: what a person's next message says about the answer before it. It reads text and nothing else.
+"""The rule judge: read a person's next message for a verdict on the answer before it.
 
-Per clause, in order: is it a wish about the form of answers (−1, and the wish becomes the hint), blame (−1), praise
-(+1), doubt (which makes a claim behind it blame), or something new? Blame and praise count until the first sentence
-that asks for something new: "Thanks! Next one: …" praises, "How many are there? Thanks!" is only polite. A wish
-outranks blame, blame outranks praise, and nothing of these is 0.
+Each clause is a wish about the form of answers (−1, and the wish becomes the hint), blame (−1), praise (+1), doubt
+(which turns a following claim into blame), or something new. Blame and praise count until the first sentence that asks
+for something new: "Thanks! Next one: …" praises, "How many are there? Thanks!" is only polite. A wish outranks blame,
+blame outranks praise, and without any of these the score is 0.
 
-Vocabulary and patterns are in the files beside this one: `form`, `people`, `phrases`, `praised`, `requested`, `tone`,
-`detail`, `excess`, `complaints`, `doubt` and `spelling`; `heard` is what a message reacts to.
+Vocabulary and patterns are in `form`, `people`, `phrases`, `praised`, `requested`, `tone`, `detail`, `excess`,
+`complaints`, `doubt` and `spelling`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from openclaw_rl.learner.judge.rules import (
     requested,
     tone,
 )
-from openclaw_rl.learner.judge.rules.heard import Heard
 from openclaw_rl.learner.judge.rules.people import READER
 from openclaw_rl.learner.judge.rules.spelling import spelled_out
 from openclaw_rl.learner.judge.tool_results import tool_failed
@@ -79,17 +78,56 @@ _REACTIONS: frozenset[Meaning] = frozenset(["wish", "blame", "praise", "doubt", 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a message says: a score of −1, 0 or +1, the hint if there is one, and the reason in words."""
+    """The verdict of a message: a score of −1, 0 or +1, a hint or `None`, and the reason in words."""
 
     score: float
     hint: str | None
     reason: str
     thumb: bool = False
-    """Whether the message is a thumb and nothing else: explicit feedback, typed."""
+    """True for a message that is only a thumb: typed explicit feedback."""
+
+
+_CHOICE = re.compile(r"\b(?:languages?|formats?|styles?|tone|which|what|how (?:would|should|do|shall)|prefer|or)\b")
+_OFFER = re.compile(r"\b(?:i|you|me|we)\b.*\b(?:details?|steps?|explain|explanation|walk|go through|break|elaborate)\b")
+_LONGEST_REACTION = 60  # words; a longer message brings new work
+_WORK = re.compile(
+    r"```|(?im:^\W*(?:\w+(?:'s)? ){0,2}(?:problem|question|solution|homework|task|exercise|answer|text|code|essay"
+    r"|email)\W{0,3}:\s*\S)|:\s*\n|\d\s*[-+*/×÷x]\s*\d+\s*="
+)
+"""New work in a message: code, "Problem: …", a colon and a new line, a calculation."""
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """The answer that a message reacts to. `asked`: it ends in a question, so that "no" rejects nothing;
+    `offers_choice`: the question lets the user choose a language, a format or the like, so that naming one is no wish;
+    `offers_detail`: the question offers more detail. `brings_work`: the message brings new work.
+    """
+
+    answer: str
+    asked: bool
+    offers_choice: bool
+    offers_detail: bool
+    brings_work: bool
+
+    @classmethod
+    def read(cls, answer: str, message: str) -> Heard:
+        last = re.split(r"(?<=[.!?])\s+|\n", answer.rstrip())[-1].lower()
+        asked = last.endswith("?")
+        return cls(
+            answer,
+            asked,
+            asked and _CHOICE.search(last) is not None,
+            asked and _OFFER.search(last) is not None,
+            _WORK.search(message) is not None or len(message.split()) > _LONGEST_REACTION,
+        )
+
+    def after(self, found: Sequence[object]) -> Heard:
+        """The answer as a clause after others reacts to it."""
+        return msgspec.structs.replace(self, asked=False) if found and self.asked else self
 
 
 class RuleJudge:
-    """See `learner.judge.protocol.Judge`. Deterministic, no model, microseconds a turn."""
+    """A judge without a model: deterministic, microseconds per turn."""
 
     name = "rules"
 
@@ -117,14 +155,14 @@ class RuleJudge:
 
 
 def read_message(text: str, *, answer: str = "") -> Reading:
-    """What a user's message says about `answer`, the text it reacts to."""
+    """The verdict of a user's message on `answer`, the text it reacts to."""
     message = strip_stamp(text)
     if not message:
         return Reading(0.0, None, "the message is empty")
     thumb = _thumb(message)
     if thumb and not _plain(phrases.PICTURE_PARTS.sub("", message)):
         return Reading(float(thumb), None, "the user typed a thumb", thumb=True)
-    heard = Heard.of(answer, text)
+    heard = Heard.read(answer, text)
     found: list[tuple[Meaning, str]] = []
     for sentence in _sentences(message):
         found.extend(_read_sentence(sentence, msgspec.structs.replace(heard, asked=heard.asked and not found), found))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.cli.commands.demo import Options, demo, parse, service_settings, summary
+from openclaw_rl.cli.commands.demo import DemoOptions, demo, parse, service_settings, summary
 from openclaw_rl.evaluation.arm import Arm, Plan, Point
 from openclaw_rl.evaluation.probe import Probe
 from openclaw_rl.shared.errors import ConfigError
@@ -20,7 +20,7 @@ def _arm(seed: int, before: float, after: float) -> Arm:
 
 def test_the_json_line_has_means_before_and_after_and_their_intervals() -> None:
     runs = {"trained": [_arm(1, 0.1, 0.9), _arm(2, 0.2, 1.0)], "control": [_arm(1, 0.1, 0.1), _arm(2, 0.2, 0.2)]}
-    result = summary(Options(seeds=2), runs)
+    result = summary(DemoOptions(seeds=2), runs)
     assert result["interactions"] == 32
     assert result["seeds"] == 2
     assert result["trained"]["style"] == [0.15, 0.95]
@@ -34,14 +34,14 @@ def test_a_running_service_means_one_seed() -> None:
     assert parse(["--url", "http://127.0.0.1:1", "--key", "K"]).seeds == 1
     assert parse([]).seeds == 3
     with pytest.raises(ConfigError, match="--seeds 1"):
-        demo(Options(seeds=2, url="http://127.0.0.1:1", key="K"))
+        demo(DemoOptions(seeds=2, url="http://127.0.0.1:1", key="K"))
     with pytest.raises(ConfigError, match="give --key"):
-        demo(Options(seeds=1, url="http://127.0.0.1:1"))
+        demo(DemoOptions(seeds=1, url="http://127.0.0.1:1"))
 
 
 def test_nonsense_numbers_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
-        demo(Options(interactions=0))
+        demo(DemoOptions(interactions=0))
 
 
 def test_backend_model_and_method_are_those_of_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_a_provider_that_cannot_be_used_is_said_before_any_service_starts(monkey
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     monkeypatch.setenv("OPENCLAW_RL_BACKEND_FALLBACK", "embedded")  # two arms on another policy would prove nothing
     with pytest.raises(ConfigError, match=r"set TINKER_API_KEY \(tinker_api_key\)"):
-        demo(Options(backend="tinker"))
+        demo(DemoOptions(backend="tinker"))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.commands.eval import Options, experiment_of, run, without_keys, work_of
+from openclaw_rl.cli.commands.eval import EvalOptions, experiment_of, run, without_keys, work_of
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.evaluation.pupil import Pupil
@@ -65,7 +65,7 @@ def test_versions_stand_side_by_side_against_a_scripted_service(
     own = tmp_path / "mine.jsonl"
     own.write_text(json.dumps(OWN))
     with _serving() as service:
-        options = Options(
+        options = EvalOptions(
             service=Service(service.url, "KEY"),
             versions="0,1",
             suites="conversation",
@@ -91,7 +91,7 @@ def test_versions_stand_side_by_side_against_a_scripted_service(
 
 def test_without_json_it_is_a_table_against_a_scripted_service(capsys: pytest.CaptureFixture[str]) -> None:
     with _serving() as service:
-        run(Options(service=Service(service.url, "KEY"), seeds=1, problems=2, personas="student,ta", sessions=2))
+        run(EvalOptions(service=Service(service.url, "KEY"), seeds=1, problems=2, personas="student,ta", sessions=2))
     told = capsys.readouterr()
     assert "student: style" in told.out
     assert "student: sessions until satisfied" in told.out
@@ -102,7 +102,7 @@ def test_without_json_it_is_a_table_against_a_scripted_service(capsys: pytest.Ca
 def test_a_version_that_is_not_there_ends_it_before_anything_is_asked() -> None:
     with _serving() as service:
         with pytest.raises(Exception, match="no such model"):
-            run(Options(service=Service(service.url, "KEY"), versions="0,7"))
+            run(EvalOptions(service=Service(service.url, "KEY"), versions="0,7"))
         assert not any(path == "/v1/chat/completions" for path, _, _ in service.requests)
 
 
@@ -120,35 +120,35 @@ def test_a_version_that_is_not_there_ends_it_before_anything_is_asked() -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        work_of(Options(service=None, **options))
+        work_of(EvalOptions(service=None, **options))
 
 
 def test_a_data_set_goes_with_the_student_alone(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text('{"question": "5 + 3?", "answer": "#### 8"}')
-    assert work_of(Options(service=None, dataset=path)).dataset[0].answer == 8
+    assert work_of(EvalOptions(service=None, dataset=path)).dataset[0].answer == 8
     with pytest.raises(ConfigError, match="goes with student"):
-        work_of(Options(service=None, dataset=path, personas="ta"))
+        work_of(EvalOptions(service=None, dataset=path, personas="ta"))
 
 
 def test_own_tasks_are_a_suite_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(OWN))
-    assert list(work_of(Options(service=None, task_files=[path])).suites) == ["mine"]
-    assert work_of(Options(service=None, task_files=[path])).personas == []
-    both = work_of(Options(service=None, task_files=[path], suites="coding,conversation"))
+    assert list(work_of(EvalOptions(service=None, task_files=[path])).suites) == ["mine"]
+    assert work_of(EvalOptions(service=None, task_files=[path])).personas == []
+    both = work_of(EvalOptions(service=None, task_files=[path], suites="coding,conversation"))
     assert (list(both.suites), both.personas) == (["coding", "mine"], ["student"])
 
 
 def test_arms_are_checked_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no arm sham"):
-        experiment_of(Options(service=None, arms="control,sham"))
+        experiment_of(EvalOptions(service=None, arms="control,sham"))
     with pytest.raises(ConfigError, match=r"--method ppo: .*no method; choose one of rehearse"):
-        experiment_of(Options(service=None, arms="control", method="ppo"))
+        experiment_of(EvalOptions(service=None, arms="control", method="ppo"))
     with pytest.raises(ConfigError, match="at most once"):
-        experiment_of(Options(service=None, arms="control", models=[EMBEDDED_POLICY, EMBEDDED_POLICY]))
+        experiment_of(EvalOptions(service=None, arms="control", models=[EMBEDDED_POLICY, EMBEDDED_POLICY]))
     with pytest.raises(ConfigError, match="no policy"):
-        run(Options(service=None, models=[tmp_path]))
+        run(EvalOptions(service=None, models=[tmp_path]))
 
 
 def test_keys_are_not_kept() -> None:

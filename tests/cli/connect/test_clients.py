@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.connect.clients import CLIENTS, Offer, file_of
+from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess, file_of
 
 PROVIDER: dict[str, Any] = {
     "baseUrl": "http://u/v1",
@@ -15,10 +15,10 @@ PROVIDER: dict[str, Any] = {
     "api": "openai-completions",
     "models": [{"id": "policy", "name": "RL policy", "contextWindow": 4096, "maxTokens": 512}],
 }
-OFFER = Offer(url="http://u", key="k", provider=PROVIDER)
+OFFER = ServiceAccess(url="http://u", key="k", provider=PROVIDER)
 
 
-def wanted(name: str, config: dict[str, Any], offer: Offer = OFFER) -> dict[str, Any]:
+def wanted(name: str, config: dict[str, Any], offer: ServiceAccess = OFFER) -> dict[str, Any]:
     return {".".join(place): value for place, value in CLIENTS[name].wanted(config, offer).values.items()}
 
 
@@ -183,7 +183,7 @@ def test_files_that_are_taken_in_are_told_and_not_overruled_by_defaults() -> Non
 
 
 def test_without_the_extension_no_plugin_is_let_in() -> None:
-    offer = Offer(url="http://u", key="k", provider=PROVIDER, extension=False)
+    offer = ServiceAccess(url="http://u", key="k", provider=PROVIDER, extension=False)
     assert not [place for place in wanted("openclaw", {"plugins": {"allow": []}}, offer) if place.startswith("plugins")]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.guard.guard import Verdict, examine
+from openclaw_rl.learner.guard.guard import GuardVerdict, examine
 from openclaw_rl.learner.loop import OBSTRUCTED
 from openclaw_rl.shared.engine.protocol import EngineInfo
 from openclaw_rl.shared.errors import ConfigError, EngineError, JournalError, TrainerAway
@@ -90,8 +90,8 @@ def test_a_probe_file_that_cannot_be_read_stops_the_start(real: Worlds) -> None:
 
 async def test_without_the_guard_only_the_steps_figures_count(real: Worlds) -> None:
     world = real()
-    assert await guard_of(world, guard=False).probe(1, 0, []) == Verdict(True)
-    assert await guard_of(world, guard=False).rewards([], [], 0) == Verdict(True)
+    assert await guard_of(world, guard=False).probe(1, 0, []) == GuardVerdict(True)
+    assert await guard_of(world, guard=False).rewards([], [], 0) == GuardVerdict(True)
     report = StepReport(step=1, sample_ids=[], metrics={"kl/parent": 3.0})
     assert not examine(report, max_kl=2.0).passed
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.guard.guard import Verdict
+from openclaw_rl.learner.guard.guard import GuardVerdict
 from tests.learner.guarded import BATCH, batch, guard_of, said
 from tests.learner.world import Worlds
 
@@ -59,7 +59,7 @@ async def test_of_rewarded_answers_to_long_prompts_only_the_newest_that_can_be_a
     assert scored == [list(samples[-1].prompt_ids)]
     assert verdict.passed and verdict.figures["rewards"]["unscored"] == 3
     monkeypatch.setattr("openclaw_rl.learner.guard.guard.PROMPT_TOKENS", 1)
-    assert await guard.rewards(samples, [], 0) == Verdict(True, "", {"rewards": {"unscored": 4}})
+    assert await guard.rewards(samples, [], 0) == GuardVerdict(True, "", {"rewards": {"unscored": 4}})
 
 
 async def test_praised_noise_is_rejected(real: Worlds) -> None:

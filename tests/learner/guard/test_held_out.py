@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openclaw_rl.learner.guard.held_out import REASON, WINDOW, hold_back, is_held_back, set_aside, standing
-from openclaw_rl.shared.journal.views import Reaction
+from openclaw_rl.shared.journal.views import TurnReaction
 from openclaw_rl.shared.records import Feedback, Sample
 from tests.learner.world import Worlds
 
@@ -38,8 +38,8 @@ def test_complaints_hints_and_unrewarded_turns_are_never_kept() -> None:
         assert not is_held_back(sample(number, hint="no bold"), 1.0)
 
 
-def said(number: int, score: float, *, reasoned: bool = False, held: bool = False, aside: bool = False) -> Reaction:
-    return Reaction(f"turn_{number}", score, reasoned, held, held or aside)
+def said(number: int, score: float, *, reasoned: bool = False, held: bool = False, aside: bool = False) -> TurnReaction:
+    return TurnReaction(f"turn_{number}", score, reasoned, held, held or aside)
 
 
 def test_held_back_answers_come_first_and_set_aside_ones_not_at_all() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.judge.protocol import Judge, create
+from openclaw_rl.learner.judge.create import create
+from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.judge.scripted_model import ScriptedModel
 

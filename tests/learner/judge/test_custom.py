@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.judge.protocol import create
+from openclaw_rl.learner.judge.create import create
 from openclaw_rl.shared.errors import ConfigError, JudgeAway
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.settings import Settings

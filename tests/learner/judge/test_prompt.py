@@ -48,8 +48,8 @@ def test_tool_calls_and_images_are_said_in_words() -> None:
 
 def test_a_prompt_of_ones_own_must_be_there_and_show_what_is_judged(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        JudgePrompt.of(Settings(judge_prompt=str(tmp_path / "none.md")))
+        JudgePrompt.from_settings(Settings(judge_prompt=str(tmp_path / "none.md")))
     file = tmp_path / "half.md"
     file.write_text("Judge {answer}.")
     with pytest.raises(ConfigError, match=r"no place for \{next_state\}"):
-        JudgePrompt.of(Settings(judge_prompt=str(file)))
+        JudgePrompt.from_settings(Settings(judge_prompt=str(file)))

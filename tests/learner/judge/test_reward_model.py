@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.learner.judge.protocol import Judge, create
-from openclaw_rl.learner.judge.reward_model import Rated, RewardModelJudge, conversation
+from openclaw_rl.learner.judge.create import create
+from openclaw_rl.learner.judge.protocol import Judge
+from openclaw_rl.learner.judge.reward_model import RewardModelJudge, conversation
+from openclaw_rl.shared.backends import Rating
 from openclaw_rl.shared.errors import JudgeAway
 from openclaw_rl.shared.records import NextState
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.models.reward_model import RewardModel
+from openclaw_rl.trainer_local.models.reward_model import SequenceClassifier
 from tests.learner.judge.scripted_model import ScriptedModel
 from tests.learner.things import turn
 from tests.trainer_local.models.test_reward_model import write_classifier
@@ -27,7 +29,7 @@ async def test_its_score_is_the_judgement_and_it_gives_no_hint(tmp_path: Path) -
     folder = write_classifier(tmp_path / "rm")
     for name in (f"reward-model:{folder}", str(folder)):  # a classifier's folder is a judge by itself
         judgement = await create(Settings(judge=name, device="cpu", votes=3)).judge(ASKED, THANKS)
-        expected, told = await RewardModel(str(folder), device="cpu").rate(
+        expected, told = await SequenceClassifier(str(folder), device="cpu").rate(
             [("user", "How much is 7 and 5?"), ("assistant", "It is 12."), ("user", "thanks")]
         )
         assert -1 < expected < 1 and judgement.score == pytest.approx(expected)
@@ -53,10 +55,10 @@ class SlowToLoad:
         self.ready = asyncio.Event()
         self.rated = 0
 
-    async def rate(self, told: Sequence[tuple[str, str]]) -> Rated:
+    async def rate(self, told: Sequence[tuple[str, str]]) -> Rating:
         await self.ready.wait()
         self.rated += 1
-        return Rated(0.5, "scripted")
+        return Rating(0.5, "scripted")
 
 
 async def test_the_first_load_of_a_scripted_model_is_no_part_of_a_vote_and_its_rating_is() -> None:

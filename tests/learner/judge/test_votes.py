@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.learner.judge.votes import Said, majority, read_hint, read_score, told
+from openclaw_rl.learner.judge.protocol import Said
+from openclaw_rl.learner.judge.votes import describe, majority, read_hint, read_score
 from openclaw_rl.shared.errors import JudgeError
 from openclaw_rl.shared.records import Vote
 
@@ -43,10 +44,10 @@ def test_the_sign_that_more_than_the_share_of_the_valid_votes_has_wins() -> None
 
 
 def test_what_the_votes_said_in_words() -> None:
-    assert told([vote(-1), vote(-1), vote(None)], 0.5) == (
+    assert describe([vote(-1), vote(-1), vote(None)], 0.5) == (
         "2 of 3 votes valid: 2 for -1; 1 of 3 votes failed: no answer"
     )
-    assert told([vote(None)], 0.5) == "1 of 1 votes failed: no answer"
+    assert describe([vote(None)], 0.5) == "1 of 1 votes failed: no answer"
 
 
 def test_a_vote_keeps_the_thoughts_before_it() -> None:

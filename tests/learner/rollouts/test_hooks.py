@@ -21,7 +21,7 @@ from openclaw_rl.shared.records import Sample, Sampling, VersionSpan
 from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 
-HERE = "tests.learner.test_hooks"
+HERE = __name__
 
 
 def rollout_sample(**changes: Any) -> Sample:

@@ -33,7 +33,7 @@ def ask(proxy: Proxy, *names: str) -> None:
 def test_status_counts_classes_over_restarts_and_says_why_nothing_trains(engine_server: Engine, tmp_path: Path) -> None:
     rules = json.dumps(RULES)
     with run_proxy(engine_server, tmp_path / "data", classification_rules=rules) as proxy:
-        assert shown(proxy)[0]["why_untrained"] == "nobody has asked for an answer yet"
+        assert shown(proxy)[0]["why_untrained"] == "no request has come yet"
         ask(proxy, "chat ui: title", "chat ui: title", "claude: is there quota")
         bot = proxy.chat([{"role": "user", "content": "Which bed?"}], {"user-agent": "garden-bot/2"})
         assert bot.headers["x-openclaw-rl-reason"] == "rule:garden-bot"

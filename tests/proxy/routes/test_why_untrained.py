@@ -32,7 +32,7 @@ def test_once_something_was_trained_there_is_nothing_to_tell() -> None:
 
 
 def test_traffic_without_main_turns_is_told_with_its_reasons() -> None:
-    assert why() == "nobody has asked for an answer yet"
+    assert why() == "no request has come yet"
     crons = {"kind": "side", "reason": "openclaw-cron", "count": 3}
     assert why(TITLES, crons) == (
         "12 requests, all side: 9× asks for a title of a conversation, without tools; 3× the last user text is a "
@@ -56,8 +56,8 @@ def test_what_waits_is_told_with_what_it_waits_for() -> None:
         "9 judged turns wait for a step, but training is paused: openclaw-rl resume"
     )
     assert "training is off" in why(CHATS, **judged, ready=9, training="off")
-    assert "the learner has not been here yet" in why(CHATS, **judged, ready=9, learner=None)
-    assert "the learner is gone" in why(CHATS, **judged, unjudged=2, learner={"alive": False})
+    assert "the learner has not run yet" in why(CHATS, **judged, ready=9, learner=None)
+    assert "the learner has stopped" in why(CHATS, **judged, unjudged=2, learner={"alive": False})
     assert why(CHATS, **judged, ready=9).endswith("the learner is waiting for a first signal: 9 samples wait")
     assert why(CHATS, **judged, quarantined={"no vote succeeded": 3}) == (
         "all that was judged was set aside: 3× no vote succeeded"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.journal.migrations import APPLICATION_ID, FIRST, migrate
+from openclaw_rl.shared.journal.migrations import APPLICATION_ID, MIGRATIONS, migrate
 from openclaw_rl.shared.records import Audit, Turn, VersionSpan
 from tests.shared.journal_records import judged, make_turn, sample_of, user_reply
 
@@ -101,7 +101,7 @@ def test_forgetting_a_session_forgets_its_audits(journal: Journal) -> None:
 
 def test_a_journal_from_before_audits_is_taken_on(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "journal.db", isolation_level=None)
-    migrate(connection, "old", (FIRST,))
+    migrate(connection, "old", MIGRATIONS[:1])
     assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     connection.close()
     journal = Journal.open(tmp_path / "journal.db")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_rl.shared.errors import BadRequest, ConfigError
+from openclaw_rl.shared.journal.encoding import decode, encode
 from openclaw_rl.shared.messages.answer import Answer
-from openclaw_rl.shared.messages.equality import canonical_json
 from openclaw_rl.shared.messages.hint import with_hint
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.rendering.answer_parser import AnswerParser
@@ -133,7 +133,7 @@ def test_the_json_of_a_prompt_is_its_ids() -> None:
 
 def test_stored_messages_render_to_the_same_tokens() -> None:
     asked = chat(*CONVERSATIONS[5], tools=[READ])
-    stored = [msgspec.json.decode(canonical_json(message)) for message in asked.messages]
+    stored = [decode(encode(message)) for message in asked.messages]
     assert prompter().render(msgspec.structs.replace(asked, messages=stored)).ids() == prompter().render(asked).ids()
 
 

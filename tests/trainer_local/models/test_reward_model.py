@@ -20,7 +20,7 @@ from transformers import (
 from openclaw_rl.shared.backends import create_reward_model
 from openclaw_rl.shared.errors import ConfigError, JudgeError
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.models.reward_model import RewardModel, plain, positive_label, probability
+from openclaw_rl.trainer_local.models.reward_model import SequenceClassifier, plain, positive_label, probability
 
 TALK = [("user", "how much is 2 and 2"), ("assistant", "4"), ("user", "thanks")]
 TOOL = [("user", "read it"), ("assistant", "(calls read)"), ("tool", "no such file")]
@@ -83,13 +83,13 @@ async def test_of_two_labels_the_positive_ones_softmax_counts(tmp_path: Path) ->
     folder = write_classifier(tmp_path / "model", labels=2, id2label={0: "good", 1: "bad"})
     good, bad = by_hand(folder, plain(TALK))
     share = math.exp(good) / (math.exp(good) + math.exp(bad))
-    score, _ = await RewardModel(str(folder), device="cpu").rate(TALK)
+    score, _ = await SequenceClassifier(str(folder), device="cpu").rate(TALK)
     assert score == pytest.approx(2 * share - 1, abs=1e-5)
 
 
 async def test_the_folders_own_chat_template_writes_the_conversation(tmp_path: Path) -> None:
     folder = write_classifier(tmp_path / "model", template=TEMPLATE)
-    model = RewardModel(str(folder), device="cpu")
+    model = SequenceClassifier(str(folder), device="cpu")
     score, _ = await model.rate(TALK)
     # It ends in the token that pads: the last token is read all the same.
     written = "<u>how much is 2 and 2<e><a>4<e><u>thanks<e>"
@@ -103,7 +103,7 @@ async def test_the_folders_own_chat_template_writes_the_conversation(tmp_path: P
 
 async def test_a_template_that_takes_no_such_conversation_is_left_aside(tmp_path: Path) -> None:
     folder = write_classifier(tmp_path / "model", template="{{ raise_exception('never') }}")
-    model = RewardModel(str(folder), device="cpu")
+    model = SequenceClassifier(str(folder), device="cpu")
     ids, length = model.encode(TALK)
     assert length == len(ids) == len(plain(TALK))
 
@@ -111,7 +111,7 @@ async def test_a_template_that_takes_no_such_conversation_is_left_aside(tmp_path
 @pytest.mark.parametrize("template", ["", TEMPLATE], ids=["plain", "template"])
 async def test_what_is_too_long_loses_its_beginning(tmp_path: Path, template: str) -> None:
     folder = write_classifier(tmp_path / "model", template=template)
-    model = RewardModel(str(folder), device="cpu")
+    model = SequenceClassifier(str(folder), device="cpu")
     talk = [("user", "x" * 500), ("assistant", "4"), ("user", "the very end")]
     ids, length = model.encode(talk)
     assert len(ids) == CONTEXT and length > 500
@@ -123,11 +123,11 @@ async def test_what_is_too_long_loses_its_beginning(tmp_path: Path, template: st
 
 async def test_what_cannot_serve_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be loaded as a sequence classifier"):
-        await RewardModel(str(tmp_path / "nowhere"), device="cpu").rate(TALK)
+        await SequenceClassifier(str(tmp_path / "nowhere"), device="cpu").rate(TALK)
     three = write_classifier(tmp_path / "three", labels=3)
     with pytest.raises(ConfigError, match="not 3"):
-        await RewardModel(str(three), device="cpu").rate(TALK)
-    broken = RewardModel(str(write_classifier(tmp_path / "broken")), device="cpu")
+        await SequenceClassifier(str(three), device="cpu").rate(TALK)
+    broken = SequenceClassifier(str(write_classifier(tmp_path / "broken")), device="cpu")
     broken._load()
     broken._model.score.weight.data.fill_(float("nan"))
     with pytest.raises(JudgeError, match="no numbers"):
@@ -135,7 +135,7 @@ async def test_what_cannot_serve_says_why(tmp_path: Path) -> None:
 
 
 async def test_a_model_that_fails_in_the_middle_is_a_failed_vote(tmp_path: Path) -> None:
-    model = RewardModel(str(write_classifier(tmp_path / "model")), device="cpu")
+    model = SequenceClassifier(str(write_classifier(tmp_path / "model")), device="cpu")
     model._load()
     model._model.score = torch.nn.Linear(7, 1)  # a head of another width
     with pytest.raises(JudgeError, match=r"failed: RuntimeError: mat1 and mat2"):

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.objective import losses
-from openclaw_rl.shared.placement import Part
+from openclaw_rl.shared.placement import MemoryPart
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import parse_flags
 from openclaw_rl.trainer_local.placement import memory
@@ -39,7 +39,7 @@ def settings(**changes: Any) -> Settings:
 
 def parts(
     trainer: str = "megatron", model: str = "Qwen/Qwen3-4B", parallel: int = 1, **changes: Any
-) -> dict[str, Part]:
+) -> dict[str, MemoryPart]:
     found = memory.training(settings(**changes), known(model), trainer, parallel)
     return {part.what.split(",")[0]: part for part in found}
 
@@ -125,7 +125,7 @@ def test_the_cache_holds_the_longest_conversation() -> None:
     judge = memory.serving(settings(context_length=8192), shape, "judge", 1, 80 * GIB)
     assert any("32768 tokens" in part.what for part in judge)
     lent = ("kv_cache", "weights")
-    assert memory.at_step(judge, lent) == memory.at_step(judge), "a judge gives nothing back"
+    assert memory.during_step(judge, lent) == judge, "a judge gives nothing back"
 
 
 def test_full_training_in_megatron_is_counted_number_by_number() -> None:
@@ -206,11 +206,12 @@ def test_all_of_a_server_and_a_trainer_is_counted_once() -> None:
         *memory.training(mine, shape, "megatron", 1),
         *memory.serving(mine, shape, "policy", 1, 24 * GIB),
     ]
-    at_once = memory.at_step(everything)
+    at_once = memory.total(memory.during_step(everything))
     assert at_once == sum(part.bytes for part in everything if not part.host)
-    lent = memory.at_step(everything, ("kv_cache", "weights"))
+    lent = memory.total(memory.during_step(everything, ("kv_cache", "weights")))
     assert at_once - lent == sum(part.bytes for part in everything if part.tag in ("kv_cache", "weights"))
-    assert memory.at_rest(everything) == at_once - sum(part.bytes for part in everything if part.step)
+    rest = memory.total(memory.between_steps(everything))
+    assert rest == at_once - sum(part.bytes for part in everything if part.step)
 
 
 def test_constants_are_those_of_the_trainers_code() -> None:

@@ -17,7 +17,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import GIB, Gpu, imagined
 from openclaw_rl.shared.placement import VARIABLE, Placement
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement.memory import CONTEXT, at_rest, at_step, fraction_at, usable
+from openclaw_rl.trainer_local.placement.memory import CONTEXT, between_steps, during_step, fraction_at, total, usable
 from openclaw_rl.trainer_local.placement.model_shape import known_models
 from openclaw_rl.trainer_local.placement.place import current_placement, place, possible, wants_gpus
 from tests.shared.faked_gpus import faked_smi, row
@@ -137,7 +137,7 @@ def test_what_shares_a_card_leaves_each_other_room(gpus: str, judge: dict[str, A
     others = [part for part in found.parts if not part.tag and part.role != "policy"]
     statics = sum(server.static_bytes for server in (*found.servers, *found.judges))
     around = sum(part.bytes for part in found.parts if part.role == "policy" and not part.tag)
-    assert statics + at_step(others) + around <= usable(gpu.memory)
+    assert statics + total(during_step(others)) + around <= usable(gpu.memory)
     (server,) = found.servers
     assert server.memory_fraction * (gpu.memory - CONTEXT) <= server.static_bytes
     assert server.kv_tokens >= 8192
@@ -340,7 +340,7 @@ def test_the_host_must_hold_what_is_put_there() -> None:
 def test_a_model_that_is_quantized_on_the_card_must_fit_there_before() -> None:
     placed("2x24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)  # two share it
     told = refusal("24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)
-    assert "loads it in bfloat16 before it quantizes it" in told
+    assert "bfloat16 until they are quantized" in told
 
 
 CARDS = st.sampled_from([8, 12, 16, 24, 32, 40, 48, 60, 80, 96, 141])
@@ -387,7 +387,7 @@ def test_what_is_placed_fits_by_its_own_estimate(card: int, count: int, changes:
     lends = found.servers[0].lends
     for gpu in gpus:
         held = [part for part in found.parts if gpu in roles[part.role]]
-        assert max(at_step(held, lends), at_rest(held)) <= usable(gpu.memory)
+        assert max(total(during_step(held, lends)), total(between_steps(held))) <= usable(gpu.memory)
 
 
 def _fits(mine: Settings, gpus: str) -> bool:

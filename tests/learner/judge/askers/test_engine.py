@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.learner.judge.askers.engine import EngineAsker, LazyPrompter
-from openclaw_rl.learner.judge.protocol import create
+from openclaw_rl.learner.judge.create import create
 from openclaw_rl.shared.backends import create_engine
 from openclaw_rl.shared.engine.protocol import Engine as EngineProtocol
 from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, Tokens

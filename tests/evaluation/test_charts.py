@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.evaluation.arm import Arm, Plan, Point
-from openclaw_rl.evaluation.curves import curves, draw
+from openclaw_rl.evaluation.charts import curves, draw_curves
 from openclaw_rl.evaluation.probe import Probe
 
 
@@ -22,7 +22,7 @@ def test_a_curve_is_the_mean_over_seeds_at_each_number_of_interactions() -> None
 
 def test_the_picture_is_a_png_in_a_folder_that_is_made(tmp_path: Path) -> None:
     path = tmp_path / "new" / "curve.png"
-    draw(
+    draw_curves(
         path, {"trained": [_arm(1, [0.1, 0.9]), _arm(2, [0.2, 1.0])], "control": [_arm(1, [0.1, 0.1])]}, title="A test"
     )
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
+from openclaw_rl.learner.judge.create import create
 from openclaw_rl.learner.judge.llm import ModelJudge, WithHintModel
-from openclaw_rl.learner.judge.protocol import create
 from openclaw_rl.learner.judge.reward_model import RewardModelJudge
 from openclaw_rl.learner.judge.rules.rules import RuleJudge
 from openclaw_rl.shared.errors import ConfigError

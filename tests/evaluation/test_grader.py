@@ -4,8 +4,8 @@ from itertools import islice
 
 import pytest
 
+from openclaw_rl.evaluation.grader import says_right
 from openclaw_rl.evaluation.problems import solutions
-from openclaw_rl.evaluation.verdict import grade, says_right
 
 RIGHT = (
     "**Check:** 5 + 3 = 8, told 8, 8 - 8 = 0, right\n**Verdict:** correct",
@@ -45,6 +45,6 @@ def test_a_comment_that_does_not_decide_has_no_verdict(reply: str) -> None:
 
 def test_a_verdict_is_right_when_it_says_what_is_so() -> None:
     for solution in islice(solutions("held-out", 1), 40):
-        assert grade(solution, RIGHT[0]) is solution.is_right
-        assert grade(solution, WRONG[0]) is not solution.is_right
-        assert not grade(solution, "Happy to help!")
+        assert (says_right(RIGHT[0]) == solution.is_right) is solution.is_right
+        assert (says_right(WRONG[0]) == solution.is_right) is not solution.is_right
+        assert says_right("Happy to help!") != solution.is_right

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from openclaw_rl.evaluation.together import together
+from openclaw_rl.evaluation.gather import gather
 
 
 async def test_results_come_in_order() -> None:
@@ -16,7 +16,7 @@ async def test_results_come_in_order() -> None:
         return value
 
     event = asyncio.Event()
-    assert await together(after(event, 1), after(None, 2, event)) == [1, 2]
+    assert await gather(after(event, 1), after(None, 2, event)) == [1, 2]
 
 
 async def test_one_failure_ends_the_others_and_is_raised_as_itself() -> None:
@@ -33,5 +33,5 @@ async def test_one_failure_ends_the_others_and_is_raised_as_itself() -> None:
         raise KeyError("this one")
 
     with pytest.raises(KeyError, match="this one"):
-        await together(wait(), fail(), wait())
+        await gather(wait(), fail(), wait())
     assert ended == [True, True]

@@ -1,4 +1,4 @@
-"""Several things at once, where one failure ends them all and is told as itself."""
+"""Await several coroutines at once; the first failure ends them all and is raised unwrapped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-async def together(*work: Coroutine[Any, Any, Result]) -> list[Result]:
+async def gather(*work: Coroutine[Any, Any, Result]) -> list[Result]:
     """The results, in order. The first exception cancels the others and is raised bare (a task group would wrap it)."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:

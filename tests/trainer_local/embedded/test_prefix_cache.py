@@ -5,13 +5,13 @@ import random
 import numpy as np
 import torch
 
-from openclaw_rl.trainer_local.embedded.kv_pool import Pools, Row
-from openclaw_rl.trainer_local.embedded.prefix_cache import Ids, PrefixBudget, PrefixTree
+from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow, Pools
+from openclaw_rl.trainer_local.embedded.prefix_cache import Ids, PrefixBudget, VersionPrefixes
 
 
-def row_of(ids: Ids) -> Row:
+def row_of(ids: Ids) -> CachedRow:
     """A row of two layers whose keys at each position are a running sum of the ids, so that a wrong prefix shows."""
-    row = Row(Pools())
+    row = CachedRow(Pools())
     sums = torch.from_numpy(np.cumsum(ids)).float()
     keys = [sums[None, :, None].expand(2, -1, 3) * factor for factor in (1, 2)]
     row.preload(keys, [key + 0.5 for key in keys])
@@ -22,9 +22,9 @@ def ids(*values: int) -> Ids:
     return np.asarray(values, dtype=np.int64)
 
 
-def filled(tree: PrefixTree, wanted: Ids) -> int:
+def filled(tree: VersionPrefixes, wanted: Ids) -> int:
     """How much of `wanted` the tree gives back, having checked that it is right."""
-    row = Row(Pools())
+    row = CachedRow(Pools())
     count = tree.fill(row, wanted)
     if count:
         right = row_of(wanted[:count])
@@ -34,16 +34,16 @@ def filled(tree: PrefixTree, wanted: Ids) -> int:
     return count
 
 
-def insert(tree: PrefixTree, new: Ids) -> None:
+def insert(tree: VersionPrefixes, new: Ids) -> None:
     tree.insert(new, row_of(new))
 
 
 def test_an_empty_tree_gives_nothing() -> None:
-    assert filled(PrefixTree(), ids(1, 2)) == 0
+    assert filled(VersionPrefixes(), ids(1, 2)) == 0
 
 
 def test_the_longest_common_beginning_is_given_back() -> None:
-    tree = PrefixTree()
+    tree = VersionPrefixes()
     insert(tree, ids(1, 2, 3, 4))
     assert filled(tree, ids(1, 2, 3, 4, 5)) == 4
     assert filled(tree, ids(1, 2, 9)) == 2
@@ -54,7 +54,7 @@ def test_the_longest_common_beginning_is_given_back() -> None:
 
 
 def test_shared_beginnings_are_stored_once() -> None:
-    tree = PrefixTree()
+    tree = VersionPrefixes()
     insert(tree, ids(*range(100)))
     once = tree.nbytes
     insert(tree, ids(*range(100)))
@@ -65,7 +65,7 @@ def test_shared_beginnings_are_stored_once() -> None:
 
 def test_random_prompts_never_get_anothers_keys() -> None:
     draw = random.Random(3)
-    tree, prompts = PrefixTree(), []
+    tree, prompts = VersionPrefixes(), []
     for _ in range(200):
         new = ids(*(draw.randrange(3) for _ in range(draw.randrange(1, 12))))
         best = max((len(_common(new, old)) for old in prompts), default=0)
@@ -82,7 +82,7 @@ def _common(first: Ids, second: Ids) -> list[int]:
 
 
 def test_the_least_recently_used_prompts_make_room() -> None:
-    old, new = PrefixTree(), PrefixTree()
+    old, new = VersionPrefixes(), VersionPrefixes()
     for start in range(10):
         insert(old, ids(start, *range(100, 150)))
     filled(old, ids(0, *range(100, 150)))
@@ -96,7 +96,7 @@ def test_the_least_recently_used_prompts_make_room() -> None:
 
 
 def test_no_room_at_all_keeps_nothing() -> None:
-    tree = PrefixTree()
+    tree = VersionPrefixes()
     insert(tree, ids(1, 2, 3))
     insert(tree, ids(1, 2, 4))
     PrefixBudget(limit=0).trim([tree])
@@ -104,7 +104,7 @@ def test_no_room_at_all_keeps_nothing() -> None:
 
 
 def test_recent_prompts_are_the_long_ones_used_last_within_the_budget() -> None:
-    tree = PrefixTree()
+    tree = VersionPrefixes()
     head = [*range(50)]
     for last in range(60, 64):
         insert(tree, ids(*head, *[last] * 10))

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from openclaw_rl.shared.engine.wire import Choice, SamplingParams
-from openclaw_rl.trainer_local.embedded.sampling import Sampler, sample
+from openclaw_rl.trainer_local.embedded.sampling import TokenSampler, sample
 
 
 def draw(logits: list[float], count: int = 1, *, tops: int = 0, **params: object) -> list[Choice]:
     """`count` tokens in a row from the same logits, by one sampler."""
-    sampler = Sampler(SamplingParams(**({"seed": 1} | params)))  # type: ignore[arg-type]
+    sampler = TokenSampler(SamplingParams(**({"seed": 1} | params)))  # type: ignore[arg-type]
     row = torch.tensor([logits])
     return [sample(row, [sampler], [()], [tops])[0] for _ in range(count)]
 
@@ -76,7 +76,7 @@ def test_a_repetition_penalty_divides_positive_and_multiplies_negative_logits() 
 
 def test_rows_of_one_batch_keep_their_own_rules() -> None:
     rules = [{"temperature": 0}, {"top_k": 1}, {"seed": 4}, {"frequency_penalty": 2.0}]
-    samplers = [Sampler(SamplingParams(**rule)) for rule in rules]  # type: ignore[arg-type]
+    samplers = [TokenSampler(SamplingParams(**rule)) for rule in rules]  # type: ignore[arg-type]
     logits = torch.tensor([log(0.1, 0.7, 0.2)] * 4)
     choices = sample(logits, samplers, [(), (), (1,), ()], [0, 2, 3, 0])
     assert choices[0].id == choices[1].id == 1 and choices[2].id != 1

@@ -17,7 +17,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from openclaw_rl.trainer_local.embedded.decoding import Part, Runner
+from openclaw_rl.trainer_local.embedded.decoding import RowInput, Runner
 from tests.trainer_local.serving import prompt
 
 SMALL: dict[str, Any] = {
@@ -73,7 +73,7 @@ def test_rows_of_any_length_are_exact(name: str) -> None:
         for index, ids in enumerate(sequences):
             piece = ids[done[index] : done[index] + size]
             if piece and not (step % 3 == 1 and index == 0):
-                parts.append(Part(rows[index], piece, range(len(piece))))
+                parts.append(RowInput(rows[index], piece, range(len(piece))))
                 taking.append(index)
                 done[index] += len(piece)
         if not parts:

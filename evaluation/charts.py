@@ -1,6 +1,4 @@
-"""Learning curves as a picture: mean and 95 % interval over seeds, style above accuracy. matplotlib is loaded when one
-is drawn.
-"""
+"""Charts with 95 % intervals over seeds: learning curves of arms, and bars of targets. matplotlib is loaded on use."""
 
 from __future__ import annotations
 
@@ -16,10 +14,11 @@ from openclaw_rl.shared.extras import install_command
 COLOURS = ("#1b6ca8", "#8a8a8a", "#c8553d", "#5a8f3c", "#8b5fa8", "#c29000")
 
 Curve = list[tuple[int, Interval]]
+Cell = tuple[str, list[float | None]]
 
 
 def curves(arms: Sequence[Arm]) -> tuple[Curve, Curve]:
-    """Style and accuracy over interactions, one value a seed at each point."""
+    """Style and accuracy over interactions, with one value per seed at each point."""
     style: dict[int, list[float]] = {}
     accuracy: dict[int, list[float]] = {}
     for arm in arms:
@@ -43,8 +42,8 @@ def canvas(inches: tuple[float, float]) -> Any:
     return figure
 
 
-def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None:
-    """Write a PNG with one line a group (arms of the same kind over seeds). Raises `ConfigError` without matplotlib."""
+def draw_curves(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None:
+    """Write a PNG with one line per group (arms of one kind over seeds). Raises `ConfigError` without matplotlib."""
     figure = canvas((7.5, 6.5))
     above, below = figure.subplots(2, 1, sharex=True)
     for (name, arms), colour in zip(groups.items(), COLOURS, strict=False):
@@ -65,5 +64,46 @@ def draw(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None
     above.set_title(title)
     above.legend(frameon=False)
     below.set_xlabel("interactions (reactions of the user)")
+    _save(figure, path)
+
+
+def bar_cells(result: Mapping[str, Any]) -> list[Cell]:
+    """The bars of one target's result: names and [mean, half-width]."""
+    found: list[Cell] = []
+    for suite, content in result.items():
+        if suite == "conversation":
+            for persona, summary in content.items():
+                found += [(f"{persona}: style", summary["score"]), (f"{persona}: accuracy", summary["accuracy"])]
+        elif isinstance(content, Mapping):
+            found.append((suite, content["score"]))
+    return found
+
+
+def draw_bars(path: Path, results: Sequence[Mapping[str, Any]], *, title: str) -> None:
+    """Write a PNG with a bar per target in each suite. Raises `ConfigError` without matplotlib."""
+    figure = canvas((max(6.0, 1.3 * len(bar_cells(results[0])) + 2.0), 4.5))
+    axes = figure.subplots()
+    names = [name for name, _ in bar_cells(results[0])]
+    width = 0.8 / len(results)
+    for number, result in enumerate(results):
+        values = [value for _, value in bar_cells(result)]
+        mean = [value[0] or 0.0 for value in values]
+        low = [min(m, value[1] or 0.0) for m, value in zip(mean, values, strict=True)]
+        high = [min(1.0 - m, value[1] or 0.0) for m, value in zip(mean, values, strict=True)]
+        at = [place - 0.4 + width * (number + 0.5) for place in range(len(names))]
+        colour = COLOURS[number % len(COLOURS)]
+        axes.bar(at, mean, width * 0.92, yerr=(low, high), capsize=3, color=colour, label=result["name"])
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylim(0, 1.05)
+    axes.set_ylabel("mean, 95 % interval over seeds")
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
