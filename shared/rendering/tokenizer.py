@@ -21,12 +21,14 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.rendering.line_cache import LONG, Lines, can_be_cut
 from openclaw_rl.shared.rendering.vocabulary import Vocab
 
 _BREAK = "\ufdd0"  # never interchanged as text (Unicode 23.7); one that comes in from outside is doubled and survives
 _AFTER_TOKEN = "\ufdd1"  # stands for the control token before a piece, where the tokenizer cares about that
 _ENTRY_OVERHEAD = 200
+_LETTERS = 4  # of a piece stand for one id, about
 _LINES_SHARE = 4  # of the cache one part in so many is for lines
 
 
@@ -49,10 +51,7 @@ class PieceTokenizer:
         if can_be_cut(tokenizer):
             self._lines = Lines(tokenizer, self._control_ids, capacity=capacity // _LINES_SHARE)
             capacity -= capacity // _LINES_SHARE
-        self._capacity = capacity
-        self._size = 0
-        self._pieces: dict[str, array[int]] = {}
-        self._lock = threading.Lock()
+        self._pieces: SharedCache[str, array[int]] = SharedCache(capacity, _weight, largest=capacity // 4)
         self._writing = _Writing()
         markers = sorted((marker for marker in vocab.added if len(marker) > 1), key=len, reverse=True)
         self._initials = {marker[0] for marker in markers}
@@ -153,15 +152,10 @@ class PieceTokenizer:
         return self.unk_token_id if found is None else found
 
     def _cached(self, key: str, text: str, *, first: bool = False) -> array[int]:
-        pieces = self._pieces
-        with self._lock:
-            ids = pieces.pop(key, None)
-            if ids is not None:
-                pieces[key] = ids
+        ids = self._pieces.get(key)
         if ids is None:
             ids = self._encode(text, first=first)
-            with self._lock:
-                self._keep(key, ids)
+            self._pieces.put(key, ids)
         return ids
 
     def _split(self, text: str) -> list[str]:
@@ -211,17 +205,6 @@ class PieceTokenizer:
         ids: list[int] = self._tokenizer.encode_batch_fast([start + text], add_special_tokens=False)[0].ids
         return ids if first else ids[1:]
 
-    def _keep(self, text: str, ids: array[int]) -> None:
-        cost = _cost(text, ids)
-        if cost > self._capacity // 4:
-            return
-        replaced = self._pieces.pop(text, None)
-        self._pieces[text] = ids
-        self._size += cost if replaced is None else 0
-        while self._size > self._capacity:
-            oldest = next(iter(self._pieces))
-            self._size -= _cost(oldest, self._pieces.pop(oldest))
-
 
 class _Writing(threading.local):
     """The pieces that the current thread is putting together, `None` when it is not."""
@@ -233,5 +216,5 @@ def _mend(text: str) -> str:
     return re.sub(f"{_BREAK}({_BREAK}?)", r"\1", text)
 
 
-def _cost(text: str, ids: array[int]) -> int:
-    return len(text) + 4 * len(ids) + _ENTRY_OVERHEAD
+def _weight(ids: array[int]) -> int:
+    return _ENTRY_OVERHEAD + (ids.itemsize + _LETTERS) * len(ids)

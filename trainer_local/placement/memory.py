@@ -164,19 +164,12 @@ def training(
     elif teacher:
         answers = min(answers, TARGET_BYTES // logit)
     kept = activations(settings, shape, trainer, tensor_parallel)
-    parts = [_part("CUDA context", CONTEXT + NCCL * (tensor_parallel > 1))]
-    if settings.lora:
-        parts += _lora(settings, shape, tensor_parallel, ranks if trainer == "megatron" else 1)
-    else:
-        parts += (
-            _megatron(settings, shape, tensor_parallel, ranks)
-            if trainer == "megatron"
-            else _transformers(settings, shape)
-        )
-    parts += [
+    parts = [
+        _part("CUDA context", CONTEXT + NCCL * (tensor_parallel > 1)),
+        *_state(settings, shape, trainer, tensor_parallel, ranks),
         _part(f"activations, {tokens} tokens", ALLOCATOR * kept, step=True, hint=recompute),
         _part("logits and their loss", ALLOCATOR * copies * logit * answers, step=True, hint=hint),
-        _part("distributions of teacher and base", TARGET_BYTES if teacher else 0, step=True),
+        _part("distributions of teacher and base", TARGET_BYTES * teacher, step=True),
     ]
     return [part for part in parts if part.bytes]
 
@@ -210,54 +203,41 @@ def _part(what: str, size: float, *, step: bool = False, host: bool = False, hin
     return MemoryPart(role="trainer", what=what, bytes=int(size), step=step, host=host, hint=hint)
 
 
-def _lora(settings: Settings, shape: ModelShape, tensor_parallel: int, ranks: int) -> Iterator[MemoryPart]:
-    """Frozen weights, and an adapter of A numbers in single precision: adapter and gradient 4 A each, AdamW's moments
-    8 A and 8 A before the step, the adapter at the start and before the step 4 A each, a moving average 4 A.
+def _state(
+    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int
+) -> Iterator[MemoryPart]:
+    """The model's weights, and bytes for each trained parameter: at rest, more of them during a step, and on the host.
+    Gradients, masters and copies of weights take 4 each, AdamW's moments 8, a moving average 4.
     """
-    adapter = SINGLE * shape.adapter(settings.lora_rank, settings.lora_targets, tensor_parallel)
-    copies = 6 + (settings.teacher == "ema")
-    hint = "a larger tensor_parallel" if ranks > tensor_parallel else ""
-    yield _part(f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), hint=hint)
-    yield _part("adapter and its gradient", 2 * adapter)
-    yield _part("optimizer, and copies that undo a step", copies * adapter, host=settings.offload_optimizer)
-
-
-def _megatron(settings: Settings, shape: ModelShape, tensor_parallel: int, ranks: int) -> Iterator[MemoryPart]:
-    """All L numbers of the language model on a GPU: weights 2 L, gradients 4 L, masters 4 L, AdamW's moments 8 L and
-    8 L before the step, base 2 L. `offload_optimizer` keeps all but weights and gradients on the host; the base comes
-    to the GPU when it is used. The distributed optimizer cuts masters and moments, copies them to the host, keeps its
-    gradients, and brings the moments back for a step.
-    """
-    aside, distributed = settings.offload_optimizer, settings.distributed_optimizer
+    aside, average = settings.offload_optimizer, SINGLE * (settings.teacher == "ema")
     rest = shape.language - shape.embeddings - shape.projected
-    language = int((shape.embeddings + shape.projected) / tensor_parallel + rest)
-    share = SINGLE * (language // max(1, ranks // tensor_parallel) if distributed else language)
-    host, hint = aside and not distributed, "lora = true" if aside else "offload_optimizer = true"
-    yield _part("weights, bfloat16", weights(shape, tensor_parallel), hint="lora = true")
-    yield _part("gradients", SINGLE * language, step=not distributed, hint="lora = true")
-    yield _part("weights in single precision", share, host=host, hint=hint)
-    yield _part("moments of AdamW", 2 * share, host=host, step=aside and distributed, hint=hint)
-    yield _part("copy of the moments, which undoes a step", 2 * share, step=True, host=aside or distributed, hint=hint)
-    yield _part("copy of the weights, which undoes a step", SINGLE * language, step=True, host=True)
-    yield _part("base", HALF * language, host=aside, hint=hint)
-    yield _part("base while it is used", HALF * language if aside else 0, step=True, hint=hint)
-    yield _part("moving average", SINGLE * language if settings.teacher == "ema" else 0, host=True)
-
-
-def _transformers(settings: Settings, shape: ModelShape) -> Iterator[MemoryPart]:
-    """All in single precision: the model and the base; of the language model, which learns, also the first weights and
-    those before the step, gradients, and AdamW's moments, which `offload_optimizer` keeps on the host between steps.
-    """
-    language, aside = SINGLE * shape.language, settings.offload_optimizer
-    lora, hint = "lora = true", "lora = true" if aside else "offload_optimizer = true"
-    yield _part("weights, single precision", SINGLE * shape.parameters, hint=lora)
-    yield _part("base", SINGLE * shape.parameters, hint=lora)
-    yield _part("first weights", language, hint=lora)
-    yield _part("gradients", language, step=True, hint=lora)
-    yield _part("moments of AdamW", 2 * language, step=aside, hint=hint)
-    yield _part("copy of the moments, which undoes a step", 2 * language, step=True, host=aside, hint=hint)
-    yield _part("copy of the weights, which undoes a step", language, step=True, hint=lora)
-    yield _part("moving average", language if settings.teacher == "ema" else 0)
+    trained: float = (shape.embeddings + shape.projected) / tensor_parallel + rest
+    what, size = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel)
+    change, hint = "lora = true", "lora = true" if aside else "offload_optimizer = true"
+    state: tuple[float, float, float]
+    if settings.lora:
+        # Adapter and gradient; then moments, those before the step, and the adapter at the start and before the step.
+        trained = shape.adapter(settings.lora_rank, settings.lora_targets, tensor_parallel)
+        state = (8, 0, 24 + average) if aside else (32 + average, 0, 0)
+        change, hint = "a larger tensor_parallel" if trainer == "megatron" and ranks > tensor_parallel else "", ""
+    elif trainer == "transformers":
+        # First weights and moments; in a step gradients, and moments and weights before it.
+        trained, what, size = shape.language, "weights and base, single precision", 2 * SINGLE * shape.parameters
+        state = (4 + average, 16, 8) if aside else (12 + average, 16, 0)
+    elif settings.distributed_optimizer:
+        # Gradients, base (2), masters and moments, these two cut; moments and weights before a step are on the host.
+        cut = max(1, ranks // tensor_parallel)
+        state = (6 + 12 / cut, 0, 4 + average + 8 / cut)
+        if aside:  # the base is on the host, moments come for a step
+            state = (4 + 4 / cut, 2 + 8 / cut, 6 + average + 8 / cut)
+    else:
+        # Masters, moments and base (2); in a step gradients and the moments before it; weights before it on the host.
+        state = (0, 6, 26 + average) if aside else (14, 12, 4 + average)
+    at_rest, in_step, on_host = (each * trained for each in state)
+    yield _part(what, size, hint=change)
+    yield _part("optimizer, and copies of weights", at_rest, hint=hint)
+    yield _part("gradients, and copies that undo a step", in_step, step=True, hint=hint)
+    yield _part("state of the optimizer and copies", on_host, host=True)
 
 
 def _context(settings: Settings, shape: ModelShape) -> int:

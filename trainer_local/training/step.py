@@ -24,7 +24,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.objective import LocalObjective
-from openclaw_rl.trainer_local.training.step_metrics import StepMetrics
+from openclaw_rl.trainer_local.training.step_metrics import StepDistances
 from openclaw_rl.trainer_local.training.targets import LocalTarget, Old, RunModel, old_policy, slices, targets_of
 
 Value = TypeVar("Value")
@@ -94,7 +94,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     objective = LocalObjective(samples, recipe, learning.device)
     own = learning.part(samples)
     rate = learning.rate()
-    distances = StepMetrics(samples, own, learning.run_policy, learning.run_base, learning.gather)
+    distances = StepDistances(samples, own, learning.run_policy, learning.run_base, learning.gather)
     asked = time.perf_counter()
     old = old_policy(own, recipe, learning.run_policy)
     teaching = time.perf_counter() - asked

@@ -14,7 +14,7 @@ from openclaw_rl.trainer_local.training.batching import row_of
 from openclaw_rl.trainer_local.training.targets import LocalTarget, RunModel
 
 
-class StepMetrics:
+class StepDistances:
     """Made before a step, which it remembers; all at temperature 1. Of the first answers of `samples`, those in `own`
     are looked at in this process, and `gather` gives what each process has found.
     """

@@ -128,43 +128,62 @@ def test_the_cache_holds_the_longest_conversation() -> None:
     assert memory.during_step(judge, lent) == judge, "a judge gives nothing back"
 
 
+def state(found: dict[str, MemoryPart]) -> tuple[int, int, int]:
+    """Bytes of optimizer, gradients and copies: at rest, more of them during a step, and on the host."""
+    names = ("optimizer", "gradients", "state of the optimizer and copies")
+    at_rest, in_step, on_host = (found[name].bytes if name in found else 0 for name in names)
+    assert all(found[name].host for name in names[2:] if name in found)
+    assert all(found[name].step for name in names[1:2] if name in found)
+    return at_rest, in_step, on_host
+
+
+MASTERS, GRADIENTS, MOMENTS, BASE = SINGLE, SINGLE, 2 * SINGLE, HALF
+
+
 def test_full_training_in_megatron_is_counted_number_by_number() -> None:
     count = known("Qwen/Qwen3-4B").parameters
     found = parts(lora=False)
     assert found["weights"].bytes == HALF * count
-    assert found["gradients"].bytes == found["weights in single precision"].bytes == SINGLE * count
-    assert found["moments of AdamW"].bytes == 2 * SINGLE * count
-    assert found["copy of the weights"].host
-    assert not any(part.host for name, part in found.items() if name != "copy of the weights")
+    rest, step, host = MASTERS + MOMENTS + BASE, GRADIENTS + MOMENTS, SINGLE
+    assert state(found) == (rest * count, step * count, host * count)
+    assert state(parts(lora=False, teacher="ema"))[2] == (host + SINGLE) * count
 
 
 def test_with_the_optimizer_on_the_host_weights_gradients_and_the_base_are_left() -> None:
     count = known("Qwen/Qwen3-4B").parameters
-    found = parts(lora=False, offload_optimizer=True)
-    here = sum(part.bytes for name, part in found.items() if not part.host and part.bytes > count)
-    assert here == (HALF + SINGLE + HALF) * count
-    assert sum(part.bytes for part in found.values() if part.host) == (4 + 8 + 8 + 4 + 2) * count
+    host = MASTERS + 2 * MOMENTS + SINGLE + BASE
+    assert state(parts(lora=False, offload_optimizer=True)) == (0, (GRADIENTS + BASE) * count, host * count)
 
 
 def test_the_distributed_optimizer_cuts_masters_and_moments_among_data_parallel_gpus() -> None:
     shape = known("Qwen/Qwen3-4B")
-    count = shape.parameters
-    mine = settings(lora=False, distributed_optimizer=True)
-    found = {part.what.split(",")[0]: part for part in memory.training(mine, shape, "megatron", 2, ranks=8)}
-    half = found["gradients"].bytes // SINGLE
-    assert half == pytest.approx(count / 2, rel=1e-3)
-    assert found["weights in single precision"].bytes == SINGLE * (half // 4)
-    assert found["moments of AdamW"].bytes == 2 * SINGLE * (half // 4)
-    assert found["copy of the moments"].host and not found["gradients"].step
+    half = shape.parameters / 2
+
+    def cut(**changes: Any) -> tuple[float, ...]:
+        mine = settings(lora=False, distributed_optimizer=True, **changes)
+        found = memory.training(mine, shape, "megatron", 2, ranks=8)
+        return tuple(size / half for size in state({part.what.split(",")[0]: part for part in found}))
+
+    quarter = (MASTERS + MOMENTS) / 4
+    assert cut() == pytest.approx((GRADIENTS + BASE + quarter, 0, SINGLE + MOMENTS / 4), rel=1e-3)
+    aside = (GRADIENTS + MASTERS / 4, BASE + MOMENTS / 4, SINGLE + BASE + MOMENTS / 4)
+    assert cut(offload_optimizer=True) == pytest.approx(aside, rel=1e-3)
+
+
+def test_full_training_in_transformers_is_in_single_precision() -> None:
+    count = known("Qwen/Qwen3-4B").parameters
+    found = parts("transformers", lora=False)
+    assert found["weights and base"].bytes == 2 * SINGLE * count
+    assert state(found) == ((SINGLE + MOMENTS) * count, (GRADIENTS + MOMENTS + SINGLE) * count, 0)
+    aside = state(parts("transformers", lora=False, offload_optimizer=True))
+    assert aside == (SINGLE * count, (GRADIENTS + MOMENTS + SINGLE) * count, MOMENTS * count)
 
 
 def test_a_lora_trains_a_small_part() -> None:
-    found = parts()
     adapter = known("Qwen/Qwen3-4B").adapter(16)
-    assert found["adapter and its gradient"].bytes == 2 * SINGLE * adapter
-    assert found["optimizer"].bytes == 6 * SINGLE * adapter
-    assert parts(teacher="ema")["optimizer"].bytes == 7 * SINGLE * adapter
-    assert parts(offload_optimizer=True)["optimizer"].host
+    assert state(parts()) == (8 * SINGLE * adapter, 0, 0)
+    assert state(parts(teacher="ema")) == (9 * SINGLE * adapter, 0, 0)
+    assert state(parts(offload_optimizer=True)) == (2 * SINGLE * adapter, 0, 6 * SINGLE * adapter)
 
 
 def test_recompute_and_tensor_parallelism_make_activations_smaller() -> None:
