@@ -1,4 +1,4 @@
-"""The provider of a cloud backend by its name, its engine's command line, and its engine's client. Imports no provider's
+"""A cloud backend's provider by its name, its engine's command line, and its engine's client. Imports no provider's
 library.
 """
 

@@ -118,7 +118,7 @@ class AlternatingTrainer:
         await self._engine.close()
 
     async def _idle(self, until: float) -> None:
-        """Wait until SGLang has been idle for `QUIET_SECONDS`. Raises `TrainerAway` if that is not so before `until`."""
+        """Wait until SGLang has been idle for `QUIET_SECONDS`. Raises `TrainerAway` if it is not before `until`."""
         since: float | None = None
         while (now := time.monotonic()) < until:
             busy = await self._engine.busy()

@@ -42,7 +42,7 @@ class EngineEndpoint:
         return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
     async def open(self, path: str, body: bytes, deadline: float) -> Reply:
-        """Send a POST, repeatedly while the engine cannot be reached; returns once the status of the answer is known."""
+        """Send a POST, repeatedly while the engine cannot be reached; returns once the answer's status is known."""
         give_up = min(deadline, time.monotonic() + self.patience)
         pause = 0.05
         while True:

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling, VersionSpan
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
-from openclaw_rl.trainer_local.sglang.versions import adapters_of
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
-from openclaw_rl.trainer_local.sglang.versions import VersionStore
-from openclaw_rl.shared.engine.endpoint import EngineEndpoint
+from openclaw_rl.trainer_local.sglang.versions import VersionStore, adapters_of
 from tests.contract import test_engine as contract
 from tests.real.test_sglang import CANNOT as ALL_CANNOT
 from tests.real.test_sglang import ONE_VERSION

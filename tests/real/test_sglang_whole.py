@@ -1,5 +1,5 @@
-"""All weights of the real SGLang changed while it answers: from disk and by gloo; and what is left when the process that
-changes them is killed in the middle.
+"""All weights of the real SGLang changed while it answers: from disk and by gloo; and what is left when the process
+that changes them is killed in the middle.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from openclaw_rl.learner.guard.guard import Guard
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.versions import Versions
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import PolicyVersion, Sampling, VersionSpan
@@ -29,7 +30,6 @@ from openclaw_rl.shared.trainer import Checkpoint
 from openclaw_rl.trainer_local.sglang import weight_transfer
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from openclaw_rl.trainer_local.sglang.versions import VersionStore
-from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.trainer_local.sglang.weight_transfer import Batch, batched, from_folder, hand_over
 from tests.processes import ROOT
 from tests.rigs.sglang_cpu import run_sglang

@@ -4,12 +4,10 @@ real SGLang lends and takes back is in `tests/real/test_sglang_whole.py`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch

@@ -128,9 +128,7 @@ class Fleet:
         self._store = store
         self._live = live
         self._several = len(plan.gpus) > 1
-        ports = (
-            [claim_port(plan.host, 0, setting="engine_port") for _ in plan.gpus] if self._several else [plan.port]
-        )
+        ports = [claim_port(plan.host, 0, setting="engine_port") for _ in plan.gpus] if self._several else [plan.port]
         host = socket.gethostname() if plan.host in ("0.0.0.0", "::") else plan.host
         host = f"[{host}]" if ":" in host else host
         self.url = f"http://{host}:{plan.port}"

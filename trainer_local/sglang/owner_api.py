@@ -1,5 +1,5 @@
-"""The owner's HTTP API on loopback: `POST /load`, and `POST /lease` for what a client does itself while SGLang is paused,
-bringing full weights or using the memory. A lease that is not renewed, since its client was killed say, is undone.
+"""The owner's HTTP API on loopback: `POST /load`, and `POST /lease` for what a client does itself while SGLang is
+paused: bring full weights, or use the memory. A lease that is not renewed, since its client was killed say, is undone.
 
 What is served needs no route: clients read it from SGLang (`versions.read_held`), so chat does not depend on this.
 """

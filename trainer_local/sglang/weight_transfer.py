@@ -221,7 +221,7 @@ def _flatten(batch: Batch) -> tuple[Tensor, list[tuple[str, Tensor]]]:
 
 
 def _form_group(port: int, world: int, backend: str, name: str) -> Any:
-    """Rank 0 of a process group next to the default one, made as SGLang's `init_custom_process_group` makes the rest."""
+    """Rank 0 of a process group next to the default one; SGLang's `init_custom_process_group` makes the others."""
     limit = timedelta(seconds=SEND_SECONDS)
     store = dist.TCPStore("127.0.0.1", port, world, True, limit, wait_for_workers=False)  # type: ignore[attr-defined]
     own = c10d.PrefixStore(name, store)

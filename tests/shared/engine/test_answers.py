@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.shared.records import Sampling
 from openclaw_rl.shared.engine.answers import (
     BROKEN,
     Refusal,
@@ -12,6 +11,7 @@ from openclaw_rl.shared.engine.answers import (
     sampling_params,
     version_number,
 )
+from openclaw_rl.shared.records import Sampling
 
 
 def test_what_ends_an_answer_reaches_the_engine() -> None:

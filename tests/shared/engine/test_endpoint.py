@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.engine.endpoint import EngineEndpoint
+from openclaw_rl.shared.errors import EngineError
 
 ANSWER = b'HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"a": 12}'
 

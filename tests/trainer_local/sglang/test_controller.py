@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ import httpx
 import msgspec
 import pytest
 
-from openclaw_rl.shared.gpus import GIB
-from openclaw_rl.trainer_local.placement.memory import fraction_at
-from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
-from openclaw_rl.trainer_local.sglang.launch import FleetPlan
-from openclaw_rl.trainer_local.sglang.owner_client import owner_url
 from openclaw_rl.shared.engine.answers import version_number
 from openclaw_rl.shared.engine.server import live_version
+from openclaw_rl.shared.gpus import GIB
+from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
+from openclaw_rl.trainer_local.placement.memory import fraction_at
+from openclaw_rl.trainer_local.sglang.launch import FleetPlan
+from openclaw_rl.trainer_local.sglang.owner_client import owner_url
 from tests.processes import ROOT
 from tests.shared.faked_gpus import faked_smi, row
 from tests.trainer_local.serving import wait_for

@@ -3,9 +3,7 @@ cannot be read again. Fakes, and said to be; the real one is in `tests/real`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
