@@ -112,7 +112,7 @@ class ProxyService:
     async def _start_adapter(self) -> None:
         """Begin the adapter process at once: it takes seconds to load, which a fallback cannot wait for."""
         try:
-            await self.dialects.process.connections()
+            await self.dialects.process.ready()
         except RequestError as error:
             log.warning("side_model and fallback_model cannot be asked yet: %s", error.message)
 

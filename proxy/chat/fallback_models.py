@@ -55,14 +55,14 @@ class OtherModelFailed(RequestError):
         self.reason = reason
 
 
-class OtherFigures(msgspec.Struct, frozen=True):
-    """What status shows of another model; `last_failure` is "" if there was none."""
+class OtherFigures(msgspec.Struct):
+    """The state of another model for status; `last_failure` is "" if there was none."""
 
     model: str
-    answered: int
-    failed: int
-    last_failure: str
-    last_failure_time: float | None
+    answered: int = 0
+    failed: int = 0
+    last_failure: str = ""
+    last_failure_time: float | None = None
 
 
 class OtherModel:
@@ -80,11 +80,8 @@ class OtherModel:
     ) -> None:
         self.role = role
         self.name = name
-        self.answered = 0
-        self.failed = 0
-        self.last_failure = ""
-        self.last_failure_time: float | None = None
-        self._api_base = api_base
+        self.figures = OtherFigures(name)
+        self._address = {"model": name, "api_base": api_base, "api_key": api_key, "timeout": seconds}
         self._api_key = api_key
         self._seconds = seconds
         self._process = process
@@ -92,10 +89,6 @@ class OtherModel:
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}"
-
-    def figures(self) -> OtherFigures:
-        """Its answers and failures so far."""
-        return OtherFigures(self.name, self.answered, self.failed, self.last_failure, self.last_failure_time)
 
     async def ask(self, request: ChatRequest) -> AsyncIterator[dict[str, Any]]:
         """The events of its answer, as `proxy.dialects.fallback` writes them. Raises `OtherModelFailed`."""
@@ -111,7 +104,7 @@ class OtherModel:
                         raise self._failure(event["error"])
                     yield event
                     if "finish" in event:
-                        self.answered += 1
+                        self.figures.answered += 1
                         return
                     event = await anext(events)
         except TimeoutError as error:
@@ -127,21 +120,14 @@ class OtherModel:
 
     def _failure(self, reason: str) -> OtherModelFailed:
         reason = (reason.replace(self._api_key, "(key)") if self._api_key else reason)[:_LONGEST_REASON]
-        self.failed += 1
-        self.last_failure, self.last_failure_time = reason, now()
+        self.figures.failed += 1
+        self.figures.last_failure, self.figures.last_failure_time = reason, now()
         log.warning("%s failed: %s", self, reason)
         return OtherModelFailed(f"The model that {self.role} names failed; the service's log says why.", reason=reason)
 
     async def _events(self, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        request = {
-            "model": self.name,
-            "api_base": self._api_base,
-            "api_key": self._api_key,
-            "timeout": self._seconds,
-            "body": body,
-        }
-        connections = await self._process.connections()
-        async with connections.post(OTHER_PATH, msgspec.json.encode(request)) as response:
+        data = msgspec.json.encode({**self._address, "body": body})
+        async with self._process.post(OTHER_PATH, data) as response:
             rest = b""
             async for data in response.aiter_raw():
                 *lines, rest = (rest + data).split(b"\n")
@@ -183,8 +169,8 @@ class OtherModels:
     def figures(self) -> dict[str, OtherFigures | None]:
         """For status, by role; `None` for one that is off."""
         return {
-            "side_model": self.side.figures() if self.side else None,
-            "fallback_model": self.fallback.figures() if self.fallback else None,
+            "side_model": self.side.figures if self.side else None,
+            "fallback_model": self.fallback.figures if self.fallback else None,
         }
 
     def plan(self, request: ChatRequest) -> AnswerPlan:

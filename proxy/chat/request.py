@@ -103,7 +103,7 @@ class RequestParser:
         refuse_if_too_many(body.get("messages"), self._watch.context_length)
         chat = await read_chat(body, len(data), self._watch.blind)
         chain = await self._chains.chain_of(chat.messages)
-        evidence = Evidence.from_request(
+        evidence = Evidence(
             headers,
             chat.messages,
             bool(body.get("tools")),

@@ -27,58 +27,40 @@ SEARCHED = 20_000
 """Characters of a text that the expressions of such rules are tried on: meanwhile other requests wait."""
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The facts that the rules look at.
+class Evidence(msgspec.Struct, frozen=True, dict=True):
+    """The facts that the rules look at: lower-case headers, canonical messages, one speech per user message.
 
-    `headers` have lower-case names; `system` is all system text without what Claude Code puts before it, `closing` that
-    of a system message that stands last; `speeches` has one entry per user message, in order. `session_key` is
-    OpenClaw's ("" if there is none), `floating` says that its context is there, `subagent` that Claude Code says that a
-    sub-agent asks. `max_tokens` is the client's own; `feedback`: the request answers feedback alone.
+    `max_tokens` is the client's own; `feedback`: the request answers feedback alone.
     """
 
     headers: Mapping[str, str]
-    system: str
+    messages: Sequence[Message]
     has_tools: bool
     speeches: Sequence[Speech]
-    session_key: str
-    closing: str = ""
-    floating: bool = False
-    subagent: bool = False
     dialect: str = "chat"
     model: str = ""
     max_tokens: int | None = None
     feedback: bool = False
 
-    @classmethod
-    def from_request(
-        cls,
-        headers: Mapping[str, str],
-        messages: Sequence[Message],
-        has_tools: bool,
-        speeches: Sequence[Speech],
-        *,
-        dialect: str = "chat",
-        model: str = "",
-        max_tokens: int | None = None,
-        feedback: bool = False,
-    ) -> Evidence:
-        """The evidence in a chat request with these canonical messages."""
-        system = "\n".join(text_of(message) for message in messages if message["role"] == "system").lstrip()
-        system, subagent = bare_system(system)
-        return cls(
-            headers=headers,
-            system=system,
-            has_tools=has_tools,
-            speeches=speeches,
-            session_key=headers.get("x-openclaw-session-key") or runtime_fields(speeches, system).get("session", ""),
-            closing=text_of(messages[-1]) if len(messages) > 1 and messages[-1]["role"] == "system" else "",
-            floating=any(is_internal_context(message) for message in messages),
-            subagent=subagent,
-            dialect=dialect,
-            model=model,
-            max_tokens=max_tokens,
-            feedback=feedback,
-        )
+    @cached_property
+    def _bare_system(self) -> tuple[str, bool]:
+        return bare_system("\n".join(text_of(one) for one in self.messages if one["role"] == "system").lstrip())
+
+    @property
+    def system(self) -> str:
+        """All system text without what Claude Code puts before it."""
+        return self._bare_system[0]
+
+    @property
+    def subagent(self) -> bool:
+        """Whether Claude Code says that a sub-agent asks."""
+        return self._bare_system[1] or bool(self.headers.get("x-claude-code-agent-id"))
+
+    @cached_property
+    def session_key(self) -> str:
+        """OpenClaw's session key, "" if there is none."""
+        named = self.headers.get("x-openclaw-session-key")
+        return named or runtime_fields(self.speeches, self.system).get("session", "")
 
     @cached_property
     def last_speech(self) -> Speech | None:
@@ -88,8 +70,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def last_text(self) -> str:
         """The text of the last user message, or of a system message after it that asks for something."""
-        if self.closing and not self.has_tools:
-            return self.closing
+        closing = self.messages[-1] if len(self.messages) > 1 else None
+        if closing is not None and closing["role"] == "system" and not self.has_tools and text_of(closing):
+            return text_of(closing)
         return self.last_speech.text if self.last_speech is not None else ""
 
     @cached_property
@@ -142,7 +125,8 @@ def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], boo
 
 
 def _from_openclaw(evidence: Evidence) -> bool:
-    return bool(evidence.session_key) or evidence.floating or any(speech.runtime for speech in evidence.speeches)
+    floating = any(is_internal_context(message) for message in evidence.messages)
+    return bool(evidence.session_key) or floating or any(speech.runtime for speech in evidence.speeches)
 
 
 RULES: tuple[Rule, ...] = (
@@ -173,7 +157,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "claude-code-subagent",
         "a sub-agent of Claude Code",
-        lambda one: one.subagent or bool(one.headers.get("x-claude-code-agent-id")),
+        lambda one: one.subagent,
     ),
     Rule(
         "claude-code-suggestion",

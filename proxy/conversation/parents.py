@@ -54,161 +54,136 @@ class Parent(msgspec.Struct, frozen=True):
     dropped: bool = False
 
 
-class _KnownTurns:
-    """The turns at the places of one history, by the digest of their answer and of their request."""
+class ParentSearch:
+    """Finds the parent of one request: in memory, or else in the journal. `session_id` is "" where it names none."""
 
-    def __init__(self, tree: Tree, places: Sequence[Place]) -> None:
+    def __init__(self, chain: Chain, session_id: str, kind: Kind, *, tree: Tree, journal: AsyncJournal) -> None:
+        self._chain = chain
+        self._session_id = session_id
+        self._kind = kind
         self._tree = tree
-        self._answers: dict[bytes, Sequence[TurnRef]] = {place.key: tree.answers(place.key) for place in places}
+        self._journal = journal
+        self._places = chain.places()
+        self._answers: dict[bytes, Sequence[TurnRef]] = {place.key: tree.answers(place.key) for place in self._places}
         self._requests: dict[bytes, Sequence[TurnRef]] = {}
 
-    def answers(self, place: Place) -> Sequence[TurnRef]:
-        return self._answers[place.key]
-
-    def requests(self, key: bytes) -> Sequence[TurnRef]:
-        return self._requests.get(key) or self._tree.requests(key)
-
-    def learn(self, answers: Mapping[bytes, Sequence[TurnRef]], requests: Mapping[bytes, Sequence[TurnRef]]) -> None:
-        """Add turns from the journal."""
-        for refs in (*answers.values(), *requests.values()):
-            self._tree.add(reversed(refs))
-        for key, refs in answers.items():
-            self._answers[key] = _merged(refs, self._tree.answers(key))
-        for key, refs in requests.items():
-            self._requests[key] = _merged(refs, self._tree.requests(key))
-
-
-class Parents:
-    """Finds parents, in memory or else in the journal."""
-
-    def __init__(self, journal: AsyncJournal, tree: Tree) -> None:
-        self._journal = journal
-        self._tree = tree
-
-    async def find(self, chain: Chain, session_id: str, kind: Kind) -> Parent:
-        """The parent of a request with this history in this session ("" where none is named)."""
-        places = chain.places()
+    async def find(self) -> Parent:
+        """Raises `JournalError`."""
+        places = self._places
         if not places:
-            return Parent(None, COMPACTED if chain.compacted else BEGINS)
-        search = _Search(chain, session_id, kind)
-        found = _KnownTurns(self._tree, places)
-        depth, parent = search.exact(places, found, certain=True)
+            return Parent(None, COMPACTED if self._chain.compacted else BEGINS)
+        depth, parent = self._exact(certain=True)
         if depth == 0 and parent is not None:
             return parent
         keys = [place.key for place in places[:depth]]
         asked = [place.key for place in places[:depth] if not place.answered]
-        found.learn(
-            await self._journal.find_answers(keys, session_id),
-            await self._journal.find_requests(asked, session_id) if asked else {},
+        self._learn(
+            await self._journal.find_answers(keys, self._session_id),
+            await self._journal.find_requests(asked, self._session_id) if asked else {},
         )
-        depth, parent = search.exact(places, found)
-        unknown = [place for place in places[:depth] if place.answered and not found.answers(place)]
+        depth, parent = self._exact()
+        unknown = [place for place in places[:depth] if place.answered and not self._answers[place.key]]
         reason = ""
         if unknown:
-            deeper, reason = await self._by_exchange(search, found, unknown[:_DEEPEST], parent)
+            deeper, reason = await self._by_exchange(unknown[:_DEEPEST], parent)
             parent = deeper or parent
-        return parent or Parent(None, reason or search.why_none(places, found))
+        return parent or Parent(None, reason or self._why_none())
 
-    async def _by_exchange(
-        self, search: _Search, found: _KnownTurns, places: Sequence[Place], parent: Parent | None
-    ) -> tuple[Parent | None, str]:
+    def _learn(self, answers: Mapping[bytes, Sequence[TurnRef]], requests: Mapping[bytes, Sequence[TurnRef]]) -> None:
+        """Add turns from the journal."""
+        for refs in (*answers.values(), *requests.values()):
+            self._tree.add(reversed(refs))
+        self._answers |= {key: _merged(refs, self._tree.answers(key)) for key, refs in answers.items()}
+        self._requests |= {key: _merged(refs, self._tree.requests(key)) for key, refs in requests.items()}
+
+    def _requests_at(self, key: bytes) -> Sequence[TurnRef]:
+        return self._requests.get(key) or self._tree.requests(key)
+
+    def _exact(self, *, certain: bool = False) -> tuple[int, Parent | None]:
+        """The deepest parent by the whole history, and how many places are deeper than it. `certain`: only one that
+        stays the parent, with all that the journal may add.
+        """
+        answered = False
+        for depth, place in enumerate(self._places):
+            refs = [ref for ref in self._answers[place.key] if self._may_continue(ref)]
+            own = any(ref.session_id == self._session_id for ref in refs)
+            answered = answered or place.answered
+            left_out = None if own or certain or answered else self._left_out(place)
+            if left_out is not None and (not refs or left_out.session_id == self._session_id):
+                return depth, Parent(left_out, FOUND_DROPPED, place.index, dropped=True)
+            if refs and (own or not certain or not self._session_id):
+                return depth, Parent(_choose(refs, self._session_id), "", place.index)
+        return len(self._places), None
+
+    def _may_continue(self, ref: TurnRef) -> bool:
+        """Whether kind and session allow a turn as the parent."""
+        if self._kind != "side" and ref.kind != "main":
+            return False
+        return not self._session_id or ref.session_id == self._session_id or is_fresh(ref.session_id)
+
+    def _left_out(self, place: Place) -> TurnRef | None:
+        """The only turn whose answer the client can have left out at this place."""
+        if self._chain.from_openclaw:
+            return None
+        tries = [
+            ref
+            for ref in self._requests_at(place.key)
+            if ref.kind == self._kind and self._session_id in ("", ref.session_id)
+        ]
+        if len(tries) != 1 or self._chain.size(place.index) < _CERTAIN:
+            return None
+        return tries[0] if tries[0].status == "complete" else None
+
+    async def _by_exchange(self, places: Sequence[Place], parent: Parent | None) -> tuple[Parent | None, str]:
         """The parent among answers whose history was changed before them, or why it is none of those."""
-        chain = search.chain
-        keys = {place.index: chain.exchange_at(place.index) for place in places}
-        stored = await self._journal.find_exchanges([key for key in keys.values() if key], search.session_id)
+        keys = {place.index: self._chain.exchange_at(place.index) for place in places}
+        stored = await self._journal.find_exchanges([key for key in keys.values() if key], self._session_id)
         before = parent.ref if parent is not None else None
-        session_id = search.session_id or (before.session_id if before is not None else "")
         candidates = {
             place: refs
             for place in places
-            if (refs := [ref for ref in stored.get(keys[place.index], ()) if search.may_continue(ref)])
+            if (refs := [ref for ref in stored.get(keys[place.index], ()) if self._may_continue(ref)])
         }
         if not candidates:
             return None, ""
-        session_id = session_id or _only_session(chain, candidates)
+        session_id = self._session_id or (before.session_id if before is not None else "")
+        session_id = session_id or _only_session(self._chain, candidates)
         if not session_id:
             return None, AMBIGUOUS
         for place, refs in candidates.items():
             own = [ref for ref in refs if ref.session_id == session_id]
             # The same words and answer twice, there or in a nameless session that may continue there: which is left?
-            distinct = {ref.answer_key for ref in (refs if search.session_id else own)}
+            distinct = {ref.answer_key for ref in (refs if self._session_id else own)}
             if not own or len(distinct) > 1:
                 continue
             ref = _choose(own, session_id)
             later = before is None or ref.arrived > before.arrived
-            if later and not await self._changed(search, place, found, session_id):
+            if later and not await self._changed(place, session_id):
                 return Parent(ref, FOUND_BY_EXCHANGE, place.index), ""
         return None, AMBIGUOUS
 
-    async def _changed(self, search: _Search, place: Place, found: _KnownTurns, session_id: str) -> bool:
-        """Whether the history before this answer was a request of the session, of any kind: then its answer was another
-        one.
-        """
-        keys = list(search.chain.keys_before(place.index))
-        found.learn({}, await self._journal.find_requests(keys, session_id))
-        return any(ref.session_id == session_id for key in keys for ref in found.requests(key))
+    async def _changed(self, place: Place, session_id: str) -> bool:
+        """Whether the history before this answer was a request of the session: then its answer was another one."""
+        keys = list(self._chain.keys_before(place.index))
+        self._learn({}, await self._journal.find_requests(keys, session_id))
+        return any(ref.session_id == session_id for key in keys for ref in self._requests_at(key))
 
-
-class _Search:
-    """Which known turns one request may continue."""
-
-    def __init__(self, chain: Chain, session_id: str, kind: Kind) -> None:
-        self.chain = chain
-        self.session_id = session_id
-        self._kind = kind
-
-    def exact(self, places: Sequence[Place], found: _KnownTurns, *, certain: bool = False) -> tuple[int, Parent | None]:
-        """The deepest parent by the whole history, and how many places are deeper than it. `certain`: only one that
-        stays the parent whatever else the journal knows.
-        """
-        answered = False
-        for depth, place in enumerate(places):
-            refs = [ref for ref in found.answers(place) if self.may_continue(ref)]
-            own = any(ref.session_id == self.session_id for ref in refs)
-            answered = answered or place.answered
-            left_out = None if own or certain or answered else self._left_out(place, found)
-            if left_out is not None and (not refs or left_out.session_id == self.session_id):
-                return depth, Parent(left_out, FOUND_DROPPED, place.index, dropped=True)
-            if refs and (own or not certain or not self.session_id):
-                return depth, Parent(_choose(refs, self.session_id), "", place.index)
-        return len(places), None
-
-    def may_continue(self, ref: TurnRef) -> bool:
-        """Whether kind and session allow a turn as the parent."""
-        if self._kind != "side" and ref.kind != "main":
-            return False
-        return not self.session_id or ref.session_id == self.session_id or is_fresh(ref.session_id)
-
-    def why_none(self, places: Sequence[Place], found: _KnownTurns) -> str:
-        """Why a history with these places has no parent."""
-        known = [ref for place in places for ref in found.answers(place)]
+    def _why_none(self) -> str:
+        known = [ref for refs in self._answers.values() for ref in refs]
         if any(ref.kind == "main" or self._kind == "side" for ref in known):
             return ELSEWHERE
-        if self.chain.compacted:
+        if self._chain.compacted:
             return COMPACTED
-        answered = [place for place in places if place.answered]
+        answered = [place for place in self._places if place.answered]
         if not answered:
             return BEGINS
         if known:
             return SIDE
-        for place in answered if self.session_id else ():
-            asked = [ref for key in self.chain.keys_before(place.index) for ref in found.requests(key)]
-            if any(ref.session_id == self.session_id and self.may_continue(ref) for ref in asked):
+        for place in answered if self._session_id else ():
+            asked = [ref for key in self._chain.keys_before(place.index) for ref in self._requests_at(key)]
+            if any(ref.session_id == self._session_id and self._may_continue(ref) for ref in asked):
                 return CHANGED
         return UNKNOWN
-
-    def _left_out(self, place: Place, found: _KnownTurns) -> TurnRef | None:
-        """The only turn whose answer the client can have left out at this place."""
-        if self.chain.from_openclaw:
-            return None
-        tries = [
-            ref
-            for ref in found.requests(place.key)
-            if ref.kind == self._kind and self.session_id in ("", ref.session_id)
-        ]
-        if len(tries) != 1 or self.chain.size(place.index) < _CERTAIN:
-            return None
-        return tries[0] if tries[0].status == "complete" else None
 
 
 def _only_session(chain: Chain, candidates: Mapping[Place, Sequence[TurnRef]]) -> str:
@@ -232,11 +207,7 @@ def _merged(refs: Sequence[TurnRef], others: Sequence[TurnRef]) -> list[TurnRef]
 
 
 def _choose(refs: Sequence[TurnRef], session_id: str) -> TurnRef:
-    newest: dict[str, TurnRef] = {}
-    for ref in refs:
-        held = newest.get(ref.session_id)
-        if held is None or ref.arrived >= held.arrived:
-            newest[ref.session_id] = ref
+    newest = {ref.session_id: ref for ref in sorted(refs, key=lambda ref: ref.arrived)}
     return newest.get(session_id) or max(
         newest.values(), key=lambda ref: (ref.kind == "main", not ref.settled, ref.arrived)
     )

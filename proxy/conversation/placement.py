@@ -7,7 +7,7 @@ import msgspec
 from openclaw_rl.proxy.conversation.bridge import FORGOTTEN, NO_PARENT, Answered, Written
 from openclaw_rl.proxy.conversation.chain import Chain, NextWords
 from openclaw_rl.proxy.conversation.chains import Chains
-from openclaw_rl.proxy.conversation.parents import Parents
+from openclaw_rl.proxy.conversation.parents import ParentSearch
 from openclaw_rl.proxy.conversation.sampled_turns import SampledTurns
 from openclaw_rl.proxy.conversation.session_id import fresh_session
 from openclaw_rl.proxy.conversation.tree import Tree
@@ -39,11 +39,11 @@ class Conversations:
     """
 
     def __init__(self, journal: AsyncJournal, *, retry_window: float = 600.0, capacity: int = 10_000) -> None:
+        self._journal = journal
         self._retry_window = retry_window
         self.tree = Tree(capacity)
         self.chains = Chains()
         self.sampled = SampledTurns()
-        self._parents = Parents(journal, self.tree)
 
     async def place(
         self, chain: Chain, kind: Kind, named: tuple[str, str] | None, *, retried: bool = False
@@ -52,7 +52,7 @@ class Conversations:
         if memory lacks the history's last answer. Raises `JournalError`.
         """
         session_id, source = named or ("", "")
-        parent = await self._parents.find(chain, session_id, kind)
+        parent = await ParentSearch(chain, session_id, kind, tree=self.tree, journal=self._journal).find()
         if not session_id and parent.ref is not None:
             session_id, source = parent.ref.session_id, "tree"
         elif not session_id:

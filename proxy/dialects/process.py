@@ -1,4 +1,4 @@
-"""The adapter process, as the proxy controls it: started by the first call that needs it, and again when it dies.
+"""The adapter process, as the proxy controls it: started by the first request that needs it, and again when it dies.
 
 Its socket is in a private folder that only this user can enter, and it ends with the proxy, however that ends.
 """
@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.process import PARENT_VARIABLE
 
 if TYPE_CHECKING:
-    from openclaw_rl.proxy.dialects.connections import Connections
+    import httpx
 
 log = logging.getLogger(__name__)
 
@@ -47,25 +48,40 @@ class AdapterProcess:
         self.restarts = 0
         self._folder: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._connections: Connections | None = None
+        self._transport: httpx.AsyncHTTPTransport | None = None  # while the process takes requests
         self._watching: asyncio.Task[None] | None = None
-        self._starting: asyncio.Task[Connections] | None = None
+        self._starting: asyncio.Task[httpx.AsyncHTTPTransport] | None = None
         self._pause = 0.0
         self._not_before = 0.0
         self._failure = ""
         self._stopped = False
 
-    @property
-    def pid(self) -> int | None:
-        """The process id while it runs."""
-        return self._process.pid if self._process is not None else None
+    @contextlib.asynccontextmanager
+    async def post(
+        self, path: str, data: bytes, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer to a request; its body can be read until the context ends. Starts the process if need be.
 
-    async def connections(self) -> Connections:
+        Raises `RequestError` (see `ready`), or `ConnectionError` where the process breaks off, also while the body is
+        read.
+        """
+        transport = await self.ready()
+        import httpx  # loaded by now, see `_start`
+
+        sent = [(name.encode("latin-1"), value.encode()) for name, value in (headers or {}).items()]
+        request = httpx.Request("POST", f"http://adapter{path}", headers=sent, content=data)
+        try:
+            async with contextlib.aclosing(await transport.handle_async_request(request)) as response:
+                yield response
+        except httpx.HTTPError as error:
+            raise ConnectionError(repr(error)) from error
+
+    async def ready(self) -> httpx.AsyncHTTPTransport:
         """Connections to the process, once it takes requests; starts it if need be. Raises `RequestError`: 501 where
         LiteLLM is not installed, 503 while the process cannot be started.
         """
-        if self._connections is not None:
-            return self._connections
+        if self._transport is not None:
+            return self._transport
         if self._starting is None or self._starting.done():
             if time.monotonic() < self._not_before:
                 raise self._unavailable()
@@ -73,22 +89,20 @@ class AdapterProcess:
         return await asyncio.shield(self._starting)  # others may wait for it, too
 
     async def stop(self) -> None:
-        """End the process and remove its socket."""
+        """End the process, which breaks off its answers, and remove its socket."""
         self._stopped = True
         for task in (self._starting, self._watching):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, RequestError):
                     await task
-        if self._connections is not None:
-            await self._connections.close()
-            self._connections = None
+        await self._disconnect()
         if self._process is not None:
             await end_child(self._process, STOP_SECONDS)
         if self._folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def _start(self) -> Connections:
+    async def _start(self) -> httpx.AsyncHTTPTransport:
         missing = missing_modules()
         if missing:
             raise RequestError(
@@ -112,8 +126,10 @@ class AdapterProcess:
             environment={**os.environ, PARENT_VARIABLE: str(os.getpid())},
         )
         assert process.stdout is not None
-        # Loading httpx takes long, see there.
-        module = await asyncio.to_thread(importlib.import_module, "openclaw_rl.proxy.dialects.connections")
+        # Loading httpx takes a while; a proxy whose clients all speak chat does not need it.
+        await asyncio.to_thread(importlib.import_module, "httpx")
+        import httpx
+
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await process.stdout.readline()
@@ -125,16 +141,17 @@ class AdapterProcess:
             self._failed("it could not be started; the log says why")
             raise self._unavailable()
         log.info("the adapter process (pid %d) was ready after %.1f s", process.pid, time.monotonic() - began)
-        self._connections = module.Connections(str(path))
+        # Connecting to a local socket costs nothing, and a connection that is kept may close as the next request comes.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        self._transport = httpx.AsyncHTTPTransport(uds=str(path), limits=limits)
         self._watching = asyncio.create_task(self._watch(process, began), name="adapter")
-        return self._connections
+        return self._transport
 
     async def _watch(self, process: asyncio.subprocess.Process, began: float) -> None:
         """Once the process has ended by itself, start it again, so that the next client need not wait."""
         code = await process.wait()
-        connections, self._connections, self._process = self._connections, None, None
-        if connections is not None:
-            await connections.close()
+        self._process = None
+        await self._disconnect()
         if self._stopped:
             return
         log.warning("the adapter process ended with code %d; it is started again", code)
@@ -143,9 +160,14 @@ class AdapterProcess:
             self._pause = 0.0
         self._failed(f"it ended with code {code}")
         await asyncio.sleep(self._pause)
-        if not self._stopped and self._connections is None:
+        if not self._stopped and self._transport is None:
             with contextlib.suppress(RequestError):
-                await self.connections()
+                await self.ready()
+
+    async def _disconnect(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.aclose()
 
     def _failed(self, reason: str) -> None:
         self._failure = reason

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from openclaw_rl.shared.errors import TooLarge, UploadTooSlow
+from openclaw_rl.shared.errors import RequestError, TooLarge, UploadTooSlow
 
 _SLOWEST = 16_384
 """Bytes a second that extend a client's time to send its body."""
@@ -77,8 +77,28 @@ async def send_response(response: Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def refuse_upload(response: Response, receive: Receive, send: Send) -> None:
-    """Refuse a body that is too large. A client that is still sending loses the response unless we read on."""
+async def receive_body(
+    receive: Receive,
+    send: Send,
+    headers: Mapping[str, str],
+    limit: int,
+    seconds: float,
+    refusal: Callable[[RequestError], Response],
+) -> bytes | None:
+    """The body as by `read_body`; `None` where its client has left, or got a `refusal`."""
+    try:
+        return await read_body(receive, headers, limit, seconds)
+    except Disconnected:
+        pass
+    except UploadTooSlow as error:
+        await send_response(refusal(error), send)
+    except TooLarge as error:
+        await _refuse_upload(refusal(error), receive, send)
+    return None
+
+
+async def _refuse_upload(response: Response, receive: Receive, send: Send) -> None:
+    """Answer at once, then read on: a client that is still sending would lose the response."""
     await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
     await send({"type": "http.response.body", "body": response.body, "more_body": True})
     with contextlib.suppress(TimeoutError):

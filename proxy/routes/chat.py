@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from openclaw_rl.proxy.chat.choices import ChoiceEvent, FinishedAnswer, answer_events, spread
@@ -20,20 +21,13 @@ from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest, place
 from openclaw_rl.proxy.chat.tool_choice import requires_choice
 from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.dialects.gate import CHAT
-from openclaw_rl.proxy.http.body import (
-    Disconnected,
-    disconnected,
-    read_body,
-    read_headers,
-    refuse_upload,
-    send_response,
-)
+from openclaw_rl.proxy.http.body import disconnected, read_headers, receive_body, send_response
 from openclaw_rl.proxy.http.errors import VISIBLE, TooSlow, error_response, internal_error, to_request_error
 from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.proxy.http.sse import ChunkWriter, error_event
 from openclaw_rl.proxy.http.stream import EventStream
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.errors import EngineError, OpenClawRLError, RequestError, TooLarge, UploadTooSlow
+from openclaw_rl.shared.errors import EngineError, OpenClawRLError, RequestError
 from openclaw_rl.shared.records import TurnStatus
 
 log = logging.getLogger(__name__)
@@ -51,18 +45,9 @@ class ChatRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
         headers = read_headers(scope)
-        patience = service.settings.slow_client_seconds
-        try:
-            data = await read_body(receive, headers, service.settings.max_body_bytes, patience)
-        except Disconnected:
-            return
-        except UploadTooSlow as error:
-            service.metrics.requests.labels(error.status).inc()
-            await send_response(error_response(error), send)
-            return
-        except TooLarge as error:
-            service.metrics.requests.labels(error.status).inc()
-            await refuse_upload(error_response(error), receive, send)
+        limit, patience = service.settings.max_body_bytes, service.settings.slow_client_seconds
+        data = await receive_body(receive, send, headers, limit, patience, self._refusal)
+        if data is None:
             return
         work = asyncio.current_task()
         assert work is not None
@@ -78,6 +63,10 @@ class ChatRoute:
         finally:
             gone.cancel()
             service.answering.discard(work)
+
+    def _refusal(self, error: RequestError) -> Response:
+        self._service.metrics.requests.labels(error.status).inc()
+        return error_response(error)
 
 
 class ChatExchange:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,19 +15,12 @@ from openclaw_rl.proxy.chat.parameters import read_thinking
 from openclaw_rl.proxy.chat.request import read_chat
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, MARK_HEADER
-from openclaw_rl.proxy.http.body import (
-    Disconnected,
-    answer_unless_gone,
-    read_body,
-    read_headers,
-    refuse_upload,
-    send_response,
-)
+from openclaw_rl.proxy.http.body import answer_unless_gone, read_body, read_headers, receive_body, send_response
 from openclaw_rl.proxy.http.errors import UpstreamFailed
 from openclaw_rl.proxy.http.json import decode_object, json_response
 from openclaw_rl.proxy.http.limits import ConcurrencyLimit
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.errors import RequestError, TooLarge, UploadTooSlow
+from openclaw_rl.shared.errors import RequestError
 
 log = logging.getLogger(__name__)
 
@@ -54,15 +48,9 @@ class DialectRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = read_headers(scope)
-        try:
-            data = await read_body(receive, headers, self._max_body_bytes, self._patience)
-        except Disconnected:
-            return
-        except UploadTooSlow as error:
-            await self._refuse(error, send)
-            return
-        except TooLarge as error:
-            await refuse_upload(dialect_response(self._path, error), receive, send)
+        refusal = partial(dialect_response, self._path)
+        data = await receive_body(receive, send, headers, self._max_body_bytes, self._patience, refusal)
+        if data is None:
             return
         headers = {name: value for name, value in headers.items() if name not in _NOT_PASSED_ON}
         headers[CHAT_HEADER] = _own_url(scope)
@@ -73,15 +61,17 @@ class DialectRoute:
     async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send, key_limit: ConcurrencyLimit) -> None:
         status, begun = 499, False
         try:
-            async with key_limit.place(), self._gate.limit.place():
-                connections = await self._gate.process.connections()
-                async with connections.post(self._path, data, headers) as response:
-                    raw = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
-                    await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
-                    status, begun = response.status_code, True
-                    async for chunk in response.aiter_raw():
-                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                    await send({"type": "http.response.body", "body": b""})
+            async with (
+                key_limit.place(),
+                self._gate.limit.place(),
+                self._gate.process.post(self._path, data, headers) as response,
+            ):
+                raw = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
+                await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
+                status, begun = response.status_code, True
+                async for chunk in response.aiter_raw():
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
         except RequestError as error:
             status = error.status
             await self._refuse(error, send)

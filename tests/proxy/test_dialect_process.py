@@ -69,5 +69,5 @@ def test_a_proxy_that_ends_takes_it_along_even_while_it_loads(start_proxy: Calla
 async def test_where_a_module_is_missing_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_rl.proxy.dialects.process.NEEDED", ("a_module_nobody_has",))
     with pytest.raises(RequestError, match=r"a_module_nobody_has.*pip install -e '\.\[dialects\]'") as refused:
-        await AdapterProcess().connections()
+        await AdapterProcess().ready()
     assert refused.value.status == 501

@@ -30,7 +30,7 @@ class StuckAdapter(AdapterProcess):
 
     refuses = False
 
-    async def connections(self) -> Any:
+    async def ready(self) -> Any:
         """Nothing."""
         if self.refuses:
             raise Overloaded("not up")
@@ -53,7 +53,7 @@ async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool) -> None:
         async for _ in model.ask(cast("ChatRequest", Asked())):
             pass
     assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s (other_model_seconds)")
-    assert model.figures().failed == 1
+    assert model.figures.failed == 1
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def taken(*rules: dict[str, Any], messages: list[Any] = TALK, tools: bool = Fals
     """What a request is taken for under these rules."""
     chat = normalize_chat({"messages": messages})
     told = {"dialect": "messages", "model": "policy@3", "max_tokens": 40, **more}
-    evidence = Evidence.from_request(HEADERS, chat.messages, tools, Chain(chat.messages).speeches, **told)
+    evidence = Evidence(HEADERS, chat.messages, tools, Chain(chat.messages).speeches, **told)
     return classify(evidence, own_rules(parse_rules(json.dumps(rules))))
 
 

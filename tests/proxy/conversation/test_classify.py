@@ -16,7 +16,7 @@ def taken(body: dict[str, Any], headers: dict[str, str] | None = None) -> TurnCl
     chat = normalize_chat(body)
     chain = Chain(chat.messages)
     tools, most = bool(body.get("tools")), body.get("max_tokens")
-    evidence = Evidence.from_request(
+    evidence = Evidence(
         headers or {}, chat.messages, tools, chain.speeches, max_tokens=most, feedback=chain.answers_feedback
     )
     return classify(evidence)

@@ -130,7 +130,7 @@ def test_the_session_is_named_in_the_system_prompt_of_other_dialects() -> None:
     )
     chain = Chain(chat.messages)
     assert session_of({}, {}, chain) == ("5d1e", "runtime")
-    assert classify(Evidence.from_request({}, chat.messages, True, chain.speeches)).reason == "key-cron"
+    assert classify(Evidence({}, chat.messages, True, chain.speeches)).reason == "key-cron"
 
 
 def test_the_session_is_named_behind_the_summary_of_a_compacted_history() -> None:
