@@ -55,7 +55,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
-            engine = create_engine(settings)
+            engine = create_engine(settings, owns=True)
             in_flight: set[str] = set()
             judging = create(settings, engine)
             judge = JudgeLoop(journal, judging, settings, progress, in_flight)

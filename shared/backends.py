@@ -72,8 +72,7 @@ BACKENDS: dict[str, Backend] = {
     ),
 } | {
     name: Backend(
-        # it speaks the same wire from a process on this machine
-        engine="openclaw_rl.trainer_local.sglang.client:connect",
+        engine="openclaw_rl.trainer_cloud.launch:connect",
         trainer="openclaw_rl.trainer_cloud.training.trainer:create",
         server="openclaw_rl.trainer_cloud.launch:command",
         extra="cloud",
@@ -128,10 +127,27 @@ def _provider_with_key(settings: Settings) -> str:
     return next(iter(keys))
 
 
-def create_engine(settings: Settings) -> Engine:
-    """An engine client for the configured backend."""
+def engine_address(settings: Settings) -> str:
+    """The URL of the engine: `engine_url`, or of the one that `serve` starts on `engine_host` and `engine_port`.
+
+    Raises `ConfigError` when neither is known.
+    """
+    if settings.engine.url:
+        return settings.engine.url
+    if not settings.engine.port:
+        raise ConfigError(
+            "no engine to connect to: set engine_url (OPENCLAW_RL_ENGINE_URL) or engine_port (OPENCLAW_RL_ENGINE_PORT)"
+        )
+    host = f"[{settings.engine.host}]" if ":" in settings.engine.host else settings.engine.host
+    return f"http://{host}:{settings.engine.port}"
+
+
+def create_engine(settings: Settings, *, owns: bool = False) -> Engine:
+    """An engine client for the configured backend. `owns`: this process is to change the weights of an SGLang that was
+    not started by us.
+    """
     entry = backend(settings.engine.backend)
-    return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings))
+    return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings, owns=owns))
 
 
 def launch_trainer(settings: Settings) -> int | None:

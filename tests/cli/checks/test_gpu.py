@@ -232,7 +232,7 @@ def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
 
     assert told("2x24").endswith("new versions reach SGLang as adapters, by files")
     assert told("2x80", "--no-lora").endswith("new weights reach SGLang by nccl (weight_transfer)")
-    assert told("80", "--no-lora").endswith("new weights reach SGLang by ipc (weight_transfer)")
+    assert told("80", "--no-lora").endswith("new weights reach SGLang by disk (weight_transfer)")
     assert told("2x80", "--no-lora", "--weight-transfer", "disk").endswith("by disk (weight_transfer)")
     assert "SGLang gives its KV cache and weights back for each step" in told("24", "--model", "Qwen/Qwen3-4B")
 
