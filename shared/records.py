@@ -194,17 +194,16 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn made trainable, or a rollout that stands beside it.
+    """A turn made trainable, or a rollout trained with the turns.
 
     `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor`
     (base rollout on a drill prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
     normalised geometric mean over them. `images` stand in `prompt_ids` in this order; a hinted prompt shows the same
     ones, at places of its own (`shared.messages.images.shown_again`). The journal keeps their files with the turn and
-    nowhere
-    else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a baseline was taken off it
-    (the journal does not keep it); `explicit` says that it may train through the binary term under every method.
-    `no_ratio` says why it has no importance ratio ("" where it has one, see `shared.objective.importance_ratio`): no
-    term with a ratio takes it then.
+    nowhere else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a method took a
+    baseline off it, `weight` is its weight in the means (the journal keeps neither); `explicit` says that it may train
+    through the binary term under every method. `no_ratio` says why it has no importance ratio ("" where it has one,
+    see `shared.objective.importance_ratio`): no term with a ratio takes it then.
     """
 
     sample_id: str

@@ -58,7 +58,7 @@ class LazyPrompter:
             if not Path(found).is_dir():
                 raise ConfigError(
                     f"the engine's model {found!r} is no folder here, and its tokenizer is needed: "
-                    "set judge = engine:FOLDER and judge_engine_url"
+                    "set judge = engine:FOLDER@URL"
                 )
             return await asyncio.to_thread(Prompter, found)
 
