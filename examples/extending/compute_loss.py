@@ -1,5 +1,7 @@
-"""The same in OpenClaw-RL's contract: `custom_loss = "./examples/extending/compute_loss.py"`. It is not told which
-tokens were sampled, so it can only move whole distributions: here, towards the base, the more the worse the rewards.
+"""Define a loss by OpenClaw-RL's contract: `custom_loss = "./examples/extending/compute_loss.py"`.
+
+This contract does not pass the sampled tokens, so the loss can only move whole distributions: here towards the base,
+more strongly the lower the reward.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from torch import Tensor
 def compute_loss(
     policy_logits: Tensor, reference_logits: Tensor, rewards: Tensor, advantages: Tensor, config: Any
 ) -> Tensor:
-    """A scalar, or one value per response token. Logits are `[N, V]`, rewards and advantages `[N]`."""
+    """Return a scalar or one value per response token. Logits are `[N, V]`, rewards and advantages `[N]`."""
     policy, reference = policy_logits.log_softmax(-1), reference_logits.log_softmax(-1)
     distance = (policy.exp() * (policy - reference)).sum(-1)
     return ((1.0 - rewards) * distance).mean()

@@ -1,7 +1,7 @@
-"""A method of your own: `method = "./examples/extending/method.py"`.
+"""Define a method: `method = "./examples/extending/method.py"`.
 
-Binary RL whose advantages are compared within a step: how much better than its neighbours a turn was, in standard
-deviations, is what its tokens learn from. Such an advantage is not bounded by [−1, +1].
+Binary RL with advantages standardized within a step: a turn's reward minus the mean, in standard deviations. Such an
+advantage is not bounded by [−1, +1].
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 class Standardized(Method, frozen=True):
-    """What a method may decide: which hints and rewards teach (the fields), and the advantages (this function)."""
+    """A method chooses the hints and rewards to train on (fields) and the advantages (this function)."""
 
     def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples of a step, each with its advantage; rollouts are not among them."""
+        """Set the advantage of each sample of a step; rollouts are not passed."""
         rewards = [sample.reward for sample in samples if sample.reward is not None]
         spread = pstdev(rewards) if rewards else 0.0
         if not spread:
@@ -35,5 +35,5 @@ class Standardized(Method, frozen=True):
 
 
 def method(settings: Settings) -> Method:
-    """A `Method`, or a function that makes one from the settings."""
+    """Create the method from the settings; a `Method` instance named `method` works too."""
     return Standardized("standardized", rewards="all")

@@ -1,6 +1,6 @@
-"""A reward of your own, in OpenClaw-RL's contract: `custom_reward = "./examples/extending/reward.py"`.
+"""Define a reward by OpenClaw-RL's contract: `custom_reward = "./examples/extending/reward.py"`.
 
-It takes the place of the judge. Scores are in [0, 1] and are mapped to [−1, +1].
+It replaces the judge. Scores are in [0, 1] and mapped to [−1, +1].
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Any
 
 
 class Politeness:
-    """1 for an answer that says please or thank you, 0.25 for any other."""
+    """Reward 1 for an answer with "please" or "thank you", else 0.25."""
 
     def score(self, prompt: str, response: str, next_state: str) -> float:
-        """May block: it runs in a thread. May be `async def` too."""
+        """May block, because it runs in a thread; may be `async def` too."""
         return 1.0 if any(word in response.lower() for word in ("please", "thank you")) else 0.25
 
 
 def get_reward_model(config: Any) -> Politeness:
-    """Called once; `config` holds every setting, as `config["model"]` or `config.model`."""
+    """Create the model, once; `config` holds every setting, as `config["model"]` or `config.model`."""
     return Politeness()
