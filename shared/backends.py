@@ -44,7 +44,7 @@ class Backend(msgspec.Struct, frozen=True):
     """Import paths (`module:attribute`) of a backend's parts, each called with the settings.
 
     `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process or
-    `None` when the engine is somebody else's. `launch` starts the processes of a trainer that needs several. `extra` is
+    `None` when another program is the engine. `launch` starts the processes of a trainer that needs several. `extra` is
     the pip extra that brings what they import.
     """
 
@@ -111,7 +111,7 @@ def chosen(settings: Settings) -> str:
 
 
 def is_cloud(settings: Settings) -> bool:
-    """Whether the weights live with a provider, so that conversations are sent there. Raises like `chosen`."""
+    """True if the weights live with a provider, so that conversations are sent there. Raises like `chosen`."""
     return chosen(settings) in CLOUDS
 
 
@@ -119,10 +119,10 @@ def backend(name: str) -> Backend:
     """The backend called `name`; `ConfigError` with the known names otherwise."""
     if name not in BACKENDS:
         known = ", ".join([*sorted(BACKENDS), "local", "cloud"])
-        told = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
+        remedy = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
         if name in ENGINES:
-            told = f"leave it out: {ENGINES[name]}"
-        raise ConfigError(f"backend = {name!r} is not available in this version; {told}")
+            remedy = f"leave it out: {ENGINES[name]}"
+        raise ConfigError(f"backend = {name!r} is not available in this version; {remedy}")
     return BACKENDS[name]
 
 
@@ -164,7 +164,7 @@ def engine_command(settings: Settings, servers: Sequence[Server] = ()) -> list[s
 
 
 def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0, on_gpus: bool = False) -> Settings:
-    """The settings of a further engine beside the policy's, on `folder`, at `url`, or to be started at `port` on
+    """The settings of a further engine besides the policy's, on `folder`, at `url`, or to be started at `port` on
     loopback: SGLang where it is placed on GPUs (`on_gpus`), else the embedded one, on the CPU where the policy has all
     GPUs. Nothing that is said of the policy's server counts for it.
     """
