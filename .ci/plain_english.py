@@ -51,7 +51,9 @@ def main(paths: list[str]) -> int:
 
 
 def _tracked() -> list[str]:
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True
+    )
     return [path for path in listed.stdout.splitlines() if path.endswith((".py", ".md", ".ts", ".toml", "Makefile"))]
 
 
@@ -75,7 +77,10 @@ def _riddles(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node, clean=False)
             if docstring and RIDDLES.match(docstring):
-                yield node.body[0].lineno, f"docstring begins with “{docstring.split()[0]}”: begin with a verb or a noun"
+                yield (
+                    node.body[0].lineno,
+                    f"docstring begins with “{docstring.split()[0]}”: begin with a verb or a noun",
+                )
 
 
 if __name__ == "__main__":

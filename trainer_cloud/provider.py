@@ -138,7 +138,7 @@ class Training(Protocol):
 
     async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
         """Add up the gradients of the passes and make one optimizer step, all submitted together; what the provider
-        tells about it (`gradient/norm`, if it does).
+        reports about it (`gradient/norm`, if it does).
         """
         ...
 
@@ -167,7 +167,7 @@ class Provider(Protocol):
         ...
 
     async def tops(self, wanted: int) -> int:
-        """How many likeliest tokens it tells at each position of a scored text, up to `wanted`; 0: none."""
+        """Number of likeliest tokens that it reports at each position of a scored text, up to `wanted`; 0: none."""
         ...
 
     async def sampler(self, path: str) -> Sampler:
@@ -179,7 +179,7 @@ class Provider(Protocol):
         ...
 
     async def resume(self, path: str, *, rank: int) -> Training:
-        """A LoRA that goes on from `Training.save_state`, optimizer included."""
+        """A LoRA that continues from `Training.save_state`, optimizer included."""
         ...
 
     async def delete(self, path: str) -> None:

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from openclaw_rl.shared.backends import is_cloud
 from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
@@ -76,7 +75,7 @@ class Outgoing:
     @classmethod
     def to_backend(cls, settings: Settings) -> Outgoing | None:
         """For what the engine and the trainer get; `None` where that stays here. Raises `ConfigError`."""
-        return cls.from_settings(settings) if is_cloud(settings) else None
+        return cls.from_settings(settings) if settings.engine.is_cloud else None
 
     @classmethod
     def to_model(cls, settings: Settings, model: str, base: str) -> Outgoing | None:

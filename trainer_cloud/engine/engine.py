@@ -82,7 +82,7 @@ class CloudEngine:
             try:
                 self.versions.start_with(*live)
             except BadPointer as error:
-                # Chat goes on with the base; the learner compares `live` with the journal and publishes again.
+                # Chat continues with the base; the learner compares `live` with the journal and publishes again.
                 self._live_error = f"version {live[0]} should be live but cannot be found: {error}"
                 log.error("%s; serving the base model instead", self._live_error)
 
@@ -118,19 +118,15 @@ class CloudEngine:
             raise Refused(f"{MOST_WAITING} requests wait for {self._provider.name} already", 503)
         number = request.version()
         if not self._provider.beside and number not in (None, self.versions.live):
-            raise Refused(
-                f"{self._provider.name} serves its live version only here, {self.versions.live}, not {number}",
-                404,
-                code="unknown_version",
+            raise _unknown(
+                f"{self._provider.name} serves only its live version here, {self.versions.live}, not {number}"
             )
         try:
             version = self.versions.find(number)
         except UnknownVersion as error:
-            raise Refused(f"{error}; at hand: {self.versions.numbers()}", 404, code="unknown_version") from error
+            raise _unknown(f"{error}; at hand: {self.versions.numbers()}") from error
         except BadPointer as error:
-            raise Refused(
-                f"version {request.weight_version} cannot be loaded: {error}", code="unknown_version"
-            ) from error
+            raise _unknown(f"version {request.weight_version} cannot be loaded: {error}", 400) from error
         job = CloudRequest(request, version, receive)
         if job.tops and request.sampling_params.max_new_tokens and not self._has_tops:
             raise no_tops(self._provider.name)
@@ -155,9 +151,8 @@ class CloudEngine:
             async with self._loading:
                 await self.versions.load(number, wanted.model_path, live=wanted.live)
         except BadPointer as error:
-            raise Refused(
-                f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
-            ) from error
+            message = f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
+            raise Refused(message) from error
         except CloudError as error:
             self._note(error)
             if error.trouble == "gone" and wanted.live:
@@ -240,14 +235,14 @@ class CloudEngine:
             return self.versions.live != job.version.number and job.request.weight_version is None
 
     def _lost(self, job: CloudRequest, error: CloudError) -> None:
-        """Go on without weights that are gone, with the base where they were live. Raises `Refused` for a request that
-        named their version.
+        """Continue without weights that are gone, with the base where they were live. Raises `Refused` for a request
+        that named their version.
         """
         number = job.version.number
         if self.versions.lose(job.version, error):
             self._not_live(number, error)
         if job.request.version() is not None:
-            raise Refused(f"version {number} cannot be sampled from: {error}", 404, code="unknown_version") from error
+            raise _unknown(f"version {number} cannot be sampled from: {error}") from error
 
     def _not_live(self, number: int, error: CloudError) -> None:
         """Say that a version should be live whose weights are gone."""
@@ -337,7 +332,7 @@ class CloudEngine:
                 except CloudError as error:
                     self._note(error)
                     since = since or time.monotonic()
-                    # One check may fail of a busy line: what is under way ends only if they go on failing.
+                    # One check may fail of a busy line: what is under way ends only if checks keep failing.
                     if error.trouble != "limit" and (not error.passes or time.monotonic() - since > patience):
                         self._give_up(error)
             await asyncio.sleep(WATCH_SECONDS)
@@ -359,6 +354,10 @@ class CloudEngine:
                 job.work.cancel()
                 self.versions.forget(job.version)
                 receive(Event(error=Refused(str(error), _STATUS[error.trouble])))
+
+
+def _unknown(message: str, status: int = 404) -> Refused:
+    return Refused(message, status, code="unknown_version")
 
 
 def _ignore(_: Event) -> None:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from starlette.applications import Starlette
 
+from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.engine.server import create_app, http_server, live_version
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.process import die_with_parent
@@ -65,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     die_with_parent()
     flags = parse(sys.argv[1:] if arguments is None else arguments)
     try:
-        settings, _ = load({})
+        settings = resolve_backend(load({})[0])
         logging.basicConfig(
             level=settings.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr
         )

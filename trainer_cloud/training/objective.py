@@ -1,5 +1,4 @@
-"""The loss of a batch as passes of a cloud trainer (`shared.objective`), as far as what a provider computes and reports
-reaches.
+"""The loss of a batch (`shared.objective`) as passes of a cloud trainer, from what a provider computes and reports.
 
 - *Sampled tokens* (`binary`, `policy`): a loss of the provider's over the sampled tokens, `ppo` (ours, and exact),
   `cispo` or `importance_sampling`. Providers sum over places, so means, weights and factors are in the advantages. Our
