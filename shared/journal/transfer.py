@@ -1,4 +1,4 @@
-"""Queries of export, import and estimates: the sessions there are, a session written at once, and the tokens of a day."""
+"""Queries of export, import and estimates: the sessions, a session written at once, and the tokens of a day."""
 
 from __future__ import annotations
 
