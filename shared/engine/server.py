@@ -50,8 +50,8 @@ class ServedEngine(Protocol):
         """Begin to serve; events are handed over in `loop`."""
         ...
 
-    def stop(self) -> None:
-        """End; called from a thread of its own."""
+    async def close(self) -> None:
+        """End what is under way, and let go of everything."""
         ...
 
     async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Any:
@@ -282,7 +282,7 @@ def create_app(engine: ServedEngine, *, incremental: bool = True) -> Starlette:
         try:
             yield
         finally:
-            await asyncio.to_thread(engine.stop)
+            await engine.close()
 
     return Starlette(
         lifespan=lifespan,
