@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.files import atomic_folder
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
@@ -107,7 +107,7 @@ class TransformersTrainer:
         """Write full weights and the tokenizer, an adapter merged in."""
 
         def write() -> None:
-            with whole_folder(path) as folder:
+            with atomic_folder(path) as folder:
                 self._weights.write_merged(folder)
 
         await self._run(write)
@@ -200,7 +200,7 @@ class TransformersTrainer:
 
     def _save(self, path: str) -> Checkpoint:
         target = Path(path)
-        with whole_folder(target) as folder:
+        with atomic_folder(target) as folder:
             served = folder / "served"
             served.mkdir()
             self._weights.write_served(served)

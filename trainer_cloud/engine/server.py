@@ -7,11 +7,9 @@ Settings come from the environment (`OPENCLAW_RL_*`), keys among them, so that n
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 
@@ -43,22 +41,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def application(settings: Settings, provider: Provider, *, live: tuple[int, str] | None = None) -> Starlette:
     """The ASGI application. Raises `ConfigError`."""
-    engine = CloudEngine(provider, settings, Budget(settings, provider.name, settings.model), live=live)
-    app = create_app(engine)
-    inner = app.router.lifespan_context
-
-    @contextlib.asynccontextmanager
-    async def lifespan(served: Starlette) -> AsyncIterator[None]:
-        async with inner(served):
-            try:
-                yield
-            finally:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(3.0):
-                        await engine.close()
-
-    app.router.lifespan_context = lifespan
-    return app
+    budget = Budget(settings, provider.name, settings.model)
+    return create_app(CloudEngine(provider, settings, budget, live=live))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -42,20 +42,12 @@ class LazyPrompter:
     @classmethod
     def policy(cls, settings: Settings) -> LazyPrompter:
         """The prompter of the served policy."""
-
-        async def make() -> Prompter:
-            return await asyncio.to_thread(Prompter.of, settings)
-
-        return cls(make)
+        return cls(lambda: asyncio.to_thread(Prompter.of, settings))
 
     @classmethod
     def ready(cls, prompter: Prompter) -> LazyPrompter:
         """A prompter that exists already."""
-
-        async def make() -> Prompter:
-            return prompter
-
-        return cls(make)
+        return cls(lambda: asyncio.sleep(0, prompter))
 
     @classmethod
     def folder(cls, folder: str, engine: Engine) -> LazyPrompter:
