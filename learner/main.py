@@ -28,7 +28,7 @@ from openclaw_rl.learner.reporting.sinks import sinks_of
 from openclaw_rl.learner.rollouts import hooks
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, anchor_prompts
 from openclaw_rl.learner.versions import Versions, check_resume
-from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer
+from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer, resolve_backend
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
@@ -172,7 +172,7 @@ def main() -> int:
     """Entry of the process; the exit code."""
     die_with_parent()
     try:
-        settings, _ = load({})
+        settings = resolve_backend(load({})[0])
     except OpenClawRLError as error:
         print(f"ERROR {error}", file=sys.stderr)
         return 2

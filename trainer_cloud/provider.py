@@ -26,7 +26,8 @@ Trouble = Literal["key", "billing", "model", "gone", "limit", "budget", "away", 
 own daily limit; `away`: unreachable, failing or silent; `refused`: the request itself is wrong.
 """
 
-LOSSES = ("cross_entropy", "ppo", "cispo", "importance_sampling")
+POLICY_LOSSES = ("ppo", "cispo", "importance_sampling")
+"""Losses over sampled tokens; distributions are compared by `cross_entropy`."""
 
 
 class CloudError(OpenClawRLError):
@@ -107,8 +108,8 @@ class Datum(msgspec.Struct, frozen=True):
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """Gradients of one of `LOSSES`, summed over all places of all data. `config`: for `ppo` and `cispo`
-    `clip_low_threshold` and `clip_high_threshold`, bounds of the ratio.
+    """Gradients of a loss (`cross_entropy`, or one of `POLICY_LOSSES`), summed over all places of all data. `config`:
+    for `ppo` and `cispo` `clip_low_threshold` and `clip_high_threshold`, bounds of the ratio.
     """
 
     loss: str

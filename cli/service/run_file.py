@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+from openclaw_rl.shared.backends import resolve_backend
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.settings.settings import Settings
@@ -34,9 +37,14 @@ def told(settings: Settings) -> dict[str, Any]:
 
 
 def as_served(settings: Settings) -> Settings:
-    """The settings with those of the service that runs on the data folder, if one does."""
+    """The settings with those of the service that runs on the data folder, if one does, and with the backend that
+    `local` or `cloud` means.
+    """
     for role in ("engine", "proxy", "learner"):
         card = read_json(settings.data / "run" / f"{role}.json")
         if card is not None and alive(int(card["pid"])) and "settings" in card:
-            return settings.model_copy(update=card["settings"])
+            settings = settings.replace(**card["settings"])
+            break
+    with contextlib.suppress(ConfigError):
+        return resolve_backend(settings)
     return settings

@@ -128,7 +128,7 @@ def ready_words(connection: Connection, *, guesses: bool) -> int:
 
 
 def ready_signal(connection: Connection) -> bool:
-    """Whether a sample waits that has a hint, or a reward other than 0 that is no judge's guess."""
+    """True if a sample waits that has a hint, or a reward other than 0 that is no judge's guess."""
     query = "SELECT 1 FROM samples WHERE state = 'ready' AND (hint IS NOT NULL OR (explicit AND reward != 0)) LIMIT 1"
     return connection.value(query) is not None
 
@@ -136,7 +136,7 @@ def ready_signal(connection: Connection) -> bool:
 def reactions(
     connection: Connection, turn_ids: Sequence[str], limit: int
 ) -> tuple[list[TurnReaction], list[TurnReaction]]:
-    """What people thought of these turns, and the last `limit` reactions that were judged before all of them;
+    """The reactions to these turns, and the last `limit` reactions that were judged before all of them;
     each newest first.
     """
     marks = ",".join("?" * len(turn_ids))

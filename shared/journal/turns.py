@@ -23,7 +23,7 @@ FAN_OUT = 256
 PARENT_FORGOTTEN = "its parent was forgotten"
 
 _ANSWER, _TOOLS = -1, -2
-"""Positions in `turn_blobs` beside those of the messages."""
+"""Positions in `turn_blobs` of what is no message."""
 
 _CHAIN = """
 WITH RECURSIVE chain (id, base, distance) AS (

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic.fields import FieldInfo
 
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.cloud import CloudSettings, cloud_defaults
+from openclaw_rl.shared.settings.cloud import CLOUDS, CloudSettings, cloud_defaults
 from openclaw_rl.shared.settings.gpu import GpuSettings
 from openclaw_rl.shared.settings.group import Address, Group, Key, Url
 from openclaw_rl.shared.settings.learning import GuardSettings, JudgeSettings, LearningSettings
@@ -74,16 +74,11 @@ class ServeSettings(Group):
         gt=0,
         description="Seconds a client may leave a stream unread, or take to send its request (one more for each 16 kB)",
     )
-    side_model: str = Field("", description="LiteLLM model that answers side turns instead of the policy")
-    side_api_base: Url = Field("", description="Base URL of the side model, if not the provider's own")
-    side_api_key: Key = Field("", description="Key of the side model, if not in the provider's own variable")
-    fallback_model: str = Field(
-        "", description="LiteLLM model that answers while the engine is away; its answers are never trained on"
+    side_model: str = Field(
+        "", description="LiteLLM model, NAME or NAME@URL, that answers side turns instead of the policy"
     )
-    fallback_api_base: Url = Field("", description="Base URL of the fallback model, if not the provider's own")
-    fallback_api_key: Key = Field("", description="Key of the fallback model, if not in the provider's own variable")
-    other_model_seconds: float = Field(
-        60.0, gt=0, description="Seconds the side or fallback model may take to begin its answer"
+    fallback_model: str = Field(
+        "", description="LiteLLM model, NAME or NAME@URL, that answers while the engine is away; never trained on"
     )
     classification_rules: str = Field(
         "",
@@ -184,6 +179,11 @@ class EngineSettings(Group):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
             raise ValueError("not a device; choose auto, cpu, cuda or cuda:N")
         return value
+
+    @property
+    def is_cloud(self) -> bool:
+        """Whether a provider holds the weights, so that conversations are sent there."""
+        return self.backend in (*CLOUDS, "cloud")
 
     @property
     def tokenizer_path(self) -> str:

@@ -37,6 +37,7 @@ SLOW_PLACES = 2
 SLOW_SECONDS = 20.0
 WATCH_SECONDS = 5.0
 SUSPICIOUS_SECONDS = 15.0
+_CLOSE_SECONDS = 3.0
 _STATUS = {
     "refused": 400,
     "model": 400,
@@ -100,17 +101,17 @@ class CloudEngine:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watching = loop.create_task(self._watch(), name="watch the provider")
 
-    def stop(self) -> None:
-        self._budget.close()
-
     async def close(self) -> None:
         """End what is under way, and let go of the provider."""
         tasks = [job.work for job in self._jobs if job.work is not None]
         tasks += [self._watching] if self._watching is not None else []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._provider.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._provider.close()
+        await asyncio.to_thread(self._budget.close)
 
     async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> CloudRequest:
         admit(request, self._provider.name, vocabulary=self._vocabulary, context=self.context_length)

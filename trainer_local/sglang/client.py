@@ -57,8 +57,8 @@ from openclaw_rl.trainer_local.sglang.images import attach, check_read
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
 from openclaw_rl.trainer_local.sglang.servers import Servers
+from openclaw_rl.trainer_local.sglang.temperature import cooled
 from openclaw_rl.trainer_local.sglang.versions import Held, VersionStore, check_full_weights, read_held
-from openclaw_rl.trainer_local.training.temperature import cooled
 
 if TYPE_CHECKING:
     from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, Broadcast

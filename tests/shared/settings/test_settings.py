@@ -146,7 +146,7 @@ def test_children_get_the_same_settings_from_the_environment(monkeypatch: pytest
 def test_keys_are_never_shown() -> None:
     settings, _ = load({"api-key": "s3cret"}, environ={})
     assert shown(settings, "api_key") == "(set)"
-    assert shown(settings, "judge_api_key") == ""
+    assert shown(settings, "model_keys") == ""
     assert shown(settings, "lora") == "on"
 
 
@@ -180,3 +180,32 @@ def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:
 
 def to_environment_values(settings: Settings) -> dict[str, str]:
     return {name.removeprefix("OPENCLAW_RL_").lower(): value for name, value in to_environment(settings).items()}
+
+
+def test_keys_of_other_models_go_by_their_role(tmp_path: Path) -> None:
+    write(tmp_path, '[model_keys]\njudge = "sk-1=="\nside = "sk-2"')
+    settings, _ = load(environ={})
+    assert [settings.cloud.key_of(role) for role in ("judge", "hint", "side")] == ["sk-1==", "", "sk-2"]
+    assert shown(settings, "model_keys") == "(set)"
+    with pytest.raises(ConfigError, match=r"model_keys = \(hidden\) .*write judge=KEY, side=KEY") as caught:
+        load({"model-keys": "jugde=sk-3"}, environ={})
+    assert "sk-3" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "instead"), [("judge_api_base", "judge = NAME@URL"), ("side_api_key", "side=KEY")])
+def test_a_setting_that_was_removed_says_what_takes_its_place(elsewhere: Path, name: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"is no setting any more: .*{instead}"):
+        load(environ={f"OPENCLAW_RL_{name.upper()}": "x"})
+    with pytest.raises(ConfigError, match=f"is no setting any more: .*{instead}"):
+        parse_flags([f"--{name.replace('_', '-')}", "x"])
+    write(elsewhere, f'{name} = "x"')
+    with pytest.raises(ConfigError, match=f"is no setting any more: .*{instead}"):
+        load(environ={})
+
+
+def test_tables_of_groups_hold_settings_by_short_and_by_full_names(elsewhere: Path) -> None:
+    judge = '[judge]\nmodel = "policy"\njudge_timeout = 5'
+    write(elsewhere, f"[learning]\nbatch_size = 3\n{judge}\n[guard]\nenabled = false")
+    settings, sources = load(environ={})
+    assert (settings.learning.batch_size, settings.judge.model, settings.judge.timeout) == (3, "policy", 5.0)
+    assert not settings.guard.enabled and sources["guard"] == sources["judge"] == "openclaw-rl.toml"

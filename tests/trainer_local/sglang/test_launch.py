@@ -51,14 +51,14 @@ def planned(line: list[str]) -> FleetPlan:
 
 
 def test_a_machine_with_gpus_has_megatron_as_its_local_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert backends.chosen(Settings(backend="local")) == "megatron"
+    assert backends.resolve_backend(Settings(backend="local")).engine.backend == "megatron"
     assert backends.engine_command(settings())[:3] == [
         sys.executable,
         "-m",
         "openclaw_rl.trainer_local.sglang.controller",
     ]  # type: ignore[index]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert backends.chosen(Settings(backend="local")) == "embedded"
+    assert backends.resolve_backend(Settings(backend="local")).engine.backend == "embedded"
 
 
 def test_what_is_missing_is_said_before_anything_starts() -> None:
