@@ -117,7 +117,7 @@ class Reply:
         return self.status
 
     async def read(self) -> bytes:
-        """The part of the body that has come, at least a byte; empty at its end. Raises `Broken`, or `TimeoutError`
+        """The next part of the body, at least a byte; empty at its end. Raises `Broken`, or `TimeoutError`
         after `expire`.
         """
         while not self._chunks:
