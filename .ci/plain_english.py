@@ -25,6 +25,7 @@ BANNED = {
     r"\breckon(?:s|ed|ing)?\b": "estimate",
     r"\bwhere is trained\b": "the training endpoint",
     r"\b[Ll]east [a-z]+ [a-z]+ of\b": "minimum number of",
+    r"pip install '?openclaw-rl\b(?! *-)": "no name is registered at an index: .venv/bin/pip install -e '.[extra]'",
 }
 """Pattern: what to write instead."""
 

@@ -35,7 +35,7 @@ def serve(settings: Settings) -> None:
     check_binding(settings.host, settings.api_key)
     check_installed(settings)
     engine = create_engine(settings)
-    prompter = Prompter.of(settings)
+    prompter = Prompter.from_settings(settings)
     journal = AsyncJournal.open(settings.journal_path)
     app = create_app(ProxyService(settings, journal, engine, prompter))
     gc.freeze()  # what start-up made stays; looking through it again would only stall streams

@@ -94,10 +94,10 @@ def backend(name: str) -> Backend:
     """The backend called `name`; `ConfigError` with the known names otherwise."""
     if name not in BACKENDS:
         known = ", ".join([*sorted(BACKENDS), "local", "cloud"])
-        told = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
+        remedy = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
         if name in ENGINES:
-            told = f"leave it out: {ENGINES[name]}"
-        raise ConfigError(f"backend = {name!r} is not available in this version; {told}")
+            remedy = f"leave it out: {ENGINES[name]}"
+        raise ConfigError(f"backend = {name!r} is not available in this version; {remedy}")
     return BACKENDS[name]
 
 

@@ -55,7 +55,7 @@ def _watch(parent: int) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this number exists and is no zombie."""
+    """True if a process of this number exists and is no zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -100,7 +100,7 @@ class FolderLock:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address reaches this machine only."""
+    """True if an address reaches this machine only."""
     if host == "localhost":
         return True
     try:

@@ -241,7 +241,7 @@ def _conversations(settings: Settings) -> Check:
     from openclaw_rl.shared.rendering.prompter import Prompter  # heavy, and only needed here
 
     try:
-        return Check("conversations", True, Prompter.of(settings).told())
+        return Check("conversations", True, Prompter.from_settings(settings).describe())
     except ConfigError as error:
         return Check("conversations", False, str(error))
 

@@ -1,6 +1,6 @@
-"""Define a loss: `custom_loss = "./examples/extending/loss.py"`.
+"""A loss of your own: `custom_loss = "./examples/extending/loss.py"`.
 
-REINFORCE with a KL penalty to the base, instead of all other terms. It runs in the trainer, so it may import torch.
+REINFORCE with a KL to the base, in place of every other term. It runs in the trainer, so torch may be imported here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ BETA = 0.05
 
 
 def loss(tokens: LossTokens) -> Tensor:
-    """Return one value per response token, `[N]`; the trainer takes the mean over the batch."""
+    """One value per response token, `[N]`; the trainer takes the mean over the batch."""
     log_probs = losses.log_softmax(tokens.logits)
     chosen = log_probs.gather(-1, tokens.token_ids[:, None])[:, 0]
     distance = losses.reverse_kl(log_probs, tokens.base_log_probs)

@@ -1,7 +1,7 @@
-"""Define a method: `method = "./examples/extending/method.py"`.
+"""A method of your own: `method = "./examples/extending/method.py"`.
 
-Binary RL with advantages standardized within a step: a turn's reward minus the mean, in standard deviations. Such an
-advantage is not bounded by [−1, +1].
+Binary RL with advantages standardized within a step: a turn's advantage is its distance from the step's mean reward, in
+standard deviations. Such an advantage is not bounded by [−1, +1].
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 class Standardized(Method, frozen=True):
-    """A method chooses the hints and rewards to train on (fields) and the advantages (this function)."""
+    """Standardizes rewards within a step. The fields select hints and rewards, this function sets the advantages."""
 
     def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Set the advantage of each sample of a step; rollouts are not passed."""
+        """The samples of a step, each with its advantage; rollouts are not among them."""
         rewards = [sample.reward for sample in samples if sample.reward is not None]
         spread = pstdev(rewards) if rewards else 0.0
         if not spread:
@@ -35,5 +35,5 @@ class Standardized(Method, frozen=True):
 
 
 def method(settings: Settings) -> Method:
-    """Create the method from the settings; a `Method` instance named `method` works too."""
+    """A function that makes a `Method` from the settings; a `Method` itself works too."""
     return Standardized("standardized", rewards="all")

@@ -94,7 +94,7 @@ class AdapterMissing(EngineError):
 
 
 class Requested(msgspec.Struct, frozen=True):
-    """What a request asked for: top logprobs (`tops`), logprobs after top-k, top-p and min-p (`filtered`), and the
+    """The wishes of a request: top logprobs (`tops`), logprobs after top-k, top-p and min-p (`filtered`), and the
     version, where the engine does not say itself which one answers."""
 
     tops: bool = False
@@ -380,7 +380,7 @@ def count_ids(ids: Sequence[int] | bytes) -> int:
 
 
 def same_ids(scored: Sequence[int], given: Sequence[int]) -> bool:
-    """Whether an engine scored the given tokens. SGLang (0.5.23) calls the vocabulary's last id 0."""
+    """True if an engine scored the given tokens. SGLang (0.5.23) calls the vocabulary's last id 0."""
     if len(scored) != len(given):
         return False
     others = {(one, other) for one, other in zip(scored, given, strict=True) if one != other}

@@ -144,7 +144,7 @@ class EngineClient:
         self._endpoint.close()
 
     async def _known_info(self) -> EngineInfo:
-        """What the engine last said about itself; the first request waits for it if it is not up yet."""
+        """The engine's last description of itself; the first request waits for it if it is not up yet."""
         give_up = time.monotonic() + self._endpoint.patience
         while self._info is None:
             try:

@@ -1,4 +1,4 @@
-"""What our own engines have in common: an HTTP server in the part of SGLang's native wire that we use.
+"""The HTTP server of our own engines, in the part of SGLang's native wire that we use.
 
 Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /health`, `/model_info` (and its old name
 `/get_model_info`). Differences from SGLang: prompts are token ids only (`input_ids`); streamed events carry no text;
@@ -39,11 +39,11 @@ _SSE = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control
 
 
 class ServedEngine(Protocol):
-    """What stands behind the routes. `submit` and `load` raise `Refused`."""
+    """An engine behind the routes. `submit` and `load` raise `Refused`."""
 
     @property
     def healthy(self) -> bool:
-        """Whether requests are being worked on."""
+        """True if requests are being worked on."""
         ...
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -313,7 +313,7 @@ def http_server(app: Starlette, *, host: str, port: int) -> uvicorn.Server:
 
 
 def live_version(text: str) -> tuple[int, str] | None:
-    """What `--live NUMBER=FOLDER` says; `None` for "". Raises `SystemExit` for anything else."""
+    """The version of `--live NUMBER=FOLDER`; `None` for "". Raises `SystemExit` for anything else."""
     if not text:
         return None
     number, separator, path = text.partition("=")

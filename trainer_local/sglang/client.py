@@ -57,8 +57,8 @@ from openclaw_rl.trainer_local.sglang.images import attach, check_read
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
 from openclaw_rl.trainer_local.sglang.servers import Servers
+from openclaw_rl.trainer_local.sglang.temperature import cooled
 from openclaw_rl.trainer_local.sglang.versions import Held, VersionStore, check_full_weights, read_held
-from openclaw_rl.trainer_local.training.temperature import cooled
 
 if TYPE_CHECKING:
     from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, Broadcast
@@ -87,7 +87,7 @@ def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
         # The proxy gives an answer up at request_timeout; the client's own limit must not race it.
         request_timeout=settings.request_timeout + _GRACE_SECONDS,
         patience=_START_SECONDS if settings.backend == "megatron" else PATIENCE_SECONDS,
-        store=VersionStore(settings.model, settings.checkpoints_path, settings.engine_max_versions),
+        store=VersionStore(settings.model, settings.checkpoints_path, settings.engine.max_versions),
         transfer=settings.weight_transfer,
         colocated=_colocated(settings),
         run=settings.data / "run",
