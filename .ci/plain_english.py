@@ -25,6 +25,7 @@ BANNED = {
     r"\breckon(?:s|ed|ing)?\b": "estimate",
     r"\bwhere is trained\b": "the training endpoint",
     r"\b[Ll]east [a-z]+ [a-z]+ of\b": "minimum number of",
+    r"pip install '?openclaw-rl\b(?! *-)": "no name is registered at an index: .venv/bin/pip install -e '.[extra]'",
 }
 """Pattern: what to write instead."""
 
@@ -51,7 +52,9 @@ def main(paths: list[str]) -> int:
 
 
 def _tracked() -> list[str]:
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True
+    )
     return [path for path in listed.stdout.splitlines() if path.endswith((".py", ".md", ".ts", ".toml", "Makefile"))]
 
 
@@ -75,7 +78,10 @@ def _riddles(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node, clean=False)
             if docstring and RIDDLES.match(docstring):
-                yield node.body[0].lineno, f"docstring begins with “{docstring.split()[0]}”: begin with a verb or a noun"
+                yield (
+                    node.body[0].lineno,
+                    f"docstring begins with “{docstring.split()[0]}”: begin with a verb or a noun",
+                )
 
 
 if __name__ == "__main__":

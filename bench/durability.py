@@ -1,4 +1,4 @@
-"""What of an acknowledged write is left after `kill -9`? A process writes turns, feedback, samples and versions into a
+"""Count the acknowledged writes that `kill -9` loses. A process writes turns, feedback, samples and versions into a
 journal as fast as it can and says what was acknowledged; it is killed at a random moment; then the journal is searched
 for everything that it had said. Again and again, on the same journal.
 
@@ -153,7 +153,7 @@ async def write(path: str, clients: int, seed: int) -> None:
 
 @dataclass
 class Findings:
-    """What was acknowledged and what became of it, by kind; `seconds` of writing."""
+    """Acknowledged writes and their fate, by kind; `seconds` of writing."""
 
     acknowledged: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)

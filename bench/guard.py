@@ -3,7 +3,7 @@
     python -m bench.guard [--seeds 5] [--versions 20] [--problems 60] [--json] [--save FILE]
 
 Per seed and method, one service of its own: the simulated student talks until so many versions were made, none of
-which may be rejected. Then somebody gives explicit feedback upside down for a batch (👎 where the student would be
+which may be rejected. Then explicit feedback comes upside down for a batch (👎 where the student would be
 content, 👍 where not), ordinary conversations go on, and then answers sampled at the highest temperature that the
 service takes are given 👍. Each of the two batches has to be rejected, held-out problems are asked before and after,
 and `versions` and `why` have to say what happened.
@@ -40,7 +40,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Story:
-    """What came of one seed under one method. `looks`: held-out style and accuracy, by when."""
+    """The result of one seed with one method. `looks`: held-out style and accuracy, by time."""
 
     seed: int
     method: str
@@ -147,7 +147,7 @@ async def _service(seed: int, method: str) -> AsyncIterator[ChatClient]:
 
 async def tell(seed: int, method: str, *, versions: int, problems: int) -> Story:
     """One seed under one method, from the first conversation to the second poisoned batch."""
-    told = Story(seed, method)
+    story = Story(seed, method)
     async with _service(seed, method) as client:
         talk = Talk(client, seed)
         asker = create("student", seed)
@@ -155,30 +155,30 @@ async def tell(seed: int, method: str, *, versions: int, problems: int) -> Story
         held_out = [next(tasks) for _ in range(problems)]
 
         async def look(when: str) -> None:
-            told.looks[when] = await probe(client, held_out, persona=create("student", seed + 1_000_003))
+            story.looks[when] = await probe(client, held_out, persona=create("student", seed + 1_000_003))
 
         await look("base")
-        while told.made < versions:
-            told.note(await talk.until_next())
+        while story.made < versions:
+            story.note(await talk.until_next())
         for kind in ("inverted", "gibberish"):
             await look(f"before {kind}")
             live = (await client.get("/rl/status"))["version"]["live"]
             version, turns = await talk.poison(kind)
             await look(f"after {kind}")
-            told.poisons[kind] = {
+            story.poisons[kind] = {
                 "version": version["number"],
                 "rejected": version["state"] == "rejected",
                 "reason": version["guard"].get("reason", ""),
                 "live_stays": (await client.get("/rl/status"))["version"]["live"] == live,
                 "why": await _why(client, turns, version["number"]),
             }
-            told.note(await talk.until_next())
-        log.print(told.line(), markup=False)
-    return told
+            story.note(await talk.until_next())
+        log.print(story.line(), markup=False)
+    return story
 
 
 async def _why(client: ChatClient, turns: list[str], number: int) -> bool:
-    """Whether `why` says of every turn that the version took what became of it."""
+    """True if `why` explains every turn of the version."""
     stories = ["\n".join(story(await client.get(f"/rl/turns/{turn}"))) for turn in turns]
     named = [text for text in stories if f"version {number}" in text]
     return bool(named) and all("was rejected" in text for text in named)
@@ -186,11 +186,11 @@ async def _why(client: ChatClient, turns: list[str], number: int) -> bool:
 
 def result(stories: list[Story]) -> dict[str, Any]:
     """The figures, by method."""
-    told: dict[str, Any] = {"seeds": len({one.seed for one in stories}), "methods": {}}
+    summary: dict[str, Any] = {"seeds": len({one.seed for one in stories}), "methods": {}}
     for method in dict.fromkeys(one.method for one in stories):
         mine = [one for one in stories if one.method == method]
         kinds = ("inverted", "gibberish")
-        told["methods"][method] = {
+        summary["methods"][method] = {
             "settings": METHODS[method],
             "versions": sum(one.made for one in mine),
             "false_rejections": [reason for one in mine for reason in one.false],
@@ -211,7 +211,7 @@ def result(stories: list[Story]) -> dict[str, Any]:
             "step_seconds": _spread([value for one in mine for value in one.step_seconds]),
             "figures": _ranges([row for one in mine for row in one.figures]),
         }
-    return told
+    return summary
 
 
 def _means(stories: list[Story], when: str, name: str) -> float:
@@ -241,9 +241,9 @@ async def measure(options: Any) -> None:
                 for method in options.methods.split(",")
             )
         )
-    told = result(stories)
+    found = result(stories)
     rows = []
-    for method, figures in told["methods"].items():
+    for method, figures in found["methods"].items():
         for kind, poison in figures["poisons"].items():
             rows.append([
                 *(method, kind, f"{poison['rejected']} of {poison['batches']}"),
@@ -252,7 +252,7 @@ async def measure(options: Any) -> None:
                 f"{figures['guard_seconds']['mean']:.2f} of {figures['step_seconds']['mean']:.2f}",
             ])  # fmt: skip
     columns = ["method", "poison", "rejected", "style", "accuracy", "false rejections", "guard s of step s"]
-    report(options, "Poisoned batches", columns, rows, told)
+    report(options, "Poisoned batches", columns, rows, found)
 
 
 def main() -> int:

@@ -198,7 +198,7 @@ async def measure(model: Path, options: argparse.Namespace, device: torch.device
 async def timed(
     trainer: MegatronTrainer, options: argparse.Namespace, device: torch.device, *, trained: bool
 ) -> dict[str, Any]:
-    """What a trainer needs for a pass and for a step; `trained`: whether all weights are."""
+    """The memory of a pass and of a step; `trained`: all weights are."""
     cuda = device.type == "cuda"
     turns = samples(options.size, options.tokens, 1)
     rank = trainer._leader.rank

@@ -1,4 +1,4 @@
-"""What does an agent's conversation cost in training when its turns share what they begin with, against each turn by
+"""The training cost of an agent's conversation when its turns share their prefixes, against each turn by
 itself?
 
     python -m bench.prefix_merge [--turns 5 20 50] [--scale 4] [--json] [--save FILE]
@@ -107,7 +107,7 @@ def write_model(folder: Path) -> Path:
 
 @dataclass
 class Counted:
-    """What one step did."""
+    """The figures of one step."""
 
     tokens: int = 0
     step_tokens: int = 0

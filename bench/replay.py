@@ -47,13 +47,13 @@ class Recording:
 
     @property
     def is_control(self) -> bool:
-        """Whether it is a request to the control routes and not a chat."""
+        """True for a request to the control routes."""
         return self.path.removeprefix("/v1").startswith("/rl/")
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What a request was taken for; `turn` is empty for control requests."""
+    """The classification of a request; `turn` is empty for control requests."""
 
     file: str
     kind: str

@@ -33,9 +33,7 @@ LONGEST_PHASE = 240.0
 
 @dataclass
 class Phase:
-    """What the clients saw in one phase. `gaps` and `first` in seconds, one entry a gap between pieces, one a
-    request.
-    """
+    """The clients' view of one phase. `gaps` (between pieces) and `first` (of a request) in seconds."""
 
     name: str
     requests: int = 0

@@ -1,4 +1,4 @@
-"""What every program here shares: the options, a service (its own, or the one at `--url`), a table and the JSON
+"""The parts that all programs here share: the options, a service (its own, or the one at `--url`), a table and the JSON
 line.
 """
 

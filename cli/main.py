@@ -32,7 +32,7 @@ def serve(
 ) -> None:
     """Run the service: engine, proxy and learner, each restarted whatever ends it."""
     from openclaw_rl.cli.commands.serve import serve as run
-    from openclaw_rl.cli.service.supervisor import ROLES
+    from openclaw_rl.cli.service.plan import ROLES
 
     unknown = set(only or ()) - set(ROLES)
     if unknown:

@@ -19,7 +19,7 @@ def t_quantile(degrees: int) -> float:
     1e-3).
     """
     if degrees < 1:
-        raise ValueError(f"Student's t needs at least one degree of freedom, got {degrees}")
+        raise ValueError(f"Student's t needs one or more degrees of freedom, got {degrees}")
     if degrees <= len(_T_QUANTILES):
         return _T_QUANTILES[degrees - 1]
     z = _NORMAL_QUANTILE

@@ -28,7 +28,7 @@ from openclaw_rl.learner.reporting.sinks import sinks_of
 from openclaw_rl.learner.rollouts import hooks
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, anchor_prompts
 from openclaw_rl.learner.versions import Versions, check_resume
-from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer
+from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer, resolve_backend
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
@@ -55,7 +55,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
-            engine = create_engine(settings)
+            engine = create_engine(settings, owns=True)
             in_flight: set[str] = set()
             judging = create(settings, engine)
             judge = JudgeLoop(journal, judging, settings, progress, in_flight)
@@ -131,7 +131,7 @@ async def _learn(
             if trainer is None:
                 progress.now("training is off")
                 return
-            prompter = await asyncio.to_thread(Prompter.of, settings)
+            prompter = await asyncio.to_thread(Prompter.from_settings, settings)
             rollouts = Rollouts(engine, prompter, settings, progress)
             how = method(settings.method, settings)
             learner = Learner(
@@ -172,7 +172,7 @@ def main() -> int:
     """Entry of the process; the exit code."""
     die_with_parent()
     try:
-        settings, _ = load({})
+        settings = resolve_backend(load({})[0])
     except OpenClawRLError as error:
         print(f"ERROR {error}", file=sys.stderr)
         return 2

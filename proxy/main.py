@@ -14,7 +14,7 @@ from openclaw_rl.proxy.app import create_app
 from openclaw_rl.proxy.chat.fallback_models import check_installed
 from openclaw_rl.proxy.http.auth import check_binding
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.backends import create_engine
+from openclaw_rl.shared.backends import create_engine, resolve_backend
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.process import die_with_parent
@@ -35,7 +35,7 @@ def serve(settings: Settings) -> None:
     check_binding(settings.host, settings.api_key)
     check_installed(settings)
     engine = create_engine(settings)
-    prompter = Prompter.of(settings)
+    prompter = Prompter.from_settings(settings)
     journal = AsyncJournal.open(settings.journal_path)
     app = create_app(ProxyService(settings, journal, engine, prompter))
     gc.freeze()  # what start-up made stays; looking through it again would only stall streams
@@ -63,7 +63,7 @@ def main() -> int:
     die_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while starting, and when uvicorn passes it on at the end
     try:
-        settings, _ = load({})
+        settings = resolve_backend(load({})[0])
         logging.basicConfig(
             level=settings.log_level.upper(),
             stream=sys.stderr,

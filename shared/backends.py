@@ -14,15 +14,17 @@ import msgspec
 from openclaw_rl.shared import gpus
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.hooks import resolve
-
-CLOUDS = ("tinker", "fireworks")
-"""Backends whose weights live with a provider."""
+from openclaw_rl.shared.settings.cloud import CLOUDS
 
 if TYPE_CHECKING:
     from openclaw_rl.shared.engine.protocol import Engine
     from openclaw_rl.shared.placement import Server
     from openclaw_rl.shared.settings.settings import Settings
     from openclaw_rl.shared.trainer import Trainer
+
+
+class NoProvider(ConfigError):
+    """`backend = cloud`, and no provider has a key."""
 
 
 class Rating(NamedTuple):
@@ -43,14 +45,13 @@ class RewardModel(Protocol):
 class Backend(msgspec.Struct, frozen=True):
     """Import paths (`module:attribute`) of a backend's parts, each called with the settings.
 
-    `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process or
-    `None` when the engine is somebody else's. `launch` starts the processes of a trainer that needs several. `extra` is
-    the pip extra that brings what they import.
+    `engine` makes the client, `trainer` the trainer, `server` the command line (list of str) of the engine process,
+    `launch` starts the processes of a trainer that needs several. `extra` is the pip extra of all their imports.
     """
 
     engine: str
     trainer: str
-    server: str | None
+    server: str
     extra: str
     launch: str = ""
 
@@ -71,8 +72,7 @@ BACKENDS: dict[str, Backend] = {
     ),
 } | {
     name: Backend(
-        # it speaks the same wire from a process on this machine
-        engine="openclaw_rl.trainer_local.sglang.client:connect",
+        engine="openclaw_rl.trainer_cloud.launch:connect",
         trainer="openclaw_rl.trainer_cloud.training.trainer:create",
         server="openclaw_rl.trainer_cloud.launch:command",
         extra="cloud",
@@ -90,102 +90,102 @@ ENGINES = {
 REWARD_MODEL = "openclaw_rl.trainer_local.models.reward_model:create"
 
 
-def chosen(settings: Settings) -> str:
-    """The name of the backend that the settings mean, where they say `local` or `cloud` too. Raises `ConfigError` for
-    `cloud` without a key, or with two.
-    """
-    if settings.backend == "local":
-        return "megatron" if settings.device != "cpu" and gpus.found() else "embedded"
-    if settings.backend != "cloud":
-        return settings.backend
-    keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if settings.value(f"{name}_api_key")}
-    if len(keys) == 1:
-        return next(iter(keys))
-    if keys:
-        choices = " or ".join(f"OPENCLAW_RL_BACKEND={name}" for name in keys)
-        raise ConfigError(f"backend = cloud, and both {' and '.join(keys.values())} are set: say which with {choices}")
-    raise ConfigError(
-        "backend = cloud is the provider whose key is set, and none is: set TINKER_API_KEY or FIREWORKS_API_KEY "
-        "(tinker_api_key, fireworks_api_key), or leave the backend out to train on this machine"
-    )
-
-
-def is_cloud(settings: Settings) -> bool:
-    """Whether the weights live with a provider, so that conversations are sent there. Raises like `chosen`."""
-    return chosen(settings) in CLOUDS
-
-
 def backend(name: str) -> Backend:
     """The backend called `name`; `ConfigError` with the known names otherwise."""
     if name not in BACKENDS:
         known = ", ".join([*sorted(BACKENDS), "local", "cloud"])
-        told = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
+        remedy = f"choose one of: {known} (OPENCLAW_RL_BACKEND)"
         if name in ENGINES:
-            told = f"leave it out: {ENGINES[name]}"
-        raise ConfigError(f"backend = {name!r} is not available in this version; {told}")
+            remedy = f"leave it out: {ENGINES[name]}"
+        raise ConfigError(f"backend = {name!r} is not available in this version; {remedy}")
     return BACKENDS[name]
 
 
-def _entry(settings: Settings) -> tuple[Backend, Settings]:
-    """The backend that the settings mean, and they with its own name. Raises `ConfigError`."""
-    name = chosen(settings)
-    return backend(name), settings if name == settings.backend else settings.model_copy(update={"backend": name})
+def resolve_backend(settings: Settings) -> Settings:
+    """The settings with the backend that `local` or `cloud` means. Raises `ConfigError` for a backend that is none,
+    `NoProvider` for `cloud` without a key.
+    """
+    name = settings.engine.backend
+    if name == "local":
+        name = "megatron" if settings.engine.device != "cpu" and gpus.found() else "embedded"
+    elif name == "cloud":
+        name = _provider_with_key(settings)
+    backend(name)
+    return settings.replace(backend=name)
 
 
-def create_engine(settings: Settings) -> Engine:
-    """An engine client for the configured backend."""
-    entry, settings = _entry(settings)
-    return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings))
+def _provider_with_key(settings: Settings) -> str:
+    keys = {name: f"{name.upper()}_API_KEY" for name in CLOUDS if settings.value(f"{name}_api_key")}
+    if not keys:
+        raise NoProvider(
+            "backend = cloud is the provider whose key is set, and none is: set TINKER_API_KEY or FIREWORKS_API_KEY "
+            "(tinker_api_key, fireworks_api_key), or leave the backend out to train on this machine"
+        )
+    if len(keys) > 1:
+        choices = " or ".join(f"OPENCLAW_RL_BACKEND={name}" for name in keys)
+        raise ConfigError(f"backend = cloud, and both {' and '.join(keys.values())} are set: say which with {choices}")
+    return next(iter(keys))
+
+
+def engine_address(settings: Settings) -> str:
+    """The URL of the engine: `engine_url`, or of the one that `serve` starts on `engine_host` and `engine_port`.
+
+    Raises `ConfigError` when neither is known.
+    """
+    if settings.engine.url:
+        return settings.engine.url
+    if not settings.engine.port:
+        raise ConfigError(
+            "no engine to connect to: set engine_url (OPENCLAW_RL_ENGINE_URL) or engine_port (OPENCLAW_RL_ENGINE_PORT)"
+        )
+    host = f"[{settings.engine.host}]" if ":" in settings.engine.host else settings.engine.host
+    return f"http://{host}:{settings.engine.port}"
+
+
+def create_engine(settings: Settings, *, owns: bool = False) -> Engine:
+    """An engine client for the configured backend. `owns`: this process is to change the weights of an SGLang that was
+    not started by us.
+    """
+    entry = backend(settings.engine.backend)
+    return cast("Engine", resolve(entry.engine, extra=entry.extra)(settings, owns=owns))
 
 
 def launch_trainer(settings: Settings) -> int | None:
     """Run this program again once for each process of a trainer that needs several, and return the exit code when they
     have ended; `None` where one process is enough, or this is one of them.
     """
-    entry, settings = _entry(settings)
+    entry = backend(settings.engine.backend)
     return cast("int | None", resolve(entry.launch, extra=entry.extra)(settings)) if entry.launch else None
 
 
 def create_trainer(settings: Settings) -> Trainer:
     """A trainer for the configured backend; imports torch and the like, so only the learner process calls this."""
-    entry, settings = _entry(settings)
+    entry = backend(settings.engine.backend)
     return cast("Trainer", resolve(entry.trainer, extra=entry.extra)(settings))
 
 
-def engine_command(settings: Settings, servers: Sequence[Server] = ()) -> list[str] | None:
-    """The command line that starts the engine process, or `None` if this backend's engine is not ours to start.
-    `servers` are what a placement on GPUs says of it, where there is one (`trainer_local.placement.place`).
+def engine_command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
+    """The command line that starts the engine process. `servers` are its servers in a placement on GPUs, where there is
+    one (`trainer_local.placement.place`).
     """
-    entry, settings = _entry(settings)
-    if entry.server is None:
-        return None
+    entry = backend(settings.engine.backend)
     command = resolve(entry.server, extra=entry.extra)
     return cast("list[str]", command(settings, servers) if servers else command(settings))
 
 
 def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0, on_gpus: bool = False) -> Settings:
-    """The settings of a further engine beside the policy's, on `folder`, at `url`, or to be started at `port` on
+    """The settings of a further engine besides the policy's, on `folder`, at `url`, or to be started at `port` on
     loopback: SGLang where it is placed on GPUs (`on_gpus`), else the embedded one, on the CPU where the policy has all
-    GPUs. Nothing that is said of the policy's server counts for it.
+    GPUs. Settings of the policy's server do not apply to it.
     """
     own: dict[str, Any] = {"backend": "embedded"}
     if on_gpus:
         own = {"backend": "megatron", "train": False, "lora": False, "quantization": "", "sglang_args": ""}
-    elif chosen(settings) == "megatron":
+    elif settings.engine.backend == "megatron":
         own["device"] = "cpu"
-    return settings.model_copy(
-        update=own
-        | {
-            "model": folder,
-            "tokenizer": "",
-            "family": "auto",
-            "thinking": False,
-            "context_length": 0,
-            "engine_url": url,
-            "engine_host": "127.0.0.1",
-            "engine_port": port,
-        }
-    )
+    policys = {"tokenizer": "", "family": "auto", "thinking": False, "context_length": 0}
+    place = {"engine_url": url, "engine_host": "127.0.0.1", "engine_port": port}
+    return settings.replace(model=folder, **own, **policys, **place)
 
 
 def create_reward_model(settings: Settings, folder: str) -> RewardModel:

@@ -16,9 +16,9 @@
     ├── TrainerError           a step, a checkpoint or a publish failed
     │   └── TrainerAway        what trains cannot be had now: the batch waits
     ├── JudgeError             one vote failed
-    └── JudgeAway              nobody can be asked right now: the turn waits
+    └── JudgeAway              no judge can be asked now: the turn waits
 
-Add a class here only when somebody has to tell it apart by type; otherwise a message is enough. Every message says what
+Add a class here only when code has to tell it apart by type; otherwise a message is enough. Every message says what
 happened, to which object, and what the reader can do.
 """
 
@@ -160,7 +160,7 @@ class TrainerError(OpenClawRLError):
 
 
 class TrainerAway(TrainerError):
-    """What trains cannot be had now (a provider that is away, a budget that is spent): nothing was changed, and the
+    """The trainer cannot be had now (a provider that is away, a budget that is spent): nothing was changed, and the
     batch waits instead of being given up.
     """
 

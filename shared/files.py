@@ -65,7 +65,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def whole_folder(path: str | Path) -> Iterator[Path]:
+def atomic_folder(path: str | Path) -> Iterator[Path]:
     """A folder that appears at `path` complete and synced when the block ends, or not at all. What was there is
     replaced.
 

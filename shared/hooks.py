@@ -19,7 +19,7 @@ _HOOK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|[^:]+\.py(?::[
 
 
 def is_hook(path: str) -> bool:
-    """Whether `path` has the form of a hook: `module:attribute`, `./file.py` or `./file.py:attribute`."""
+    """True if `path` has the form of a hook: `module:attribute`, `./file.py` or `./file.py:attribute`."""
     return _HOOK.fullmatch(path) is not None
 
 
@@ -37,7 +37,7 @@ def resolve(path: str, *, extra: str = "", default: str = "") -> Callable[..., A
         raise ConfigError(f"{path} needs the module {error.name!r}, which is not installed{hint}") from error
     except ConfigError:
         raise
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # code that is not ours
         raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     try:
         return cast(Callable[..., Any], getattr(module, attribute))

@@ -107,11 +107,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return self.servers[0].lends if self.train and self.servers else ()
 
     @property
-    def weight_transfer(self) -> Literal["ipc", "nccl", "disk"]:
+    def weight_transfer(self) -> Literal["nccl", "disk"]:
         """How full weights reach SGLang if `weight_transfer = auto`."""
-        if not self.train or not self.servers:
-            return "disk"
-        return "nccl" if self.sharing == "apart" else "ipc"
+        return "nccl" if self.train and self.servers and self.sharing == "apart" else "disk"
 
     @property
     def variables(self) -> dict[str, str]:

@@ -55,7 +55,7 @@ def _watch(parent: int) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this number exists and is no zombie."""
+    """True if a process of this number exists and is no zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -93,14 +93,14 @@ class FolderLock:
         self._file.write(str(os.getpid()))
         self._file.flush()
 
-    def release(self) -> None:
-        """Let go; harmless when done twice."""
+    def close(self) -> None:
+        """Release it; harmless when done twice."""
         if not self._file.closed:
             self._file.close()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address reaches this machine only."""
+    """True if an address reaches this machine only."""
     if host == "localhost":
         return True
     try:
@@ -109,20 +109,33 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def claim_port(host: str, port: int, *, setting: str) -> int:
-    """`port` if it can be bound on `host`, a free one if it is 0.
+def hold_port(host: str, port: int, *, setting: str) -> socket.socket:
+    """A socket bound to `port` on `host`, to a free one if it is 0, for a child process to serve at.
 
-    Raises `ConfigError` naming `setting` when it is taken, or the address is not one of this machine.
+    While it is held the kernel gives the port to no other process that asks for a free one. Our servers and SGLang bind
+    it again all the same: on Linux two sockets with SO_REUSEADDR may, as long as only one listens.
+
+    Raises `ConfigError` naming `setting` when the port is taken, or the address is not one of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no obstacle
-            probe.bind(address)
-            return int(probe.getsockname()[1])
+        held = socket.socket(family, kind, protocol)
+        try:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(address)
+        except OSError:
+            held.close()
+            raise
     except OSError as error:
         flag = setting.replace("_", "-")
         raise ConfigError(
             f"{host}:{port} cannot be bound ({error.strerror or error}). Choose another with --{flag} "
             f"(OPENCLAW_RL_{setting.upper()}); 0 takes a free port"
         ) from error
+    return held
+
+
+def claim_port(host: str, port: int, *, setting: str) -> int:
+    """`port` if it can be bound on `host` now, a free one if it is 0. Raises as `hold_port`."""
+    with hold_port(host, port, setting=setting) as held:
+        return int(held.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What flows between the loops: the records of the journal.
+"""The records of the journal, which flow between the loops.
 
 All are frozen msgspec structs: they are written once and never changed; what happens later to a turn is another record
 that names it. Token ids are int sequences (`array('I')` or tuple), logprobs float32 natural logarithms under the
@@ -64,8 +64,8 @@ class PromptImage(msgspec.Struct, frozen=True):
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
     `stop_ids` end it like the model's own end tokens. `json_schema` (JSON) is what it is held to, "" for nothing.
-    `imported`: it came from a file, nobody knows how it was sampled; its logprobs are those of the version that scored
-    it, at temperature 1. `unscaled`: its logprobs are those at temperature 1, though it was sampled at another.
+    `imported`: it came from a file, its sampling is unknown; its logprobs are those of the version that scored it, at
+    temperature 1. `unscaled`: its logprobs are those at temperature 1, though it was sampled at another.
     """
 
     temperature: float = 1.0
@@ -136,8 +136,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NextState(msgspec.Struct, frozen=True, kw_only=True):
-    """What came after a turn. `source` is `turn` (the next request), `feedback` or `outcome`. Parallel tool results are
-    one next state.
+    """The next state of a turn. `source` is `turn` (the next request), `feedback` or `outcome`. Parallel tool results
+    are one next state.
     """
 
     turn_id: str
@@ -175,7 +175,7 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn was worth. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal`
+    """The worth of a turn. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal`
     what it rests on; `prompt_version` names the prompt files or rules, `selection` how the hint was taken (`none`
     without one), `reason` says the rest in words.
     """
@@ -194,17 +194,16 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn made trainable, or a rollout that stands beside it.
+    """A turn made trainable, or a rollout trained with the turns.
 
     `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt) or `anchor`
     (base rollout on a drill prompt). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
     normalised geometric mean over them. `images` stand in `prompt_ids` in this order; a hinted prompt shows the same
     ones, at places of its own (`shared.messages.images.shown_again`). The journal keeps their files with the turn and
-    nowhere
-    else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a baseline was taken off it
-    (the journal does not keep it); `explicit` says that it may train through the binary term under every method.
-    `no_ratio` says why it has no importance ratio ("" where it has one, see `shared.objective.importance_ratio`): no
-    term with a ratio takes it then.
+    nowhere else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a method took a
+    baseline off it, `weight` is its weight in the means (the journal keeps neither); `explicit` says that it may train
+    through the binary term under every method. `no_ratio` says why it has no importance ratio ("" where it has one,
+    see `shared.objective.importance_ratio`): no term with a ratio takes it then.
     """
 
     sample_id: str

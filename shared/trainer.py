@@ -139,8 +139,8 @@ class Recipe(BaseModel):
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step did. `metrics` has at least `loss/total`, `gradient/norm`, `learning_rate`, `tokens`, `seconds`; all
-    finite or the step raised `TrainerError` and changed nothing.
+    """The result of a step. `metrics` has at least `loss/total`, `gradient/norm`, `learning_rate`, `tokens`, `seconds`;
+    all finite or the step raised `TrainerError` and changed nothing.
     """
 
     step: int

@@ -72,9 +72,9 @@ def _import_strings() -> list[tuple[str, str]]:
         room = path.relative_to(ROOT).parts[0]
         if (ROOT / "openclaw_rl" / room).is_symlink():
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    if re.fullmatch(r"openclaw_rl(\.\w+)+(:\w+)?", node.value):
-                        found.append((room, node.value))
+                text = node.value if isinstance(node, ast.Constant) else None
+                if isinstance(text, str) and re.fullmatch(r"openclaw_rl(\.\w+)+(:\w+)?", text):
+                    found.append((room, text))
     return found
 
 

@@ -1,10 +1,14 @@
-"""The provider of a cloud backend by its name, and the command line of its engine. Imports no provider's library."""
+"""A cloud backend's provider by its name, its engine's command line, and its engine's client. Imports no provider's
+library.
+"""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, cast
 
+from openclaw_rl.shared.backends import engine_address
+from openclaw_rl.shared.engine.client import EngineClient
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.settings.settings import Settings
@@ -33,3 +37,11 @@ def command(settings: Settings) -> list[str]:
         *(sys.executable, "-m", "openclaw_rl.trainer_cloud.engine.server"),
         *("--host", settings.engine_host, "--port", str(settings.engine_port)),
     ]
+
+
+def connect(settings: Settings, *, owns: bool = False) -> EngineClient:
+    """The client of the engine, which always owns its versions itself. Raises `ConfigError` when its address is not
+    known.
+    """
+    # The proxy gives an answer up at request_timeout; the client's own limit must not race it.
+    return EngineClient(engine_address(settings), request_timeout=settings.request_timeout + 10.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from openclaw_rl.shared.files import read_json, whole_folder, write_json
+from openclaw_rl.shared.files import atomic_folder, read_json, write_json
 
 FILE = "cloud.json"
 META = "meta.json"
@@ -39,7 +39,7 @@ class Pointer(msgspec.Struct, frozen=True):
 
     def write_checkpoint(self, target: Path) -> None:
         """Write a checkpoint's folder. Raises `TrainerError`."""
-        with whole_folder(target) as folder:
+        with atomic_folder(target) as folder:
             (folder / SERVED).mkdir()
             self.write(folder / SERVED)
             meta = {**msgspec.structs.asdict(self), "trainer": self.provider, "lora": True}

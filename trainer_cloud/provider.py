@@ -26,7 +26,8 @@ Trouble = Literal["key", "billing", "model", "gone", "limit", "budget", "away", 
 own daily limit; `away`: unreachable, failing or silent; `refused`: the request itself is wrong.
 """
 
-LOSSES = ("cross_entropy", "ppo", "cispo", "importance_sampling")
+POLICY_LOSSES = ("ppo", "cispo", "importance_sampling")
+"""Losses over sampled tokens; distributions are compared by `cross_entropy`."""
 
 
 class CloudError(OpenClawRLError):
@@ -107,8 +108,8 @@ class Datum(msgspec.Struct, frozen=True):
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """Gradients of one of `LOSSES`, summed over all places of all data. `config`: for `ppo` and `cispo`
-    `clip_low_threshold` and `clip_high_threshold`, bounds of the ratio.
+    """Gradients of a loss (`cross_entropy`, or one of `POLICY_LOSSES`), summed over all places of all data. `config`:
+    for `ppo` and `cispo` `clip_low_threshold` and `clip_high_threshold`, bounds of the ratio.
     """
 
     loss: str
@@ -138,7 +139,7 @@ class Training(Protocol):
 
     async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
         """Add up the gradients of the passes and make one optimizer step, all submitted together; what the provider
-        tells about it (`gradient/norm`, if it does).
+        reports about it (`gradient/norm`, if it does).
         """
         ...
 
@@ -167,7 +168,7 @@ class Provider(Protocol):
         ...
 
     async def tops(self, wanted: int) -> int:
-        """How many likeliest tokens it tells at each position of a scored text, up to `wanted`; 0: none."""
+        """Number of likeliest tokens that it reports at each position of a scored text, up to `wanted`; 0: none."""
         ...
 
     async def sampler(self, path: str) -> Sampler:
@@ -179,7 +180,7 @@ class Provider(Protocol):
         ...
 
     async def resume(self, path: str, *, rank: int) -> Training:
-        """A LoRA that goes on from `Training.save_state`, optimizer included."""
+        """A LoRA that continues from `Training.save_state`, optimizer included."""
         ...
 
     async def delete(self, path: str) -> None:

@@ -1,9 +1,7 @@
-"""A trainer and SGLang that do not fit on a GPU at once: a step is made in memory that SGLang lends for it.
+"""A trainer and SGLang that do not fit on a GPU at once: each step is made in memory that SGLang lends for it.
 
-Whoever asks for an answer meanwhile gets the memory back (`sglang_memory`): the step ends within one micro batch, is
-undone, and is made again later, from the beginning. Nothing is lost but its time, and the answer has waited for that
-micro batch and for SGLang to take its memory: seconds. So that this happens seldom, a step is begun only when nobody
-has asked for anything for a while, and for a longer one after each time that it was in the way.
+Chat goes first: a step is begun only when SGLang has had nothing to do for a while. Requests that come during the step
+wait for its end.
 """
 
 from __future__ import annotations
@@ -24,34 +22,29 @@ from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport, Trainer
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 5.0
-"""How long nobody must have asked for anything before a step is begun."""
-LONGEST_QUIET = 60.0
+"""How long SGLang has to be idle before a step is begun."""
 WAIT_SECONDS = 900.0
-"""How long a step waits for such a time before it is told that there is none."""
+"""How long a step waits for that."""
 _LOOK_SECONDS = 0.5
 
 
-class Stoppable(Trainer, Protocol):
-    """A trainer whose steps can be stopped, and that gives memory back."""
-
-    async def step(self, samples: Sequence[Sample], recipe: Recipe, *, stop: asyncio.Event | None = None) -> StepReport:
-        """See `Trainer.step`. Once `stop` is set it ends within one micro batch with a `TrainerError`, undone."""
-        ...
+class FreesMemory(Trainer, Protocol):
+    """A trainer that gives memory back."""
 
     async def free(self) -> None:
-        """Give the GPU's memory back that nothing is in."""
+        """Give back the GPU's memory that holds nothing."""
         ...
 
 
 class Lender(Protocol):
     """An engine that lends its memory (`trainer_local.sglang.client.SglangEngine`). Both raise `EngineError`."""
 
-    def lend_memory(self, tags: Sequence[str] = ()) -> AbstractAsyncContextManager[asyncio.Event | None]:
-        """The block has the memory, and is to end once the event is set; it has none where it gets `None`."""
+    def lend_memory(self, tags: Sequence[str] = ()) -> AbstractAsyncContextManager[bool]:
+        """The block has the memory, or gets `False` and has none."""
         ...
 
     async def busy(self) -> bool:
-        """Whether somebody is being answered."""
+        """Whether a request is in flight."""
         ...
 
     async def close(self) -> None:
@@ -60,21 +53,19 @@ class Lender(Protocol):
 
 
 class AlternatingTrainer:
-    """`trainer`, whose steps are made while `engine` lends what SGLang calls `tags`."""
+    """`trainer`, whose steps are made while `engine` lends its memory of these kinds (SGLang's tags)."""
 
-    def __init__(self, trainer: Stoppable, engine: Lender, tags: Sequence[str]) -> None:
+    def __init__(self, trainer: FreesMemory, engine: Lender, tags: Sequence[str]) -> None:
         self._trainer, self._engine, self._tags = trainer, engine, tuple(tags)
-        self._quiet = QUIET_SECONDS
-        self._fresh = True
+        self._loaded = False
 
     async def obstacle(self) -> str:
-        """See `Trainer.obstacle`: somebody is being answered, so SGLang needs its memory."""
-        why = await self._trainer.obstacle()
-        if why:
+        """SGLang needs its memory while it answers."""
+        if why := await self._trainer.obstacle():
             return why
-        if self._fresh:  # what was loaded left more than it holds
+        if not self._loaded:  # loading the model took more than it holds now
             await self._trainer.free()
-            self._fresh = False
+            self._loaded = True
         try:
             busy = await self._engine.busy()
         except EngineError as error:
@@ -82,23 +73,22 @@ class AlternatingTrainer:
         return "a step needs memory that SGLang uses now: it waits for a pause in the conversations" if busy else ""
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        """See `Trainer.step`. Raises `TrainerAway` where there was no pause that was long enough."""
+        """Raises `TrainerAway` where SGLang was not idle for long enough in `WAIT_SECONDS`."""
         until = time.monotonic() + WAIT_SECONDS
-        stopped = 0
-        while await self._calm(until):
-            done = await self._tried(samples, recipe)
-            if isinstance(done, StepReport):
-                self._quiet = max(QUIET_SECONDS, self._quiet / 2)
-                return done
-            if done:
-                stopped += 1
-                self._quiet = min(2 * self._quiet, LONGEST_QUIET)
-                log.info("a step was stopped for somebody who asked; trying again after %.0f quiet s", self._quiet)
-        raise TrainerAway(
-            f"No step could be made in {WAIT_SECONDS:.0f} s: it needs memory that SGLang lends only while nobody asks "
-            f"for anything, and was stopped {stopped} times. Its samples are kept. Training beside the conversations "
-            "needs a second GPU, a smaller model, or shorter turns (max_sample_tokens): see docs/gpu.md"
-        )
+        done: StepReport | TrainerError | None = None
+        while done is None:
+            try:
+                await self._idle(until)
+                async with self._engine.lend_memory(self._tags) as lent:
+                    if lent:
+                        done = await self._step(samples, recipe)
+            except EngineError as error:
+                if done is None:
+                    raise TrainerAway(f"A step needs memory that SGLang lends, and that failed: {error}") from error
+                log.warning("SGLang did not take its memory back: %s", error)  # its owner starts it again
+        if isinstance(done, TrainerError):
+            raise done
+        return done
 
     async def save(self, path: str) -> Checkpoint:
         """See `Trainer.save`."""
@@ -127,48 +117,35 @@ class AlternatingTrainer:
         await self._trainer.close()
         await self._engine.close()
 
-    async def _calm(self, until: float) -> bool:
-        """Wait until nobody has asked for anything for `_quiet` seconds; whether that was so before `until`."""
+    async def _idle(self, until: float) -> None:
+        """Wait until SGLang has been idle for `QUIET_SECONDS`. Raises `TrainerAway` if it is not before `until`."""
         since: float | None = None
         while (now := time.monotonic()) < until:
-            try:
-                busy = await self._engine.busy()
-            except EngineError as error:
-                raise TrainerAway(f"A step needs memory that SGLang lends, and it does not answer: {error}") from error
+            busy = await self._engine.busy()
             since = None if busy else now if since is None else since
-            if since is not None and now - since >= self._quiet:
-                return True
-            await asyncio.sleep(min(_LOOK_SECONDS, self._quiet))
-        return False
+            if since is not None and now - since >= QUIET_SECONDS:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+        raise TrainerAway(
+            f"No step could be made in {WAIT_SECONDS:.0f} s: it needs memory that SGLang lends only while it has "
+            "nothing to do. Its samples are kept. Training beside the conversations needs a second GPU, a smaller "
+            "model, or shorter turns (max_sample_tokens): see docs/gpu.md"
+        )
 
-    async def _tried(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport | bool:
-        """The step's report; or whether it was begun and stopped. Raises what it failed of, once SGLang has its memory:
-        an error that leaves the block would look as if this process could not give it back.
-        """
-        failed: TrainerError | None = None
-        report: StepReport | None = None
-        begun = False
+    async def _step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport | TrainerError:
+        """The step's report or failure, with nothing left on the GPU that SGLang needs next."""
+        done: StepReport | TrainerError
         try:
-            async with self._engine.lend_memory(self._tags) as wanted:
-                if wanted is not None:
-                    begun = True
-                    try:
-                        report = await self._trainer.step(samples, recipe, stop=wanted)
-                    except TrainerError as error:
-                        failed = None if wanted.is_set() else _light(error)
-                    with contextlib.suppress(TrainerError):  # ranks that are gone hold nothing
-                        await self._trainer.free()
-        except EngineError as error:
-            if report is None:
-                raise TrainerAway(f"A step needs memory that SGLang lends, and that failed: {error}") from error
-            log.warning("SGLang could not be given its memory back: %s", error)  # what stands by does it
-        if failed is not None:
-            raise failed
-        return begun if report is None else report
+            done = await self._trainer.step(samples, recipe)
+        except TrainerError as error:
+            done = _without_frames(error)
+        with contextlib.suppress(TrainerError):  # ranks that are gone hold nothing
+            await self._trainer.free()
+        return done
 
 
-def _light(error: TrainerError) -> TrainerError:
-    """An error that holds nothing of what was being computed when it came."""
+def _without_frames(error: TrainerError) -> TrainerError:
+    """The error without the frames that it came from: they hold what was being computed."""
     chain: BaseException | None = error
     while chain is not None:
         chain = chain.with_traceback(None).__cause__ or chain.__context__

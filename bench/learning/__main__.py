@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> None:
     else:
         needed = sorted({plan.method_of(arm) for arm in arms if arm != "control"} - given.keys())
         needed = ["combined"] if options.ablate and "combined" not in given else needed
-        found = run_all(plan.search(needed), cache, options.workers, _told("search"))
+        found = run_all(plan.search(needed), cache, options.workers, _reporter("search"))
         best, searched = rates.chosen(found)
         chosen = best | given
         service.log.print(f"learning rates: {chosen}")
@@ -83,16 +83,16 @@ def _run(options: argparse.Namespace) -> None:
         cells = ablation.cells(rate=chosen["combined"], **sizes)
     else:
         cells = plan.grid(arms, personas, rates=chosen, **sizes)
-    results = run_all(cells, cache, options.workers, _told("grid"))
+    results = run_all(cells, cache, options.workers, _reporter("grid"))
     every = report.arms(results)
     result: dict[str, Any] = {
         "seeds": sizes["seeds"],
         "arms": {arm: entry for arm, entry in every.items() if arm not in plan.BESIDE},
     }
     for name, beside in (("noise", plan.NOISE), ("explained", plan.EXPLAINED)):
-        told = {arm: entry for arm, entry in every.items() if arm in beside}
-        if told:
-            result[name] = told
+        found = {arm: entry for arm, entry in every.items() if arm in beside}
+        if found:
+            result[name] = found
     result["learning_rates"] = chosen
     result["search"] = searched
     title = f"{sizes['seeds']} seed(s), 95 % intervals, held-out work"
@@ -103,8 +103,8 @@ def _run(options: argparse.Namespace) -> None:
     service.report(options, title, report.COLUMNS, report.rows(every), result)
 
 
-def _told(what: str) -> Any:
-    def told(done: int, total: int, result: Result, seconds: float) -> None:
+def _reporter(what: str) -> Any:
+    def show(done: int, total: int, result: Result, seconds: float) -> None:
         last = result.points[-1]
         service.log.print(
             f"{what} {done}/{total} ({seconds / 60:.0f} min) {result.cell.arm} {result.cell.persona} seed "
@@ -113,7 +113,7 @@ def _told(what: str) -> Any:
             highlight=False,
         )
 
-    return told
+    return show
 
 
 if __name__ == "__main__":

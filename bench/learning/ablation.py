@@ -1,4 +1,4 @@
-"""What each of the known defects of other systems costs, on `combined` as published.
+"""The cost of each known defect of other systems, on `combined` as published.
 
 `aligned` is the method with nothing wrong. `misaligned`: logprobs shifted by one token, as padding on the wrong side or
 a re-tokenized answer makes them. `stale`: batches are learned from four batches late, with the ratio;
@@ -85,7 +85,7 @@ def late(_: Settings) -> Method:
 
 
 def uncorrected(tokens: Any) -> torch.Tensor:
-    """The published advantages without a ratio: −A·log π(a) `[N]`, whoever sampled the tokens, however long ago."""
+    """The published advantages without a ratio: −A·log π(a) `[N]`, for tokens of any version."""
     recipe = tokens.recipe
     advantages = recipe.binary * tokens.advantages
     if tokens.teacher_log_probs is not None:

@@ -42,9 +42,9 @@ class Cache:
 
 
 def run_all(
-    cells: Sequence[Cell], cache: Cache, workers: int, told: Callable[[int, int, Result, float], None]
+    cells: Sequence[Cell], cache: Cache, workers: int, show: Callable[[int, int, Result, float], None]
 ) -> list[Result]:
-    """The results of all cells, those that are missing run in `workers` processes. `told(done, total, result, seconds)`
+    """The results of all cells, those that are missing run in `workers` processes. `show(done, total, result, seconds)`
     is called as each ends. A cell that fails is tried once more, then its error is raised.
     """
     missing = [cell for cell in cells if cache.get(cell) is None]
@@ -68,7 +68,7 @@ def run_all(
                 continue
             cache.put(result)
             done += 1
-            told(done, len(missing), result, time.monotonic() - begun)
+            show(done, len(missing), result, time.monotonic() - begun)
     found = [cache.get(cell) for cell in cells]
     return [result for result in found if result is not None]
 

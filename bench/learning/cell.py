@@ -19,7 +19,7 @@ SPLIT_SEEDS = {"search": 9_000, "grid": 0}
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run. `settings` go to the service as they are; after `turns_about` interactions the user wants the
+    """One run. `settings` go to the service as they are; after `turns_about` interactions the user wants the
     opposite (0: never).
     """
 
@@ -61,7 +61,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a cell. `versions`: states of all versions; `metrics`: the last step's figures."""
+    """The result of a cell. `versions`: states of all versions; `metrics`: the last step's figures."""
 
     cell: Cell
     points: list[Point]

@@ -1,4 +1,4 @@
-"""What the policy answers to held-out tasks, and how far it is from the base."""
+"""Measure the policy's answers to held-out tasks, and its distance from the base."""
 
 from __future__ import annotations
 

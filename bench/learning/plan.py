@@ -1,4 +1,4 @@
-"""Which cells there are: the grid, the search for learning rates before it, noise, and ablations."""
+"""The cells: the grid, the search for learning rates before it, noise, and ablations."""
 
 from __future__ import annotations
 

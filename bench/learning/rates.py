@@ -26,5 +26,7 @@ def chosen(results: Sequence[Result]) -> tuple[dict[str, float], dict[str, Any]]
         for method, rates in table.items()
     }
     best = {method: max(rates, key=lambda rate, rates=rates: rates[rate]) for method, rates in means.items()}
-    told = {method: {f"{rate:g}": round(value, 4) for rate, value in rates.items()} for method, rates in means.items()}
-    return best, told
+    rounded = {
+        method: {f"{rate:g}": round(value, 4) for rate, value in rates.items()} for method, rates in means.items()
+    }
+    return best, rounded

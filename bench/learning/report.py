@@ -19,7 +19,7 @@ STYLES = ("-", "--", ":")
 
 
 def summary(results: Sequence[Result]) -> dict[str, Any]:
-    """What seeds of one arm and persona say together."""
+    """The figures of one arm and persona over all seeds."""
     entry: dict[str, Any] = {}
     for at in PROBED:
         points = [point for point in (result.at(at) for result in results) if point is not None]
@@ -65,8 +65,8 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
         for persona, entry in personas.items():
             line = [arm, persona]
             for at in PROBED:
-                told = entry.get(str(at))
-                line.append(f"{_told(told['style'])} / {_told(told['accuracy'])}" if told else "–")
+                found = entry.get(str(at))
+                line.append(f"{_cell(found['style'])} / {_cell(found['accuracy'])}" if found else "–")
             last = next((entry[str(at)] for at in reversed(PROBED) if str(at) in entry), None)
             line.append("never" if entry["to_0.8"] is None else str(entry["to_0.8"]))
             line += [f"{last['kl']:.2f}", f"{last['escape']:.2f}"] if last and last["kl"] is not None else ["–", "–"]
@@ -138,6 +138,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(math.fsum(known) / len(known), 4) if known else None
 
 
-def _told(value: Sequence[float | None]) -> str:
+def _cell(value: Sequence[float | None]) -> str:
     mean, half = value
     return f"{mean:.2f}" if half is None else f"{mean:.2f}±{half:.2f}"

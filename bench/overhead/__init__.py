@@ -1,1 +1,1 @@
-"""What does the proxy cost? See `bench.overhead.__main__`."""
+"""The cost of the proxy: see `bench.overhead.__main__`."""

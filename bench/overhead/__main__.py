@@ -1,4 +1,4 @@
-"""What does it cost to have the proxy in the path? Four ways to the same engine, side by side.
+"""The cost of the proxy in the path. Four ways to the same engine, side by side.
 
     python -m bench.overhead [--json] [--save FILE] [--scale 1] [--prompts …] [--paces …] [--clients …]
 

@@ -1,6 +1,6 @@
 """The one answer of the synthetic engine, in the two wires that it speaks, cut into one piece of bytes a token.
 
-`TOKENS` tokens of the shipped tokenizer, words all of them, so that whoever lost or changed one is found out.
+`TOKENS` tokens of the shipped tokenizer, words all of them, so that a lost or changed one shows.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._path, self._body = url, b""
 
     def on_body(self, data: bytes) -> None:
-        if self._path == b"/pace":  # nobody reads the other bodies
+        if self._path == b"/pace":  # the other bodies are never read
             self._body += data
 
     def on_message_complete(self) -> None:

@@ -28,7 +28,7 @@ _SETTLE_SECONDS = 0.05
 
 @dataclass
 class Cell:
-    """What one arm did in one case: times in seconds, one a request; `pieces` the fewest that an answer came in."""
+    """One arm in one case: times in seconds, one per request; `pieces`: the fewest of an answer."""
 
     first: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Cell:
 
     def figures(self, clients: int) -> dict[str, float]:
         """As the result has them. Requests a second are clients by mean time of an answer (Little's law), so that the
-        ends of a round, when not all clients are at work, count against nobody.
+        ends of a round, when not all clients are at work, do not count.
         """
         return {
             "cpu_ms": round(1000 * self.cpu / len(self.first), 3),

@@ -1,4 +1,4 @@
-"""What is measured: the cases, and how often."""
+"""The measured cases, and how often."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Case:
         return max(1, round(_ROUNDS * min(1.0, scale)))
 
     def takes_part(self, arm: str, turn: int) -> bool:
-        """Whether an arm is asked in a round. With many clients LiteLLM needs most of the time for a single one."""
+        """True if an arm is asked in a round. With many clients LiteLLM needs most of the time for a single one."""
         return arm != "litellm" or turn == 0 or self.clients == 1
 
     def sessions(self, arm: str, scale: float) -> int:

@@ -118,8 +118,8 @@ async def _running(
                             break
                     if process.returncode is not None or time.monotonic() > started + START_SECONDS:
                         log.seek(0)
-                        told = log.read()[-4000:].decode(errors="replace")
-                        raise ServiceFailed(f"{module} did not become ready:\n{told}")
+                        tail = log.read()[-4000:].decode(errors="replace")
+                        raise ServiceFailed(f"{module} did not become ready:\n{tail}")
                     await asyncio.sleep(0.01)
             yield Running(url, process.pid, time.monotonic() - started)
         finally:

@@ -1,4 +1,4 @@
-"""What the proxy needs beside the requests: time to start, memory, and how long its event loop keeps others waiting."""
+"""The proxy's costs besides requests: start time, memory, and delays of its event loop."""
 
 from __future__ import annotations
 

@@ -1,131 +1,101 @@
-"""What goes to other machines: `doctor` says it, and `serve` before the first byte goes. docs/privacy.md has it all."""
+"""What goes to other machines: `doctor` lists it, and `serve` before the first byte goes (docs/privacy.md)."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from openclaw_rl.cli.model_files import is_hub_name
-from openclaw_rl.learner.judge.askers import litellm
-from openclaw_rl.shared import backends
-from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.process import is_loopback
 from openclaw_rl.shared.redaction.outgoing import is_here
-from openclaw_rl.shared.settings import judge_spec
-from openclaw_rl.shared.settings.judge_spec import Spelling
+from openclaw_rl.shared.settings.cloud import CLOUDS
+from openclaw_rl.shared.settings.model_reference import ModelReference, read_model
 from openclaw_rl.shared.settings.settings import Settings
 
 _REDACTED = {
-    "off": "nothing is taken out of them first (cloud_redact = off)",
-    "secrets": "secrets that are recognised are taken out first (cloud_redact = secrets)",
-    "all": "secrets and personal data that are recognised are taken out first (cloud_redact = all)",
+    "off": "nothing is redacted first (cloud_redact = off)",
+    "secrets": "recognised secrets are redacted first (cloud_redact = secrets)",
+    "all": "recognised secrets and personal data are redacted first (cloud_redact = all)",
 }
+TITLES = {"judge": "judge", "hint_model": "hint model", "custom_reward": "reward model"}
 
 
-def leaves(settings: Settings) -> Iterator[str]:
-    """What goes to other machines with these settings, one line each; nothing by default."""
-    cloud = _cloud(settings)
-    if cloud:
-        yield from _provider(settings.model_copy(update={"backend": cloud}))
-    yield from _judges(settings)
-    for name, base, what in (
-        (settings.side_model, settings.side_api_base, "side turns go to the model"),
-        (
-            settings.fallback_model,
-            settings.fallback_api_base,
-            "while the engine is away, requests go to the model",
-        ),
+def data_flows(settings: Settings, judges: Sequence[ModelReference]) -> Iterator[str]:
+    """One line for each flow of data to other machines; none by default. `settings` name the backend itself."""
+    redacted = _REDACTED[settings.cloud.redact]
+    is_cloud = settings.engine.backend in CLOUDS
+    if is_cloud:
+        yield from _provider(settings, judges_there=any(model.kind == "policy" for model in judges))
+    for model in judges:
+        yield from _judge(model, redacted)
+    for setting, text, what in (
+        ("side_model", settings.serve.side_model, "side turns go"),
+        ("fallback_model", settings.serve.fallback_model, "while the engine is away, requests go"),
     ):
-        if name and not is_here(name, base):
-            yield f"{what} {name} at {base or 'its provider'}; {_REDACTED[settings.cloud_redact]}"
-    if settings.wandb and os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
+        other = read_model(text, setting) if text else None
+        if other is not None and not is_here(other.name, other.url):
+            yield f"{what} to the model {other.name} at {other.url or 'its provider'}; {redacted}"
+    if settings.learning.wandb and os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
         where = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
-        yield f"figures of every step and its recipe, no text, go to the W&B project {settings.wandb} at {where}"
-    if settings.engine_url and not is_loopback(urlsplit(settings.engine_url).hostname or ""):
-        yield f"prompts and answers, as token ids, go to and come from the engine at {settings.engine_url}"
-    yield from _hub(settings, cloud)
-    if not is_loopback(settings.host):
-        yield f"answers go to whoever reaches {settings.host}:{settings.port} and has the key, unencrypted"
+        yield (
+            f"metrics of every step and its recipe, no text, go to the W&B project {settings.learning.wandb} at {where}"
+        )
+    if not _is_loopback(settings.engine.url):
+        yield f"prompts and answers, as token ids, go to and come from the engine at {settings.engine.url}"
+    yield from _hub(settings, is_cloud=is_cloud)
+    if not is_loopback(settings.serve.host):
+        at = f"{settings.serve.host}:{settings.serve.port}"
+        yield f"answers go, unencrypted, to every client that reaches {at} and has the key"
 
 
-def _judges(settings: Settings) -> Iterator[str]:
-    """Where judge and hint model send conversations; those that run here send them nowhere."""
-    for setting, what, spelling in asked(settings):
-        name = settings.value(setting)
-        if spelling.kind == "litellm":
-            base = litellm.address(name, settings)[0]
-            if not is_here(name, base):
-                yield (
-                    f"conversations (request, answer and what came next) go to the {what} {name} "
-                    f"at {base or 'its provider'}; {_REDACTED[settings.cloud_redact]}"
-                )
-        elif spelling.kind == "engine":
-            url = spelling.url or judge_spec.engine_url(settings, setting)
-            if url and not is_loopback(urlsplit(url).hostname or ""):
-                yield (
-                    f"conversations, as token ids, go to the {what}'s engine at {url}; "
-                    f"{_REDACTED[settings.cloud_redact]}"
-                )
-        elif spelling.kind == "hook":
-            yield f"conversations go to your own code {name} ({setting}); where that sends them is not known here"
+def _judge(model: ModelReference, redacted: str) -> Iterator[str]:
+    """Conversations that a judge or hint model elsewhere gets."""
+    what = TITLES[model.setting]
+    if model.kind == "litellm" and not is_here(model.name, model.url):
+        yield (
+            f"conversations (request, answer and next state) go to the {what} {model.name} "
+            f"at {model.url or 'its provider'}; {redacted}"
+        )
+    elif model.kind == "engine" and not _is_loopback(model.url):
+        yield f"conversations, as token ids, go to the {what}'s engine at {model.url}; {redacted}"
+    elif model.kind == "hook":
+        yield f"conversations go to your own code {model.name} ({model.setting}); where it sends them is unknown"
 
 
-def asked(settings: Settings) -> list[tuple[str, str, Spelling]]:
-    """Who is asked about conversations: the setting, what to call it, and what its value means. None of them where a
-    value means nothing (`_judge` says so).
-    """
-    found = []
-    try:
-        if settings.custom_reward:
-            found.append(("custom_reward", "reward model", Spelling("hook", settings.custom_reward)))
-        else:
-            found.append(("judge", "judge", judge_spec.scorer(settings)))
-        hinter = judge_spec.hinter(settings)
-    except ConfigError:
-        return []
-    return found if hinter is None else [*found, ("hint_model", "hint model", hinter)]
+def _is_loopback(url: str) -> bool:
+    return not url or is_loopback(urlsplit(url).hostname or "")
 
 
-def _cloud(settings: Settings) -> str:
-    """The provider that holds the weights, "" where none does, or nobody can say which."""
-    with contextlib.suppress(ConfigError):
-        return backends.chosen(settings) if backends.is_cloud(settings) else ""
-    return ""
-
-
-def _provider(settings: Settings) -> Iterator[str]:
-    """What the provider of the policy gets, and where that is."""
-    from openclaw_rl.trainer_cloud.preflight import (  # with numpy, which a service on this machine does without
-        account,
-        base_url,
-    )
+def _provider(settings: Settings, *, judges_there: bool) -> Iterator[str]:
+    """The data that the policy's provider gets."""
+    from openclaw_rl.trainer_cloud.preflight import account, base_url  # with numpy, which other services do without
 
     to = f"to {account(settings).name} at {base_url(settings)}"
     yield (
-        f"everything that is said to the policy and by it, as token ids, goes {to}, which samples the answers; so do "
-        f"the prompts of rehearsals, the guard and the audit. {_REDACTED[settings.cloud_redact].capitalize()}"
+        f"every prompt and answer of the policy goes, as token ids, {to}, which samples the answers; so do the prompts "
+        f"of rehearsals, the guard and the audit. {_REDACTED[settings.cloud.redact].capitalize()}"
     )
-    if settings.train:
+    if settings.learning.train:
         yield (
             "for training, token ids of turns with the logprobs of their sampling, advantages and weights, and the "
-            f"prompts that the teacher sees (with hints made from what you answered) go {to}, which keeps the trained "
-            "weights and their checkpoints"
+            f"teacher's prompts (with hints made from your answers) go {to}, which keeps the trained weights and "
+            "their checkpoints"
         )
-    if any(spelling.kind == "policy" for _, _, spelling in asked(settings)):
-        yield f"conversations (request, answer and what came next) go {to}, whose base model judges them"
+    if judges_there:
+        yield f"conversations (request, answer and next state) go {to}, whose base model judges them"
     yield (
         f"the key, the model's name and that the program is openclaw-rl go {to}; the telemetry of its "
-        "library is switched off (TINKER_TELEMETRY=0)"
+        "library is off (TINKER_TELEMETRY=0)"
     )
 
 
-def _hub(settings: Settings, cloud: str) -> Iterator[str]:
+def _hub(settings: Settings, *, is_cloud: bool) -> Iterator[str]:
     """Names that are looked up at the Hugging Face hub."""
-    if not cloud and not Path(settings.model).exists():
-        yield f"the name of the model {settings.model} goes to the Hugging Face hub when it is downloaded"
-    words = settings.tokenizer or (settings.model if cloud else "")
-    if words and not Path(words).exists() and is_hub_name(words):
-        yield f"the name {words} goes to the Hugging Face hub when its tokenizer is downloaded; no weights are"
+    model, tokenizer = settings.engine.model, settings.engine.tokenizer
+    if not is_cloud and not Path(model).exists():
+        yield f"the name of the model {model} goes to the Hugging Face hub when it is downloaded"
+    name = tokenizer or (model if is_cloud else "")
+    if name and not Path(name).exists() and is_hub_name(name):
+        yield f"the name {name} goes to the Hugging Face hub when its tokenizer is downloaded; no weights are"

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openclaw_rl.cli.service import preflight
-from openclaw_rl.cli.service.supervisor import ROLES
+from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
 from openclaw_rl.evaluation.charts import draw_curves
@@ -36,7 +36,6 @@ from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.provenance import save, typed
 from openclaw_rl.evaluation.service import RunningService, own_service
 from openclaw_rl.evaluation.statistics import Interval, interval
-from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
@@ -188,8 +187,8 @@ def demo(options: DemoOptions) -> None:
     with Live(board, console=console, refresh_per_second=4, transient=True) if console.is_terminal else _Quiet():
         runs = asyncio.run(_runs(options, board, chosen))
     result = summary(options, runs)
-    if backends.chosen(chosen) != "embedded":
-        result |= {"backend": backends.chosen(chosen), "model": chosen.model}
+    if chosen.engine.backend != "embedded":
+        result |= {"backend": chosen.engine.backend, "model": chosen.engine.model}
     picture = options.out / "learning-curve.png"
     draw_curves(
         picture,
@@ -235,7 +234,7 @@ def _check(options: DemoOptions) -> Settings:
     """
     file = None if os.environ.get(FILE_VARIABLE) else Path(os.devnull)
     settings, _ = load({**service_settings(options), "backend-fallback": ""}, file=file)
-    return preflight.ready(settings, ROLES, {}, lambda _: None)
+    return preflight.ready(settings, ROLES, {}, lambda _: None).settings
 
 
 async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[str, list[Arm]]:
@@ -255,13 +254,13 @@ async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[st
 
 def _on_gpus(chosen: Settings) -> bool:
     """Whether a service with these settings takes this machine's GPUs for itself."""
-    return backends.chosen(chosen) == "megatron"
+    return chosen.engine.backend == "megatron"
 
 
 def _patience(chosen: Settings) -> float:
     """Seconds that the student waits for the learner: a provider, or a model that is worth GPUs, takes longer."""
-    if backends.is_cloud(chosen):
-        return chosen.cloud_timeout
+    if chosen.engine.is_cloud:
+        return chosen.cloud.timeout
     return GPU_PATIENCE if _on_gpus(chosen) else Plan.patience
 
 

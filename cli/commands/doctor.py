@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -17,7 +18,7 @@ from rich.text import Text
 from openclaw_rl.cli.checks.check import Check
 from openclaw_rl.cli.checks.cloud import PACKAGES as CLOUD_PACKAGES
 from openclaw_rl.cli.checks.cloud import cloud_checks
-from openclaw_rl.cli.checks.data_flows import asked, leaves
+from openclaw_rl.cli.checks.data_flows import TITLES, data_flows
 from openclaw_rl.cli.checks.engine import engine_checks
 from openclaw_rl.cli.checks.gpu import gpu_checks, show_memory
 from openclaw_rl.cli.model_files import is_hub_name, provided_tokenizer
@@ -28,14 +29,16 @@ from openclaw_rl.cli.tables import console, table
 from openclaw_rl.learner.judge import custom
 from openclaw_rl.learner.judge.prompt import JudgePrompt
 from openclaw_rl.learner.main import check_code, check_start
-from openclaw_rl.shared import backends
+from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.process import alive, claim_port, is_loopback
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings import judge_spec as names
+from openclaw_rl.shared.settings.cloud import CLOUDS
+from openclaw_rl.shared.settings.judge_spec import JudgeModels
+from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
 from openclaw_rl.shared.settings.sources import load
 from openclaw_rl.trainer_local import backend as choice
@@ -60,10 +63,12 @@ def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> b
     """
     settings, sources = load(flags)
     gpus, placed = gpu_checks(settings, with_gpus)
-    checks = [*_checks(settings, sources), *gpus]
+    backend, resolved = _backend(settings)
+    judges = _judge_models(settings)
+    checks = [*_checks(resolved, sources, backend, judges), *gpus]
     refused = {check.told for check in gpus if check.ok is False}
     checks = [check for check in checks if check in gpus or check.told not in refused]
-    leaving = list(leaves(settings))
+    leaving = list(data_flows(resolved, judges))
     notes = aliases.notes(os.environ, quiet=True)
     if as_json:
         rows = {
@@ -80,25 +85,34 @@ def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> b
     return all(check.ok is not False for check in checks)
 
 
+def _judge_models(settings: Settings) -> list[ModelReference]:
+    """The models that see conversations; none where a setting names none (`_judge` says so)."""
+    with contextlib.suppress(ConfigError):
+        return JudgeModels.from_settings(settings.judge).asked
+    return []
+
+
 def _judge(settings: Settings) -> Check:
     """Whether judge and hint model can be what the settings name."""
     try:
-        names.hinter(settings)
-        if settings.custom_reward:
+        models = JudgeModels.from_settings(settings.judge)
+        if models.judge.setting == "custom_reward":
             custom.create_reward(settings)
-        elif names.scorer(settings).kind == "hook":
+        elif models.judge.kind == "hook":
             custom.create(settings)
-        elif names.scorer(settings).kind in ("policy", "engine", "litellm"):
+        elif models.judge.kind in ("policy", "engine", "litellm"):
             JudgePrompt.from_settings(settings)
     except ConfigError as error:
         return Check("judge", False, str(error))
-    those = asked(settings)
-    told = ", ".join(f"{what} {settings.value(setting)}" for setting, what, _ in those)
-    for _, _, found in those:
-        local = found.kind in ("engine", "reward-model") and not found.url
-        if local and not Path(found.target).expanduser().is_dir():
-            return Check("judge", None, f"{told}; {found.target} is taken as a Hugging Face hub name")
-    return Check("judge", True, told)
+    titles = ", ".join(f"{TITLES[model.setting]} {model.title}" for model in models.asked)
+    for model in models.asked:
+        if _is_local(model) and not Path(model.name).expanduser().is_dir():
+            return Check("judge", None, f"{titles}; {model.name} is taken as a Hugging Face hub name")
+    return Check("judge", True, titles)
+
+
+def _is_local(model: ModelReference) -> bool:
+    return model.kind in ("engine", "reward-model") and not model.url
 
 
 def _learning(settings: Settings) -> Check:
@@ -111,13 +125,12 @@ def _learning(settings: Settings) -> Check:
     return Check("learning", True, f"method {settings.method}" if settings.train else "off: turns are only judged")
 
 
-def _checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
+def _checks(
+    settings: Settings, sources: Mapping[str, str], backend: Check, judges: list[ModelReference]
+) -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
-    backend = _backend(settings)
-    if backend.ok:
-        settings = settings.model_copy(update={"backend": backends.chosen(settings)})
-    cloud = settings.backend in backends.CLOUDS
-    yield from _packages(settings, cloud=cloud)
+    cloud = settings.engine.backend in CLOUDS
+    yield from _packages(settings, judges, cloud=cloud)
     yield backend
     if cloud:
         yield from cloud_checks(settings, sources)
@@ -136,11 +149,10 @@ def _checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
     yield _key(settings)
 
 
-def _packages(settings: Settings, *, cloud: bool) -> Iterator[Check]:
-    those = [spelling for _, _, spelling in asked(settings)]
-    litellm = any(spelling.kind == "litellm" for spelling in those)
-    here = any(spelling.kind in ("engine", "reward-model") and not spelling.url for spelling in those)
-    others = litellm or any(spelling.url for spelling in those) or settings.side_model or settings.fallback_model
+def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) -> Iterator[Check]:
+    litellm = any(model.kind == "litellm" for model in judges)
+    here = any(_is_local(model) for model in judges)
+    others = litellm or any(model.url for model in judges) or settings.side_model or settings.fallback_model
     redacts = settings.cloud_redact != "off" and bool(cloud or others)
     needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": redacts, "cloud": cloud}
     needed["gpu"] = _by_megatron(settings)
@@ -172,14 +184,16 @@ def _version(package: str) -> str:
         return ""
 
 
-def _backend(settings: Settings) -> Check:
+def _backend(settings: Settings) -> tuple[Check, Settings]:
+    """Whether there is such a backend, and the settings with the one that `local` or `cloud` means."""
     try:
-        name = backends.chosen(settings)
-        backends.backend(name)
+        resolved = resolve_backend(settings)
     except ConfigError as error:
-        return Check("backend", False, str(error))
-    meant = f"{settings.backend} is {name}" if name != settings.backend else name
-    return Check("backend", True, meant if name in backends.CLOUDS else f"{meant}, on device {settings.device}")
+        return Check("backend", False, str(error)), settings
+    written, name = settings.engine.backend, resolved.engine.backend
+    meaning = f"{written} is {name}" if name != written else name
+    at = "" if name in CLOUDS else f", on device {settings.engine.device}"
+    return Check("backend", True, meaning + at), resolved
 
 
 def _provided(settings: Settings) -> Check:
@@ -227,7 +241,7 @@ def _conversations(settings: Settings) -> Check:
     from openclaw_rl.shared.rendering.prompter import Prompter  # heavy, and only needed here
 
     try:
-        return Check("conversations", True, Prompter.of(settings).told())
+        return Check("conversations", True, Prompter.from_settings(settings).describe())
     except ConfigError as error:
         return Check("conversations", False, str(error))
 

@@ -13,7 +13,7 @@ from openclaw_rl.cli.costs.workload import Workload
 from openclaw_rl.cli.options import print_json
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.tables import console, table
-from openclaw_rl.shared.backends import CLOUDS, chosen
+from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load
@@ -85,13 +85,13 @@ def _settings(flags: Mapping[str, Any]) -> Settings:
     if "backend" not in flags:
         given = {name: settings.value(name) for name, source in sources.items() if source.startswith("--")}
         settings = as_served(settings).replace(**given)
-    backend = chosen(settings)
-    if backend not in CLOUDS:
+    settings = resolve_backend(settings)
+    if not settings.engine.is_cloud:
         raise ConfigError(
             f"backend = {settings.backend} trains on this machine, and nobody takes money for it; say which provider "
             "is meant: openclaw-rl estimate --backend tinker --model Qwen/Qwen3-8B"
         )
-    return settings.model_copy(update={"backend": backend})
+    return settings
 
 
 def _price(price: Price | None) -> dict[str, Any] | None:

@@ -138,7 +138,7 @@ def experiment_of(options: EvalOptions) -> Experiment | None:
     if options.method:
         settings["method"] = options.method
         try:
-            Settings(**settings)  # type: ignore[arg-type]
+            Settings(**settings)
         except ValidationError as error:
             raise ConfigError(f"--method {options.method}: {error.errors()[0]['msg']}") from error
     trial = Experiment(

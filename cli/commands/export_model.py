@@ -19,10 +19,11 @@ import typer
 from openclaw_rl.cli.model_files import local_folder, provided_tokenizer
 from openclaw_rl.cli.options import print_json
 from openclaw_rl.cli.service.run_file import as_served
-from openclaw_rl.shared.backends import CLOUDS, create_trainer, is_cloud
+from openclaw_rl.shared.backends import create_trainer
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion
+from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.settings import Settings
 
 _SERVED = "served"
@@ -52,10 +53,10 @@ def export_model(
             "keep_checkpoints); openclaw-rl versions lists what is there"
         )
     told = _json(Path(version.checkpoint) / "meta.json") if version.number else {}
-    if told.get("trainer") in CLOUDS or (not told and is_cloud(settings)):
+    if told.get("trainer") in CLOUDS or (not told and settings.engine.is_cloud):
         adapter = True  # the base's weights are the provider's
         changes = {"backend": told["trainer"], "model": told["model"]} if told else {}
-        _write_downloaded(settings.model_copy(update=changes), version, folder)
+        _write_downloaded(settings.replace(**changes), version, folder)
     else:
         settings = _as_trained(settings, version)
         if adapter:
@@ -104,7 +105,7 @@ def _as_trained(settings: Settings, version: PolicyVersion) -> Settings:
     service uses stays its own.
     """
     if not version.number:
-        return settings.model_copy(update={"device": "cpu", "lora": False, "model": _base(settings)})
+        return settings.replace(device="cpu", lora=False, model=_base(settings))
     checkpoint = Path(version.checkpoint)
     told = _json(checkpoint / "meta.json")
     update = {"device": "cpu", "model": told["model"], "lora": told["lora"]}
@@ -116,7 +117,7 @@ def _as_trained(settings: Settings, version: PolicyVersion) -> Settings:
             "lora_alpha": config["lora_alpha"],
             "lora_targets": targets if isinstance(targets, str) else ",".join(sorted(targets)),
         }
-    return settings.model_copy(update=update)
+    return settings.replace(**update)
 
 
 def _base(settings: Settings) -> str:

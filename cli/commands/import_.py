@@ -42,7 +42,7 @@ def import_files(settings: Settings, files: Sequence[Path], *, engine: str = "",
     """
     settings = as_served(settings)
     if engine:
-        settings = settings.model_copy(update={"engine_url": engine.rstrip("/")})
+        settings = settings.replace(engine_url=engine.rstrip("/"))
     if not settings.engine_url:
         raise ServiceError(
             f"no engine runs on the data folder {settings.data}, and imported answers are scored by it. Start the "
@@ -65,7 +65,7 @@ async def _import(settings: Settings, files: Sequence[Path], done: list[Imported
     try:
         info = await _ask(engine, settings)
         served = info.model_path if Path(info.model_path).is_dir() else settings.model
-        prompter = await asyncio.to_thread(Prompter.of, settings.model_copy(update={"model": served}))
+        prompter = await asyncio.to_thread(Prompter.from_settings, settings.replace(model=served))
         journal = AsyncJournal.open(settings.journal_path)
         try:
             context = settings.context_length or info.context_length

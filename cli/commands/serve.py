@@ -13,10 +13,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from openclaw_rl.cli.checks.data_flows import leaves
 from openclaw_rl.cli.connect import provider_entry
 from openclaw_rl.cli.service import preflight
-from openclaw_rl.cli.service.supervisor import ROLES, Supervisor
+from openclaw_rl.cli.service.plan import ROLES
+from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
 from openclaw_rl.shared.errors import EngineError
@@ -41,16 +41,10 @@ def serve(settings: Settings, only: Sequence[str] = (), flags: Mapping[str, str]
     def say(line: str) -> None:
         notices.print(line)
 
-    for line in leaves(settings):
-        say(f"leaves this machine: {line}")
-    ready_settings = preflight.ready(settings, only or ROLES, flags or {}, say)
-    if ready_settings is not settings:
-        settings = ready_settings
-        for line in list(leaves(settings)) or ["nothing"]:
-            say(f"leaves this machine meanwhile: {line}")
-    if "learner" in (only or ROLES):
-        check_start(settings)
-    supervisor = Supervisor(settings, only or ROLES, say=say)
+    plan = preflight.ready(settings, only or ROLES, flags or {}, say)
+    if "learner" in plan.roles:
+        check_start(plan.settings)
+    supervisor = Supervisor(plan, say=say)
     bars = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -95,10 +89,10 @@ def announce(out: Console, supervisor: Supervisor) -> None:
             show(f"engine  {settings.engine_url}")
         return
     show(f"URL  {supervisor.url}/v1")
-    show(f"key  {settings.api_key}")
+    show(f"key  {settings.serve.key}")
     try:
         provider = provider_entry.provider_entry(
-            settings, supervisor.url, settings.api_key, provider_entry.served_model(settings, supervisor.url)
+            settings, supervisor.url, settings.serve.key, provider_entry.served_model(settings, supervisor.url)
         )
     except EngineError as error:
         show(f"The provider entry for openclaw.json is not known yet: {error}")
@@ -106,7 +100,7 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         show("\nFor ~/.openclaw/openclaw.json (openclaw-rl connect openclaw writes it):")
         show(json.dumps(provider, indent=2))
     show("\nTry it:")
-    show(provider_entry.curl_line(settings, supervisor.url, settings.api_key))
+    show(provider_entry.curl_line(settings, supervisor.url, settings.serve.key))
     elsewhere = "" if settings.data == Path("data").resolve() else f" --data {settings.data}"
     show(f"\nLogs are in {settings.data / 'logs'}. Ctrl-C stops the service.")
     show(f"In another shell: {_program()} status{elsewhere}\n")

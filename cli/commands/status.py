@@ -25,7 +25,6 @@ def status(service: Service, *, as_json: bool, spending: str = "") -> None:
 
 _TRANSFERS = {
     "adapter": "adapters, loaded beside each other",
-    "ipc": "handed over in memory (ipc)",
     "nccl": "sent between GPUs (nccl)",
     "gloo": "sent between CPUs (gloo)",
     "disk": "read from disk by the engine",

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from openclaw_rl.shared.backends import is_cloud
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.budget.budget import LIMITS
@@ -47,7 +46,7 @@ def dollars(amount: float, unknown: object = ()) -> str:
 def spending_line(settings: Settings) -> str:
     """What today has cost and what it may, in a line; "" without a cloud backend."""
     try:
-        if not is_cloud(settings):
+        if not settings.engine.is_cloud:
             return ""
         spent = today(settings)
         told = by_purpose(spent, Prices.load(settings.cloud_prices))

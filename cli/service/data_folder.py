@@ -8,6 +8,8 @@ each id means, so that a file that was only written anew makes no difference.
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,18 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 FILE = "policy.json"
 SHIPPED = "the shipped policy"
 _EDGE_BYTES = 1 << 16
+
+
+def stored_key(data: Path) -> str:
+    """The key in the data folder, made at the first call; readable by its owner only."""
+    path = data / "api_key"
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+    key = path.read_text().strip()
+    if not key:
+        raise ConfigError(f"{path} is empty; remove it to have a new key made, or set OPENCLAW_RL_API_KEY")
+    return key
 
 
 class Policy(msgspec.Struct, frozen=True):

@@ -8,9 +8,9 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from openclaw_rl.cli.checks.gpu import fitting
-from openclaw_rl.cli.service.supervisor import ROLES, stored_key
-from openclaw_rl.shared import backends
+from openclaw_rl.cli.service.data_folder import stored_key
+from openclaw_rl.cli.service.plan import ROLES, ServicePlan
+from openclaw_rl.shared.backends import NoProvider
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.redaction.outgoing import Outgoing
@@ -22,80 +22,91 @@ LIBRARIES = {"tinker": "tinker", "fireworks": "fireworks"}
 """The module that each cloud backend needs."""
 
 
-def ready(settings: Settings, roles: Sequence[str], flags: Mapping[str, str], say: Callable[[str], None]) -> Settings:
-    """The settings to start with: these, or those of the fallback. `flags` are those that the settings were read with.
+def ready(
+    settings: Settings, roles: Sequence[str], flags: Mapping[str, str], say: Callable[[str], None]
+) -> ServicePlan:
+    """The plan of the service to start, or of the fallback's. `flags` are those that the settings were read with; `say`
+    gets, before anything is sent, what goes to other machines.
 
-    Raises `ConfigError` saying why the provider cannot be used, what does not fit on the GPUs, or what is missing.
+    Raises `ConfigError` for a provider that cannot be used, parts that do not fit on the GPUs, or missing packages.
     """
-    for note in fitting(settings, roles).notes:
+    try:
+        plan = ServicePlan.from_settings(settings, roles)
+    except NoProvider as error:
+        return _fallback(settings, roles, flags, str(error), say)
+    for line in plan.data_flows:
+        say(f"leaves this machine: {line}")
+    for note in plan.placement.notes:
         say(note)
+    settings = plan.settings
     if "learner" in roles and needs_megatron(settings) and importlib.util.find_spec("megatron") is None:
         raise ConfigError(
-            f"model = {settings.model} is trained by Megatron-core, which is not installed in {sys.prefix}: "
+            f"model = {settings.engine.model} is trained by Megatron-core, which is not installed in {sys.prefix}: "
             f"{install_command('gpu')}"
         )
-    why = _obstacle(settings, roles)
-    if not why:
-        return settings
-    if settings.backend_fallback != "embedded":
+    obstacle = _obstacle(plan)
+    return _fallback(settings, roles, flags, obstacle, say) if obstacle else plan
+
+
+def _fallback(
+    settings: Settings, roles: Sequence[str], flags: Mapping[str, str], obstacle: str, say: Callable[[str], None]
+) -> ServicePlan:
+    if settings.cloud.backend_fallback != "embedded":
         raise ConfigError(
-            f"{why}\n(backend_fallback = embedded would serve the shipped policy on this machine meanwhile)"
+            f"{obstacle}\n(backend_fallback = embedded would serve the shipped policy on this machine meanwhile)"
         )
     if set(roles) != set(ROLES):
-        raise ConfigError(f"{why} (backend_fallback is for a service that runs whole on one machine)")
+        raise ConfigError(f"{obstacle} (backend_fallback is for a service that runs whole on one machine)")
     meanwhile = fallback(settings, flags)
     say(
-        f"{why}. So the shipped policy is served and trained on this machine (backend_fallback = embedded), with "
-        f"conversations and versions of its own in {meanwhile.data}, by the same address and key. To come back to "
-        f"{settings.backend}, mend that and start serve again: {settings.data} is as you left it"
+        f"{obstacle}. So the shipped policy is served and trained on this machine (backend_fallback = embedded), with "
+        f"separate conversations and versions in {meanwhile.serve.data}, by the same address and key. To return to "
+        f"{settings.engine.backend}, fix that and start serve again: {settings.serve.data} is as you left it"
     )
-    return meanwhile
+    plan = ServicePlan.from_settings(meanwhile, roles)
+    for line in plan.data_flows or ["nothing"]:
+        say(f"leaves this machine meanwhile: {line}")
+    return plan
 
 
 def fallback(settings: Settings, flags: Mapping[str, str]) -> Settings:
-    """What the same settings are with the shipped policy on this machine, on a data folder of its own: turns of two
-    models must not mix in one journal. Address and key stay, so that clients notice nothing.
+    """The same settings with the shipped policy on this machine, on a separate data folder: turns of two models must
+    not mix in one journal. Address and key stay, so that clients notice nothing.
     """
-    data = settings.data.resolve()
+    data = settings.serve.data.resolve()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = {
         **{"backend": "embedded", "model": str(EMBEDDED_POLICY), "tokenizer": "", "family": "auto", "resume": ""},
-        **{"journal": "", "checkpoints": "", "engine-url": "", "context-length": "0"},
-        **{"data": str(data / "fallback"), "api-key": settings.api_key or stored_key(data)},
+        **{"checkpoints": "", "engine-url": "", "context-length": "0"},
+        **{"data": str(data / "fallback"), "api-key": settings.serve.api_key or stored_key(data)},
     }
     return load({**flags, **own})[0]
 
 
 def needs_megatron(settings: Settings) -> bool:
     """Whether a model is to be trained by Megatron-core, as far as its shape is known. Raises `ConfigError`."""
-    if not settings.train or backends.chosen(settings) != "megatron":
+    if not settings.learning.train or settings.engine.backend != "megatron":
         return False
-    shape = read_shape(settings.model)
+    shape = read_shape(settings.engine.model)
     return shape is not None and not shape.why_not_megatron
 
 
-def _obstacle(settings: Settings, roles: Sequence[str]) -> str:
-    """Why the provider cannot be used, as far as these roles need it; "" if it can."""
-    serves = "engine" in roles and not settings.engine_url
-    if not serves and not ("learner" in roles and settings.train):
-        return ""
-    try:
-        backend = backends.chosen(settings)
-    except ConfigError as error:
-        if settings.tinker_api_key or settings.fireworks_api_key:
-            raise  # two keys: that is a question to be answered
-        return str(error)
-    if backend not in backends.CLOUDS:
+def _obstacle(plan: ServicePlan) -> str:
+    """Why the provider cannot be used, as far as the plan's parts need it; "" if it can."""
+    settings = plan.settings
+    serves = "engine" in plan.roles and not settings.engine.url
+    trains = "learner" in plan.roles and settings.learning.train
+    if not plan.is_cloud or not (serves or trains):
         return ""
     # With numpy, which a service on this machine does without.
     from openclaw_rl.cli.checks.cloud import impossible
     from openclaw_rl.trainer_cloud.preflight import account, diagnose
 
-    settings = settings.model_copy(update={"backend": backend})
+    backend = settings.engine.backend
     if importlib.util.find_spec(LIBRARIES[backend]) is None:
         return f"backend = {backend} needs its library: {install_command('cloud')}"
-    if settings.train and "learner" in roles and (told := impossible(settings)):
-        raise ConfigError(told)
+    if trains and (problem := impossible(settings)):
+        raise ConfigError(problem)
     Outgoing.to_backend(settings)  # raises where it cannot keep what it should from the provider
     trouble = diagnose(settings)
     return "" if trouble is None else f"{account(settings).name} cannot be used: {trouble}"

@@ -7,34 +7,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import signal
+import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from openclaw_rl.cli.checks.gpu import fitting
-from openclaw_rl.cli.model_files import local_folder, provided_tokenizer, tokenizer_folder
-from openclaw_rl.cli.service import data_folder, judge_engines
-from openclaw_rl.cli.service import run_file as running
+from openclaw_rl.cli.service import data_folder, run_file
 from openclaw_rl.cli.service.child import Child
+from openclaw_rl.cli.service.judge_engines import judge_engines
+from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError, JournalError
 from openclaw_rl.shared.files import read_json, write_json
 from openclaw_rl.shared.gpus import Gpu
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.process import FolderLock, alive, claim_port, is_loopback
+from openclaw_rl.shared.process import FolderLock, alive, hold_port, is_loopback
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE
 
-ROLES = ("engine", "proxy", "learner")
 _CHAT = frozenset({"engine", "proxy"})
-_TURNS = ("engine", *judge_engines.ROLES, "learner", "proxy")
+_TURNS = ("engine", "judge", "hint", "learner", "proxy")
 """The order in which processes that share a GPU are started."""
 TURN_SECONDS = 900.0
 HEARTBEAT_SECONDS = 2.0
@@ -42,64 +40,102 @@ POLL_SECONDS = 0.1
 
 
 class Supervisor:
-    """The processes in `roles` and what they share: settings, ports, key, data folder.
+    """The processes of a plan and what they share: settings, ports, key, data folder.
 
-    Making one takes the data folder and the ports: `ConfigError` says which is in use. `say(line)` gets what a person
-    should read while it runs.
+    Making one takes the data folder, downloads models and holds the ports: `ConfigError` says what is missing or in
+    use. `say(line)` gets what a person should read while it runs.
     """
 
-    def __init__(self, settings: Settings, roles: Sequence[str] = ROLES, *, say: Callable[[str], None]) -> None:
-        self.roles = tuple(role for role in ROLES if role in roles)
+    def __init__(self, plan: ServicePlan, *, say: Callable[[str], None]) -> None:
         self._say = say
-        backends.backend(backends.chosen(settings))
-        if "proxy" in self.roles and not settings.api_key and not is_loopback(settings.host):
+        self._ports: list[socket.socket] = []
+        settings = plan.settings
+        starts_engine = "engine" in plan.roles and not settings.engine.url
+        if "proxy" in plan.roles and not settings.serve.api_key and not is_loopback(settings.serve.host):
             raise ConfigError(
-                f"host = {settings.host} can be reached from other machines, so it needs a key of your choosing: "
+                f"host = {settings.serve.host} can be reached from other machines, so it needs a key of your choosing: "
                 f"set OPENCLAW_RL_API_KEY (--api-key), or keep to --host 127.0.0.1"
             )
-        if "engine" in self.roles and not settings.engine_url and not is_loopback(settings.engine_host):
-            say(f"engine_host = {settings.engine_host}: the engine has no key; let only trusted machines reach it")
-        data = settings.data.resolve()
+        if starts_engine and not is_loopback(settings.engine.host):
+            say(f"engine_host = {settings.engine.host}: the engine has no key; let only trusted machines reach it")
+        elif "engine" in plan.roles and not starts_engine:
+            say(f"using the engine at {settings.engine.url}; none is started here")
+        data = settings.serve.data.resolve()
         try:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._locks = [FolderLock(data, role) for role in self.roles]
-            self.settings = self._settle(settings.model_copy(update={"data": data}))
-            data_folder.hold(self.settings, settings.model)
+            self._locks = [FolderLock(data, role) for role in plan.roles]
+            key = settings.serve.api_key or data_folder.stored_key(data)
+            plan = plan.with_settings(data=data, api_key=key).downloaded()
+            data_folder.hold(plan.settings, plan.policy)
         except OSError as error:
             raise ConfigError(
                 f"the data folder {data} cannot be written ({error.strerror}); "
                 f"make room, or choose another with --data (OPENCLAW_RL_DATA)"
             ) from error
-        self._judge_engines = (
-            judge_engines.commands(self.settings, settings, self.placement) if "learner" in self.roles else {}
-        )
-        for line in (*([self._engine_line] if "engine" in self.roles else []), *self._judge_engines.values()):
-            line()  # what is wrong with an engine's settings is said before anything starts
-        self.roles = (*self.roles, *self._judge_engines)
-        placement = self.placement
-        own = placement.variables if placement.train or placement.servers or placement.judges else {}
+        self.placement = plan.placement
+        changes = self._engine_place(plan, data, starts=starts_engine)
+        if "proxy" in plan.roles:
+            changes["port"] = self._hold_port(settings.serve.host, settings.serve.port, "port")
+        judges = judge_engines(plan, lambda: self._hold_port("127.0.0.1", 0, "engine_port"))
+        self.settings = plan.settings.replace(**changes, **judges.settings)
+        self._engines = judges.commands
+        self._urls = judges.urls | {"engine": self.settings.engine.url}
+        if starts_engine:
+            self._engines["engine"] = partial(backends.engine_command, self.settings, self.placement.servers)
+        for command in self._engines.values():
+            command()  # what is wrong with an engine's settings is said before anything starts
+        given = [role for role in plan.roles if role != "engine" or starts_engine]
+        self.roles = (*given, *(role for role in self._engines if role != "engine"))
         self.ready = asyncio.Event()
-        self.children = [
-            Child(
-                role,
-                self._command(role),
-                environment=os.environ
-                | to_environment(self.settings)
-                | quiet(self.settings)
-                | own
-                | (placement.trainer_environment if own and role == "learner" else {}),
-                logs=data / "logs",
-                say=say,
-                settled=self.ready,
-                after=partial(self._up_before, role),
-            )
-            for role in self.roles
-        ]
+        self.children = [self._child(role, data / "logs") for role in self.roles]
+
+    def _engine_place(self, plan: ServicePlan, data: Path, *, starts: bool) -> dict[str, Any]:
+        """URL and port of the policy's engine, as settings."""
+        engine = plan.settings.engine
+        if starts:
+            port = self._hold_port(engine.host, engine.port, "engine_port")
+            return {"engine_port": port, "engine_url": address(engine.host, port)}
+        if engine.url:
+            return {}
+        if engine.port:
+            return {"engine_url": address(engine.host, engine.port)}
+        card = read_json(self._card("engine", data))
+        if card and alive(int(card["pid"])):
+            return {"engine_url": str(card["url"])}
+        raise ConfigError(
+            f"no engine: set OPENCLAW_RL_ENGINE_URL (--engine-url), or start one on the same data folder "
+            f"({data}) with: openclaw-rl serve --only engine"
+        )
+
+    def _hold_port(self, host: str, port: int, setting: str) -> int:
+        held = hold_port(host, port, setting=setting)
+        self._ports.append(held)
+        number = int(held.getsockname()[1])
+        if sys.platform != "linux":
+            held.close()  # there a child could not bind it too
+        return number
+
+    def _child(self, role: str, logs: Path) -> Child:
+        placement = self.placement
+        on_gpus = bool(placement.train or placement.servers or placement.judges)
+        return Child(
+            role,
+            self._command(role),
+            environment=os.environ
+            | to_environment(self.settings)
+            | quiet(self.settings)
+            | (placement.variables if on_gpus else {})
+            | (placement.trainer_environment if on_gpus and role == "learner" else {}),
+            logs=logs,
+            say=self._say,
+            settled=self.ready,
+            after=partial(self._up_before, role),
+        )
 
     @property
     def url(self) -> str:
         """Base URL of the proxy, without /v1."""
-        return address(self.settings.host, self.settings.port)
+        return address(self.settings.serve.host, self.settings.serve.port)
 
     async def run(self, on_ready: Callable[[], None], on_progress: Callable[[str, bool], None]) -> None:
         """Run until SIGINT, SIGTERM or SIGHUP. `on_progress(role, ready)` is told while the service comes up.
@@ -138,68 +174,18 @@ class Supervisor:
         for role in self.roles:
             self._card(role).unlink(missing_ok=True)
         for lock in self._locks:
-            lock.release()
-
-    def _settle(self, settings: Settings) -> Settings:
-        """The backend by its own name, the model's folder or its tokenizer's, who is on which GPU, ports that stay the
-        same across restarts, the engine's URL, and the key.
-        """
-        update: dict[str, Any] = {"backend": backends.chosen(settings)}
-        if backends.is_cloud(settings):
-            update["tokenizer"] = provided_tokenizer(settings)
-        else:
-            update["model"] = local_folder(settings.model, setting="model")
-            if settings.tokenizer:
-                update["tokenizer"] = tokenizer_folder(settings.tokenizer, setting="tokenizer")
-        if "learner" in self.roles:
-            update |= judge_engines.folders(settings)
-        # Before anybody has a URL: what a person has given one is not placed here.
-        self.placement = fitting(settings.model_copy(update=update), self.roles)
-        if "engine" in self.roles and settings.engine_url:
-            self.roles = tuple(role for role in self.roles if role != "engine")
-            self._say(f"using the engine at {settings.engine_url}; none is started here")
-        elif "engine" in self.roles:
-            update["engine_port"] = claim_port(settings.engine_host, settings.engine_port, setting="engine_port")
-            update["engine_url"] = address(settings.engine_host, update["engine_port"])
-        elif not settings.engine_url:
-            update["engine_url"] = self._known_engine(settings)
-        if "proxy" in self.roles:
-            update["port"] = claim_port(settings.host, settings.port, setting="port")
-        if "learner" in self.roles:
-            update |= judge_engines.urls(settings.model_copy(update=update))
-        update["api_key"] = settings.api_key or stored_key(settings.data)
-        return settings.model_copy(update=update)
-
-    def _known_engine(self, settings: Settings) -> str:
-        if settings.engine_port:
-            return address(settings.engine_host, settings.engine_port)
-        card = read_json(self._card("engine", settings.data))
-        if card and alive(int(card["pid"])):
-            return str(card["url"])
-        raise ConfigError(
-            f"no engine: set OPENCLAW_RL_ENGINE_URL (--engine-url), or start one on the same data folder "
-            f"({settings.data}) with: openclaw-rl serve --only engine"
-        )
+            lock.close()
+        for port in self._ports:
+            port.close()
 
     def _command(self, role: str) -> Callable[[], list[str]]:
         if role == "engine":
-            return self._engine_command
-        if role in self._judge_engines:
-            return self._judge_engines[role]
-        return lambda: [sys.executable, "-m", f"openclaw_rl.{role}.main"]
-
-    def _engine_line(self) -> list[str]:
-        command = backends.engine_command(self.settings, self.placement.servers)
-        if command is None:
-            raise ConfigError(f"backend = {self.settings.backend} has no engine to start; set OPENCLAW_RL_ENGINE_URL")
-        return command
-
-    def _engine_command(self) -> list[str]:
-        return [*self._engine_line(), *self._live_version()]
+            return lambda: [*self._engines[role](), *self._live_version()]
+        return self._engines.get(role, lambda: [sys.executable, "-m", f"openclaw_rl.{role}.main"])
 
     def _live_version(self) -> list[str]:
         """What tells an engine to begin with the version that is live; the base needs no word."""
-        with contextlib.closing(Journal.open(self.settings.journal_path)) as journal:
+        with contextlib.closing(Journal.open(self.settings.serve.journal_path)) as journal:
             live = journal.live_version()
         if live is None or not live.checkpoint:
             return []
@@ -225,7 +211,7 @@ class Supervisor:
                     async for _ in _ticks():
                         if await self._is_up(other, client) and (
                             other != "engine"
-                            or await all_answer(client, self.settings.engine_url, len(self.placement.servers))
+                            or await all_answer(client, self._urls["engine"], len(self.placement.servers))
                         ):
                             break
 
@@ -240,7 +226,7 @@ class Supervisor:
         return found | {server.role: frozenset(server.gpus) for server in placed.judges}
 
     def _card(self, role: str, data: Path | None = None) -> Path:
-        return (data or self.settings.data) / "run" / f"{role}.json"
+        return (data or self.settings.serve.data) / "run" / f"{role}.json"
 
     async def _announce(self, on_ready: Callable[[], None], on_progress: Callable[[str, bool], None]) -> None:
         """Tell about each process as it comes up, and once all that a chat needs are there."""
@@ -267,7 +253,7 @@ class Supervisor:
             return False
         if role == "learner":
             return await asyncio.to_thread(self._beats, role, child.started)
-        url = f"{self._engine_of(role)}/health" if role != "proxy" else f"{self.url}/healthz"
+        url = f"{self._urls[role]}/health" if role != "proxy" else f"{self.url}/healthz"
         if role == "proxy" and "engine" in self.roles:
             url = f"{self.url}/readyz"
         try:
@@ -275,23 +261,19 @@ class Supervisor:
         except httpx.HTTPError:
             return False
 
-    def _engine_of(self, role: str) -> str:
-        return judge_engines.url_of(self.settings, role) if role in self._judge_engines else self.settings.engine_url
-
     def _beats(self, role: str, started: float) -> bool:
         """Whether the process has beaten since it was started. Under torchrun its number is not that of our child."""
-        with contextlib.closing(Journal.open(self.settings.journal_path)) as journal:
+        with contextlib.closing(Journal.open(self.settings.serve.journal_path)) as journal:
             process = journal.processes().get(role)
             return process is not None and process.time >= started
 
     def _publish_cards(self) -> None:
         """Where this service can be found, for the other commands; the key makes it private."""
-        common = {"pid": os.getpid(), "started": time.time(), "settings": running.told(self.settings)}
+        common = {"pid": os.getpid(), "started": time.time(), "settings": run_file.shared_settings(self.settings)}
         cards = {
-            "engine": {"url": self.settings.engine_url},
-            "proxy": {"url": self.url, "key": self.settings.api_key},
+            "proxy": {"url": self.url, "key": self.settings.serve.key},
             "learner": {},
-        } | {role: {"url": self._engine_of(role)} for role in self._judge_engines}
+        } | {role: {"url": url} for role, url in self._urls.items()}
         for role in self.roles:
             try:
                 write_json(self._card(role), common | cards[role], mode=0o600)
@@ -302,7 +284,7 @@ class Supervisor:
         """What the processes are doing, into the journal: `status` shows it."""
         name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
         silent = False
-        with contextlib.closing(await asyncio.to_thread(Journal.open, self.settings.journal_path)) as journal:
+        with contextlib.closing(await asyncio.to_thread(Journal.open, self.settings.serve.journal_path)) as journal:
             async for _ in _ticks(HEARTBEAT_SECONDS):
                 status = {"processes": {child.name: child.state() for child in self.children}}
                 try:
@@ -323,7 +305,7 @@ def quiet(settings: Settings) -> dict[str, str]:
         "LITELLM_TELEMETRY": "False",
         "TINKER_TELEMETRY": "0",  # of Tinker's client and of Fireworks', which is made from it
     }
-    if Path(settings.model_folder).is_dir() and Path(settings.tokenizer_path).is_dir():
+    if Path(settings.engine.model_folder).is_dir() and Path(settings.engine.tokenizer_path).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
 
@@ -350,15 +332,3 @@ def address(host: str, port: int) -> str:
     """A URL under which a bound address is reached from this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def stored_key(data: Path) -> str:
-    """The key in the data folder, made at the first call; readable by its owner only."""
-    path = data / "api_key"
-    if not path.exists():
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-    key = path.read_text().strip()
-    if not key:
-        raise ConfigError(f"{path} is empty; remove it to have a new key made, or set OPENCLAW_RL_API_KEY")
-    return key

@@ -20,8 +20,8 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.placement import inherited_placement
 from openclaw_rl.shared.redaction.outgoing import Outgoing
 from openclaw_rl.shared.rendering.prompter import Prompter
-from openclaw_rl.shared.settings import judge_spec as names
-from openclaw_rl.shared.settings.judge_spec import Spelling
+from openclaw_rl.shared.settings.judge_spec import JudgeModels
+from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.settings import Settings
 
 
@@ -29,48 +29,44 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
     """The judge that `judge`, `hint_model` and `custom_reward` name (docs/judging.md). `engine` serves the policy;
     without a `prompter` the policy's is made when it is needed. Raises `ConfigError`.
     """
-    hinter = names.hinter(settings)
-    spelling = None if settings.custom_reward else names.scorer(settings)
+    models = JudgeModels.from_settings(settings.judge)
+    model, hint = models.judge, models.hint
     policy = LazyPrompter.ready(prompter) if prompter else LazyPrompter.policy(settings)
     selector = Selector(settings, engine, policy)
-    slots = asyncio.Semaphore(settings.judge_concurrency)
+    slots = asyncio.Semaphore(settings.judge.concurrency)
 
-    def voting(found: Spelling, setting: str) -> Voting:
-        return Voting(_asker(found, setting, settings, engine, policy), settings, slots)
+    def voting(asked: ModelReference) -> Voting:
+        return Voting(_asker(asked, settings, engine, policy), settings, slots)
 
     judge: Judge
-    if spelling is None:
+    if model.setting == "custom_reward":
         judge = custom.create_reward(settings)
-    elif spelling.kind == "rules":
+    elif model.kind == "rules":
         judge = RuleJudge()
-    elif spelling.kind == "hook":
+    elif model.kind == "hook":
         judge = custom.create(settings)
-    elif spelling.kind == "reward-model":
-        judge = RewardModelJudge(create_reward_model(settings, spelling.target), spelling.target, settings)
+    elif model.kind == "reward-model":
+        judge = RewardModelJudge(create_reward_model(settings, model.name), model.name, settings)
     else:
-        prompt = JudgePrompt.from_settings(settings)
-        judge = ModelJudge(voting(spelling, "judge"), prompt, selector, settings, hints=hinter is None)
-    return judge if hinter is None else WithHintModel(judge, voting(hinter, "hint_model"), selector, settings)
+        judge = ModelJudge(voting(model), JudgePrompt.from_settings(settings), selector, settings, hints=hint is None)
+    return judge if hint is None else WithHintModel(judge, voting(hint), selector, settings)
 
 
-def _asker(spelling: Spelling, setting: str, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
-    """The asker for `setting`."""
-    name = str(settings.value(setting))
-    if spelling.kind == "litellm":
-        return asker_of(name, settings)
-    if spelling.kind == "policy":
+def _asker(model: ModelReference, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
+    """The asker for `model`."""
+    if model.kind == "litellm":
+        return asker_of(model, settings)
+    if model.kind == "policy":
         if engine is None:
-            raise ConfigError(f"{setting} = policy needs the policy's engine, and there is none here")
-        return EngineAsker(name, engine, policy, settings, version=0, own=False)
-    url = spelling.url or names.engine_url(settings, setting)
-    if not url:
+            raise ConfigError(f"{model.setting} = policy needs the policy's engine, and there is none here")
+        return EngineAsker(model.title, engine, policy, settings, version=0, own=False)
+    if not model.url:
         raise ConfigError(
-            f"{setting} = {name!r} has no engine yet: `openclaw-rl serve` starts it, or say where one runs with "
-            f"{names.ENGINE_URLS[setting]}"
+            f"{model.setting} = {model.title!r} has no engine yet: `openclaw-rl serve` starts it; one that runs is "
+            f"{model.setting} = {model.title}@URL"
         )
-    folder = "" if spelling.url else spelling.target
     placement = inherited_placement()
-    on_gpus = placement is not None and any(server.model == folder for server in placement.judges)
-    own = create_engine(own_engine(settings, folder, url=url, on_gpus=on_gpus))
-    prompter, outgoing = LazyPrompter.folder(folder, own), Outgoing.to_model(settings, "", url)
-    return EngineAsker(name, own, prompter, settings, version=None, own=True, outgoing=outgoing)
+    on_gpus = placement is not None and any(server.model == model.name for server in placement.judges)
+    own = create_engine(own_engine(settings, model.name, url=model.url, on_gpus=on_gpus))
+    prompter, outgoing = LazyPrompter.folder(model.name, own), Outgoing.to_model(settings, "", model.url)
+    return EngineAsker(model.title, own, prompter, settings, version=None, own=True, outgoing=outgoing)

@@ -19,7 +19,6 @@ from openclaw_rl.learner.judge import signals
 from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress
-from openclaw_rl.shared.backends import is_cloud
 from openclaw_rl.shared.errors import JournalError, JudgeAway, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.images import misplaced
@@ -55,7 +54,7 @@ class JudgeLoop:
         self._settings = settings
         self._progress = progress
         self._method = method(settings.method, settings)
-        self._cloud = is_cloud(settings)
+        self._cloud = settings.engine.is_cloud
         self._in_flight = in_flight if in_flight is not None else set()
         self._without_verdict: set[str] = set()
         self._postponed = 0  # turns that found the judge away since it last answered

@@ -26,6 +26,7 @@ _SCORE = re.compile(r"\\boxed\{\s*([+-]?\s*[01])\s*\}")
 _HINT = re.compile(r"\[HINT\](.*?)\[/HINT\]", re.DOTALL)
 _NO_HINT = re.compile(r"\[NO[ _-]?HINT\]", re.IGNORECASE)
 _FIRST_PAUSE = 0.5
+TRIES = 3
 
 Reader = Callable[[str], Vote]
 
@@ -60,7 +61,7 @@ class Voting:
         vote, said = Vote(), Said("")
         try:
             async for attempt in stamina.retry_context(
-                self._passing, self._settings.judge_retries + 1, timeout=None, wait_initial=_FIRST_PAUSE, wait_jitter=0
+                self._passing, TRIES, timeout=None, wait_initial=_FIRST_PAUSE, wait_jitter=0
             ):
                 with attempt:
                     async with self._slots:

@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any, Literal
 
 import msgspec
 
@@ -133,6 +134,22 @@ def choose(turns: Sequence[Turn], count: int, budget: int, random: Random) -> li
         if len(chosen) == before:
             break
     return chosen
+
+
+def sample_of(
+    tokens: Tokens, prompt_ids: Sequence[int], *, origin: Literal["rehearsal", "anchor"], **fields: Any
+) -> Sample:
+    """An answer to a prompt as a rollout sample, with further `fields`."""
+    return Sample(
+        sample_id=new_id(origin),
+        turn_id=None,
+        origin=origin,
+        prompt_ids=prompt_ids,
+        response_ids=tokens.ids,
+        logprobs=tokens.logprobs,
+        versions=tokens.versions,
+        **fields,
+    )
 
 
 class Rollouts:
@@ -257,21 +274,9 @@ class Rollouts:
         policy: str,
         *,
         version: int | None,
-        origin: str,
+        origin: Literal["rehearsal", "anchor"],
         images: Sequence[PromptImage] = (),
     ) -> Sample | None:
         """One answer as a sample, or `None`."""
         tokens = await self.generate(prompt_ids, self.sampling, version=version, images=images)
-        if tokens is None:
-            return None
-        return Sample(
-            sample_id=new_id(origin),
-            turn_id=None,
-            policy=policy,
-            origin=origin,  # type: ignore[arg-type]
-            prompt_ids=prompt_ids,
-            response_ids=tokens.ids,
-            logprobs=tokens.logprobs,
-            versions=tokens.versions,
-            images=images,
-        )
+        return None if tokens is None else sample_of(tokens, prompt_ids, policy=policy, origin=origin, images=images)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.rollouts.hooks import ROLLOUT, Hook, HookFailed, called, checked_samples
-from openclaw_rl.learner.rollouts.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts
+from openclaw_rl.learner.rollouts.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts, sample_of
 from openclaw_rl.shared.engine.protocol import Engine, Tokens
 from openclaw_rl.shared.errors import ContextLengthExceeded
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.records import Message, PromptImage, Sample, Sampling, Turn, new_id
+from openclaw_rl.shared.records import Message, PromptImage, Sample, Sampling, Turn
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
 
@@ -103,15 +103,11 @@ class RolloutContext:
         """An answer as a sample: distilled with `hinted` prompts, rewarded with a `reward` in [−1, +1], or kept close
         to the base (`anchor`, an answer of the base).
         """
-        return Sample(
-            sample_id=new_id("rollout"),
-            turn_id=None,
+        return sample_of(
+            tokens,
+            prompt_ids,
             policy=self.settings.model_name,
             origin="anchor" if anchor else "rehearsal",
-            prompt_ids=prompt_ids,
-            response_ids=tokens.ids,
-            logprobs=tokens.logprobs,
-            versions=tokens.versions,
             images=images,
             temperature=temperature,
             reward=reward,

@@ -32,12 +32,14 @@ from openclaw_rl.shared.messages.images import sent_part
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import Message, Sampling, now
 from openclaw_rl.shared.redaction.outgoing import Outgoing
+from openclaw_rl.shared.settings.model_reference import read_model
 from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
 OtherRole = Literal["side_model", "fallback_model"]
 
+SECONDS_TO_BEGIN = 60.0
 _SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 _DEFAULT = Sampling()
 _LONGEST_REASON = 500
@@ -108,7 +110,7 @@ class OtherModel:
                         return
                     event = await anext(events)
         except TimeoutError as error:
-            raise self._failure(f"no answer within {self._seconds:g} s (other_model_seconds)") from error
+            raise self._failure(f"no answer within {self._seconds:g} s") from error
         except StopAsyncIteration:
             raise self._failure("its answer ended too early") from None
         except OSError as error:
@@ -152,16 +154,15 @@ class OtherModels:
     def __init__(self, settings: Settings, process: AdapterProcess, watch: EngineWatch) -> None:
         self._watch = watch
 
-        def create(role: OtherRole, name: str, base: str, key: str) -> OtherModel | None:
-            if not name:
+        def create(role: OtherRole, text: str, key: str) -> OtherModel | None:
+            if not text:
                 return None
-            outgoing = Outgoing.to_model(settings, name, base)
-            return OtherModel(role, name, base, key, settings.other_model_seconds, process, outgoing)
+            model = read_model(text, role)
+            outgoing = Outgoing.to_model(settings, model.name, model.url)
+            return OtherModel(role, model.name, model.url, key, SECONDS_TO_BEGIN, process, outgoing)
 
-        self.side = create("side_model", settings.side_model, settings.side_api_base, settings.side_api_key)
-        self.fallback = create(
-            "fallback_model", settings.fallback_model, settings.fallback_api_base, settings.fallback_api_key
-        )
+        self.side = create("side_model", settings.serve.side_model, settings.cloud.key_of("side"))
+        self.fallback = create("fallback_model", settings.serve.fallback_model, settings.cloud.key_of("fallback"))
 
     def __bool__(self) -> bool:
         return self.side is not None or self.fallback is not None

@@ -21,7 +21,7 @@ from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.messages.answer import Answer, Delta
 from openclaw_rl.shared.messages.images import holds_placeholder
 from openclaw_rl.shared.records import Message, VersionSpan, now
-from openclaw_rl.shared.redaction.outgoing import told
+from openclaw_rl.shared.redaction.outgoing import describe_taken
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 
@@ -103,7 +103,7 @@ class PolicyAnswer:
 
     def notes(self) -> list[str]:
         """Remarks for the turn's record; some may be empty."""
-        redacted = told(self._request.prompt.taken) if self.ids else ""
+        redacted = describe_taken(self._request.prompt.taken) if self.ids else ""
         return [self._request.note, self._offered.note(), redacted]
 
     def usage(self) -> dict[str, Any]:

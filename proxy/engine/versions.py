@@ -85,11 +85,18 @@ class ServedVersions:
         if info is not None and info.beside:
             await self._load(version, path, live=False)
         await self._journal.set_version_state(number, "live")
+        engine = self._watch.error
         if info is not None:
-            await self._load(version, path, live=True)
+            try:
+                await self._load(version, path, live=True)
+                engine = "serves it"
+            except EngineError as error:
+                if error.status != 503:
+                    raise
+                engine = str(error)  # whoever may change it follows the journal
             await self._watch.refresh()
         log.info("version %d is live instead of version %s, on request", number, before)
-        return {"live": number, "before": before, "engine": "serves it" if info is not None else self._watch.error}
+        return {"live": number, "before": before, "engine": engine}
 
     async def names(self) -> list[str]:
         """The model names that clients can ask for now, without aliases."""

@@ -20,7 +20,7 @@ KEEP_SECONDS = 30.0
 """A connection that was idle for longer is not used again: the server may be about to close it."""
 
 _CONNECT_SECONDS = 5.0
-_HIGH_WATER = 1 << 18  # bytes that nobody has read; the server waits from there on
+_HIGH_WATER = 1 << 18  # unread bytes; the server waits from there on
 
 
 class Broken(ConnectionError):
@@ -88,7 +88,7 @@ class HttpClient:
 
 
 class Reply:
-    """What the server answers to one request. `status` is known once `head` has returned; `kept_alive` says that the
+    """The server's answer to one request. `status` is known once `head` has returned; `kept_alive` says that the
     answer is complete and the server lets its connection be used again.
     """
 
@@ -117,8 +117,8 @@ class Reply:
         return self.status
 
     async def read(self) -> bytes:
-        """What has come of the body since the last time, at least a byte; empty at its end. Raises `Broken`, or
-        `TimeoutError` after `expire`.
+        """The next part of the body, at least a byte; empty at its end. Raises `Broken`, or `TimeoutError`
+        after `expire`.
         """
         while not self._chunks:
             if self._complete:
@@ -139,7 +139,7 @@ class Reply:
 
     @property
     def complete(self) -> bool:
-        """Whether everything has come, read or not."""
+        """True if everything has come, read or not."""
         return self._complete
 
     def expire(self, seconds: float) -> None:
@@ -242,7 +242,7 @@ class _Connection(asyncio.Protocol):
         return reply
 
     def usable(self) -> bool:
-        """Whether a request may be sent on it."""
+        """True if a request may be sent on it."""
         return not self._lost and not self._transport.is_closing() and time.monotonic() - self._since < KEEP_SECONDS
 
     def release(self, reply: Reply) -> None:
@@ -258,7 +258,7 @@ class _Connection(asyncio.Protocol):
         self._idle.append(self)
 
     def pause(self) -> None:
-        """Let the server wait: nobody reads."""
+        """Let the server wait until the body is read."""
         if not self._paused and not self._lost:
             self._paused = True
             self._transport.pause_reading()
@@ -283,7 +283,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._reply is None:
-            self.close()  # nobody asked
+            self.close()  # there was no request
         else:
             self._reply.feed(data)
 

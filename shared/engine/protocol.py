@@ -13,7 +13,7 @@ from openclaw_rl.shared.records import Sampling, VersionSpan
 
 
 class Priority(IntEnum):
-    """Who goes first when the engine is busy: lower numbers wait for none of the higher ones."""
+    """The order of requests when the engine is busy: lower numbers wait for none of the higher ones."""
 
     CHAT = 0
     JUDGE = 1
@@ -28,7 +28,7 @@ class Tokens(msgspec.Struct, frozen=True):
     `version` is the policy version that sampled them. `finish_reason` (`stop`, `length`, `abort`) is set in the last
     event only, which then carries `versions`, the spans over the whole answer. `prompt_tokens` and `cached_tokens`
     count prompt tokens, the latter those whose KV was reused. `top_logprobs`, where asked for, holds per token the
-    `(logprob, id)` pairs, best first. `forced`: the engine was told what to say and sampled nothing; such an answer is
+    `(logprob, id)` pairs, best first. `forced`: the answer was given to the engine, which sampled nothing; it is
     never trained on. `unscaled`: it was sampled at another temperature than 1, and the logprobs are those at 1.
     """
 
@@ -57,12 +57,13 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 class EngineInfo(msgspec.Struct, frozen=True):
-    """What the engine serves: live version, versions it can sample, and the model's limits in tokens. `constrains` says
-    whether it can hold an answer to a JSON schema, `sees` whether it takes images, `beside` whether it holds other
-    versions beside the live one, `scales` whether it tells logprobs at the temperature that was sampled with. `trouble`
-    is what keeps it from answering though it runs (its provider is away, say), in words; "" when all is well.
-    `transfer` is how new weights reach it, where that is not simply a folder that it loads. `live` is −1 where nobody
-    knows: a change of weights broke off.
+    """A description of the engine: live version, versions it can sample, and the model's limits in tokens.
+
+    `constrains` says whether it can hold an answer to a JSON schema, `sees` whether it takes images, `beside` whether
+    it holds other versions next to the live one, `scales` whether it reports logprobs at the sampling temperature.
+    `trouble` is what keeps it from answering though it runs (its provider is away, say); "" when all is well.
+    `transfer` is how new weights reach it, where that is not simply a folder that it loads. `live` is −1 where it is
+    not known: a change of weights broke off.
     """
 
     live: int
@@ -116,8 +117,8 @@ class Engine(Protocol):
         fresh: bool = False,
         images: Sequence[PromptImage] = (),
     ) -> Scores:
-        """Logprobs of `continuation_ids` after `prompt_ids`, at a temperature above 0. `fresh` computes everything anew
-        instead of from what was kept of earlier requests.
+        """Logprobs of `continuation_ids` after `prompt_ids`, at a temperature above 0. `fresh` computes everything,
+        without what was kept of earlier requests.
 
         Raises `EngineError` with status 404 for a version that the engine has not, 501 for a temperature that it cannot
         score at.
@@ -133,7 +134,7 @@ class Engine(Protocol):
         ...
 
     async def info(self) -> EngineInfo:
-        """What is being served right now."""
+        """The engine's description of itself right now."""
         ...
 
     async def close(self) -> None:

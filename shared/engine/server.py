@@ -1,4 +1,4 @@
-"""What our own engines have in common: an HTTP server in the part of SGLang's native wire that we use.
+"""The HTTP server of our own engines, in the part of SGLang's native wire that we use.
 
 Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /health`, `/model_info` (and its old name
 `/get_model_info`). Differences from SGLang: prompts are token ids only (`input_ids`); streamed events carry no text;
@@ -39,19 +39,19 @@ _SSE = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control
 
 
 class ServedEngine(Protocol):
-    """What stands behind the routes. `submit` and `load` raise `Refused`."""
+    """An engine behind the routes. `submit` and `load` raise `Refused`."""
 
     @property
     def healthy(self) -> bool:
-        """Whether requests are being worked on."""
+        """True if requests are being worked on."""
         ...
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to serve; events are handed over in `loop`."""
         ...
 
-    def stop(self) -> None:
-        """End; called from a thread of its own."""
+    async def close(self) -> None:
+        """End what is under way, and let go of everything."""
         ...
 
     async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> Any:
@@ -282,7 +282,7 @@ def create_app(engine: ServedEngine, *, incremental: bool = True) -> Starlette:
         try:
             yield
         finally:
-            await asyncio.to_thread(engine.stop)
+            await engine.close()
 
     return Starlette(
         lifespan=lifespan,
@@ -313,7 +313,7 @@ def http_server(app: Starlette, *, host: str, port: int) -> uvicorn.Server:
 
 
 def live_version(text: str) -> tuple[int, str] | None:
-    """What `--live NUMBER=FOLDER` says; `None` for "". Raises `SystemExit` for anything else."""
+    """The version of `--live NUMBER=FOLDER`; `None` for "". Raises `SystemExit` for anything else."""
     if not text:
         return None
     number, separator, path = text.partition("=")

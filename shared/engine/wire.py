@@ -55,7 +55,7 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     no_stop_trim: bool = False
 
     def problem(self) -> str:
-        """What is wrong with the values, or ""."""
+        """The fault of the values, or ""."""
         checks = (
             (self.max_new_tokens >= 0, "max_new_tokens must not be negative"),
             (self.min_new_tokens >= 0, "min_new_tokens must not be negative"),
@@ -178,7 +178,7 @@ class Event:
 
     @property
     def last(self) -> bool:
-        """Whether nothing comes after it."""
+        """True if nothing comes after it."""
         return self.finish is not None or self.error is not None
 
 

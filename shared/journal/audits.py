@@ -53,7 +53,7 @@ def add_audit(connection: Connection, audit: Audit) -> None:
 
 
 def audit(connection: Connection, turn_id: str) -> Audit | None:
-    """What the audit of a turn found; `None` if it was not audited."""
+    """The audit of a turn; `None` if there was none."""
     found = connection.execute(
         "SELECT version, verdict, reason, differences, audits.time FROM audits "
         "JOIN turns ON turns.id = turn WHERE turn_id = ?",

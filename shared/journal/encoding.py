@@ -40,8 +40,8 @@ _IDS_16, _IDS_32 = b"\x10", b"\x11"
 
 
 class Content(NamedTuple):
-    """What a later turn may share with a recorded one: digests of its messages and its answer, ids of its prompt and
-    its answer.
+    """The content that a later turn may share with a recorded one: digests of its messages and its answer, ids of its
+    prompt and its answer.
     """
 
     digests: list[bytes]

@@ -127,8 +127,8 @@ class Operations:
 
 
 class Journal(Operations):
-    """What the loops share. Every write is durable when its method returns; safe from several threads and several
-    processes.
+    """The store that the loops share. Every write is durable when its method returns; safe from several threads and
+    several processes.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

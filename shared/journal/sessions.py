@@ -114,7 +114,7 @@ def end_episode(connection: Connection, session_id: str, reason: str) -> int | N
 
 
 def begun_after(connection: Connection, session_id: str, time: float) -> bool:
-    """Whether the session's open episode has turns, all of which arrived after a time (Unix seconds)."""
+    """True if the session's open episode has turns, all of which arrived after a time (Unix seconds)."""
     first: float | None = connection.value(
         "SELECT min(arrived) FROM turns JOIN sessions ON sessions.id = turns.session "
         "JOIN episodes ON episodes.session = turns.session AND episodes.episode = turns.episode "
@@ -225,7 +225,7 @@ def last_main_turn(
 
 
 def forget(connection: Connection, session_id: str) -> list[int]:
-    """Delete a session's turns, what nobody else shares of their content, and every record derived from them.
+    """Delete a session's turns, the content that no other session shares, and every record derived from them.
 
     The numbers of the versions that learned directly from it (versions made from those inherit it) are returned,
     and stay with the ids of their samples. A step in flight on its samples can no longer be committed.

@@ -1,5 +1,5 @@
-"""What is known about a turn after it: next state, feedback, outcome, judgement, quarantine; and which turns wait for a
-judge.
+"""Signals about a turn that come after it: next state, feedback, outcome, judgement, quarantine; and the turns that
+wait for a judge.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def unjudged(connection: Connection, limit: int, *, offset: int = 0, explicit: b
 
 
 def next_state(connection: Connection, turn_id: str) -> NextState | None:
-    """What came after a turn."""
+    """The next state of a turn."""
     return _first(_records(connection, NextState, f"SELECT body FROM next_states WHERE turn = {_ROW}", turn_id))
 
 
@@ -306,7 +306,7 @@ def _outcome_is_to_come(connection: Connection, turn: int) -> bool:
 
 
 def _newer_feedback(connection: Connection, turn: int) -> bool:
-    """Whether the turn has feedback that its latest judgement did not see."""
+    """True if the turn has feedback that its latest judgement did not see."""
     latest = connection.value("SELECT max(id) FROM feedback WHERE turn = ?", turn)
     if latest is None:
         return False

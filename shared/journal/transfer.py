@@ -1,6 +1,4 @@
-"""What export, import and estimates ask of the journal: which sessions there are, a whole session written at once, and
-how much is said on a day.
-"""
+"""Queries of export, import and estimates: the sessions, a session written at once, and the tokens of a day."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from openclaw_rl.shared.records import Feedback, Kind, NextState, Turn
 
 
 def recorded(connection: Connection, since: float = 0.0) -> Recorded:
-    """What the policy was asked and said since then (Unix seconds); imported turns do not count."""
+    """Traffic since a time (Unix seconds); imported turns do not count."""
     own = "arrived >= ? AND response_tokens > 0 AND dialect != 'import'"
     days = connection.value(f"SELECT count(DISTINCT date(arrived, 'unixepoch')) FROM turns WHERE {own}", since)
     rows = connection.execute(

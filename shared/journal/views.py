@@ -55,7 +55,7 @@ class TurnSummary(msgspec.Struct, frozen=True):
 
 
 class TurnReaction(msgspec.Struct, frozen=True):
-    """What a person thought of a turn, by its latest judgement. `reasoned`: the complaint said what is wanted.
+    """A person's reaction to a turn, by its latest judgement. `reasoned`: the complaint said what is wanted.
     `held_back`: the turn is kept for the guard; `set_aside`: it is quarantined, for whatever reason.
     """
 
@@ -87,7 +87,7 @@ class SessionRow(msgspec.Struct, frozen=True):
 
 
 class AuditFigures(msgspec.Struct, frozen=True):
-    """What audits found: `verdicts` counts all of them; `mean`, `p99` and `largest` are |recorded − found| logprob per
+    """Results of audits: `verdicts` counts all of them; `mean`, `p99` and `largest` are |recorded − found| logprob per
     token over the last `turns` turns compared, of `tokens` tokens; `time` is the last comparison's (Unix seconds).
     """
 
@@ -132,7 +132,7 @@ class Lengths(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What was recorded on `days` UTC days, those without a turn not counted: turns by kind, main turns that a person
+    """Traffic on `days` UTC days, those without a turn not counted: turns by kind, main turns that a person
     `answered`, and of all `samples` those with a hint and those with a reward other than 0.
     """
 

@@ -29,7 +29,7 @@ class CallRefusal(NamedTuple):
 
 
 class LiteLLMCall:
-    """One request on behalf of a client, and what the proxy sent beside the answer.
+    """One request on behalf of a client, and what the proxy sent besides the answer.
 
     `url` is the proxy's base URL with `/v1`, `headers` are sent as they are, `extra` are fields of the chat body that
     win over LiteLLM's. `counting` asks for the length of the prompt (`input_tokens`) instead of an answer. `begun` is

@@ -55,7 +55,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return assistant_message(self.content, self.reasoning, calls)
 
     def matches(self, content: str, reasoning: str, calls: Sequence[tuple[str, Any]]) -> bool:
-        """Whether another reading of the same ids found the same; white space at the ends does not count."""
+        """True if another reading of the same ids found the same; white space at the ends does not count."""
         own = [(call.name, parse_arguments(call.arguments)) for call in self.tool_calls]
         other = [(name, parse_arguments(value) if isinstance(value, str) else value or {}) for name, value in calls]
         return (

@@ -37,7 +37,7 @@ def parse_arguments(text: str) -> dict[str, Any] | str:
 
 
 def too_deep(value: Any, levels: int = _MAX_DEPTH) -> bool:
-    """Whether a decoded JSON value nests deeper than `levels`, which no client means and recursive code cannot
+    """True if a decoded JSON value nests deeper than `levels`, which no client means and recursive code cannot
     follow."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels < 0 or any(too_deep(item, levels - 1) for item in items if isinstance(item, dict | list))

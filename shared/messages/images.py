@@ -157,7 +157,7 @@ def file_of(part: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def digest_of(data: bytes) -> str:
-    """What an image is known by: 32 hexadecimal digits."""
+    """The key of an image: 32 hexadecimal digits."""
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
@@ -167,12 +167,12 @@ def images_in(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def has_images(messages: Sequence[Message]) -> bool:
-    """Whether there are any."""
+    """True if there are any."""
     return any(part["type"] == "image_url" for parts in _lists(messages) for part in parts)
 
 
 def comparable(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What of a content part makes two of them the same: an image is its bytes, however it was written or stored."""
+    """The content part as it is compared: an image is its bytes, however it was written or stored."""
     return {"type": "image", "digest": part["digest"]} if part.get("type") == "image_url" and "digest" in part else part
 
 
@@ -200,8 +200,8 @@ def images_of(turn: Turn) -> tuple[PromptImage, ...]:
 
 
 def misplaced(turn: Turn) -> str:
-    """Why nobody can compute on the images of a recorded turn, in words; "" where each of them has its place in the
-    prompt, or there are none. Only a journal that something else wrote to holds such turns.
+    """Why the images of a recorded turn cannot be computed on, in words; "" where each of them has its place in the
+    prompt, or there are none. Only a journal that another program wrote to holds such turns.
     """
     shown, placed = len(images_in(turn.messages)), list(turn.image_spans)
     if shown != len(placed):
@@ -215,7 +215,7 @@ def misplaced(turn: Turn) -> str:
 
 
 def holds_placeholder(ids: Sequence[int], prompt_ids: Sequence[int], images: Sequence[PromptImage]) -> bool:
-    """Whether the policy sampled the placeholder of an image: then nobody can compute on the answer again."""
+    """True if the policy sampled the placeholder of an image: such an answer cannot be computed on again."""
     return prompt_ids[images[0].start] in ids
 
 
@@ -265,7 +265,7 @@ def _processor_config(folder: Path) -> Mapping[str, Any]:
 
 def _measured(data: bytes, where: str) -> tuple[str, tuple[int, int]]:
     """Format and size of an image file, from its head."""
-    from PIL import Image, UnidentifiedImageError  # only who is sent images pays for it
+    from PIL import Image, UnidentifiedImageError  # loaded with the first image
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:

@@ -72,7 +72,7 @@ class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> bool:
-        """Whether the answer may hold tool calls; where it may not, their markup is text."""
+        """True if the answer may hold tool calls; where it may not, their markup is text."""
         return bool(self.tools)
 
 
@@ -127,8 +127,7 @@ def text_of(message: Message) -> str:
 
 
 def is_internal_context(message: Message) -> bool:
-    """Whether this is the user message that OpenClaw appends to agent runs and keeps out of the history (nobody wrote
-    it)."""
+    """True if this is the user message that OpenClaw appends to agent runs and keeps out of the history."""
     return message["role"] == "user" and text_of(message).startswith(INTERNAL_CONTEXT)
 
 

@@ -8,7 +8,7 @@
           − entropy · mean entropy of π           over the same
 
 Under `distillation = "token"` one policy loss takes the place of the first two, its advantage binary · reward +
-distill · (log π_T − log μ). A loss of the user's own takes the place of all. Means are over the tokens of the whole
+distill · (log π_T − log μ). A custom loss takes the place of all. Means are over the tokens of the whole
 batch, weighted by the samples' weights. Trainers differ in how the log-probabilities come and in what makes the
 gradient of a share.
 """

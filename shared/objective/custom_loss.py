@@ -1,4 +1,4 @@
-"""A loss of the user's own: what it is given, and how a hook by import path or file becomes one (docs/extending.md).
+"""A custom loss: its arguments, and how a hook by import path or file becomes one (docs/extending.md).
 
     loss(tokens: LossTokens) -> Tensor                                     one value per response token, `[N]`
     compute_loss(policy_logits, reference_logits, rewards, advantages, config) -> Tensor       a scalar, or `[N]`

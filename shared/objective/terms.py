@@ -19,8 +19,8 @@ def hinted_prompts(sample: Sample) -> Sequence[Sequence[int]]:
 
 def signal(sample: Sample, recipe: Recipe) -> float:
     """The reward as it may train, or the advantage that a method made of it: 0 without a ratio, and where neither the
-    method nor the sample (`explicit`) lets it. Under `rewards = "explicit"` a hint says more than the reward beside it,
-    and stands in its place.
+    method nor the sample (`explicit`) lets it. Under `rewards = "explicit"` a hint says more than the reward,
+    and takes its place.
     """
     value = sample.reward if sample.advantage is None else sample.advantage
     explicit = sample.explicit and not hints_of(sample, recipe)
@@ -40,7 +40,7 @@ def hints_of(sample: Sample, recipe: Recipe) -> Sequence[Sequence[int]]:
 def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
     """The terms that `sample` counts in: `anchor` for anchors; else `distill` where there are hinted prompts and
     `binary` where there is a reward that may train, under `distillation = "token"` both as `policy`; with either, a
-    person's turn counts in `kl_base` and `entropy`. With a loss of the user's own every answer counts in that alone.
+    person's turn counts in `kl_base` and `entropy`. With a custom loss every answer counts in that alone.
     """
     if not sample.response_ids:
         return frozenset()

@@ -1,8 +1,8 @@
-"""What goes to a cloud backend or to another provider's model, with what the setting `cloud_redact` says taken out.
+"""Texts for a cloud backend or another provider's model, with what the setting `cloud_redact` says taken out.
 
-The same text always becomes the same, so that a conversation's prompts go on beginning with each other. What the policy
+The same text always becomes the same, so that a conversation's prompts keep beginning with each other. What the policy
 itself said is left as it was sampled: the provider sampled it, and the next prompt goes on from its tokens. That is
-remembered, not looked up: after a restart it is written anew, and redacted, like everything else.
+remembered, not looked up: after a restart it is written again, and redacted, like everything else.
 
 Images go as they are.
 """
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from openclaw_rl.shared.backends import is_cloud
 from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
@@ -39,7 +38,7 @@ _KEPT = frozenset(["id", "name", "type", "role"])
 
 
 class _Tools(msgspec.Struct, frozen=True):
-    """What became of a list of tools, `None` for itself, and what was found in it."""
+    """A list of tools after redaction (`None`: unchanged), and what was found in it."""
 
     content: list[dict[str, Any]] | None
     json: bytes
@@ -58,7 +57,7 @@ class Outgoing:
         self._tools = SharedCache[bytes, _Tools](_TOOLS)
 
     @classmethod
-    def of(cls, settings: Settings) -> Outgoing | None:
+    def from_settings(cls, settings: Settings) -> Outgoing | None:
         """As `cloud_redact` says; `None` where nothing is taken out. Raises `ConfigError` where it needs what is not
         installed.
         """
@@ -76,14 +75,14 @@ class Outgoing:
     @classmethod
     def to_backend(cls, settings: Settings) -> Outgoing | None:
         """For what the engine and the trainer get; `None` where that stays here. Raises `ConfigError`."""
-        return cls.of(settings) if is_cloud(settings) else None
+        return cls.from_settings(settings) if settings.engine.is_cloud else None
 
     @classmethod
     def to_model(cls, settings: Settings, model: str, base: str) -> Outgoing | None:
         """For a LiteLLM model at a base URL ("": its provider's own); `None` where that is on this machine. Raises
         `ConfigError`.
         """
-        return None if is_here(model, base) else cls.of(settings)
+        return None if is_here(model, base) else cls.from_settings(settings)
 
     def text(self, text: str) -> str:
         """A text as it may leave; the same object where nothing is taken out."""
@@ -133,7 +132,7 @@ class Outgoing:
         return dict(found)
 
     def _looked_at(self, chat: ChatInput) -> _Tools:
-        """What became of a request's tools, which are long and the same every time."""
+        """A request's tools after redaction; they are long, and the same every time."""
         if not chat.tools:
             return _NO_TOOLS
         digest = _digest(chat.tools_json or msgspec.json.encode(chat.tools))
@@ -160,7 +159,7 @@ class Outgoing:
         return _digest(text) in self._said
 
     def _looked(self, text: str) -> tuple[str | None, Counter[str]]:
-        """What became of a text, `None` for itself, and what was found in it."""
+        """A text after redaction (`None`: unchanged), and what was found in it."""
         digest = _digest(text)
         if known := self._known.get(digest):
             return known
@@ -174,7 +173,7 @@ _NO_TOOLS = _Tools(None, b"", Counter())
 
 
 def is_here(model: str, base: str) -> bool:
-    """Whether a LiteLLM model answers on this machine: its base URL is loopback, or it has none and is one of those
+    """True if a LiteLLM model answers on this machine: its base URL is loopback, or it has none and is one of those
     that run where they are asked.
     """
     if base:
@@ -182,14 +181,14 @@ def is_here(model: str, base: str) -> bool:
     return model.partition("/")[0] in ("ollama", "ollama_chat", "lm_studio")
 
 
-def told(taken: Mapping[str, int]) -> str:
-    """What was taken out of a prompt, in words for a turn's record; "" for nothing."""
+def describe_taken(taken: Mapping[str, int]) -> str:
+    """The things taken out of a prompt, in words for a turn's record; "" for nothing."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(taken.items()))
     return f"taken out of its prompt before it left (cloud_redact): {kinds}" if kinds else ""
 
 
 def _parts(message: Message) -> Iterator[tuple[str, Any]]:
-    """The fields of a canonical message that hold what somebody wrote."""
+    """The fields of a canonical message that hold written text."""
     for name in ("content", "reasoning", "tool_calls"):
         if message.get(name):
             yield name, message[name]

@@ -43,13 +43,13 @@ _KEY_FORMS = frozenset(
 )  # fmt: skip
 """Detectors whose patterns are a key's own form, to be found as a whole word."""
 _RESTS = {"JwtTokenDetector": r"[\w.+/=-]*", "TelegramBotTokenDetector": r"(?![\w-])"}
-"""What a key goes on with: the rest of the word, since newer keys are longer than the library knows. Eight digits, a
-colon and a hash are no key of Telegram's.
+"""The pattern that follows a key: the rest of the word, since newer keys are longer than the library knows. Eight
+digits, a colon and a hash are no key of Telegram's.
 """
 _LEFT_OUT = frozenset(["IPPublicDetector", "NpmDetector", "PrivateKeyDetector"])
 _NAMED_VALUES = frozenset(["CloudantDetector", "IbmCloudIamDetector", "IbmCosHmacDetector", "SoftlayerDetector"])
 _NAMED = re.compile(r"(?:key|pwd|pw|pass|password|token)['\"\]]{0,3} {0,9}[=:> ]{1,9}['\" ]{0,9}[\w-]{24}", re.I)
-"""What their patterns find, roughly and fast."""
+"""Finds roughly and fast where their patterns may match."""
 _IDENTIFIER = re.compile(r"(?=\w*_)[A-Za-z_]+")
 _BEFORE, _BEHIND = 40, 80
 _SECRET_AT_LEAST = 16
@@ -66,7 +66,7 @@ _MOST_SPACES = 3
 _PIECE, _OVERLAP = 2048, 256
 
 _KEPT = frozenset(["id", "role", "tool_call_id", "type"])
-"""Fields of messages and tools that nobody writes by hand."""
+"""Fields of messages and tools that are not written by hand."""
 
 Span = tuple[int, int, str]
 
@@ -149,7 +149,7 @@ class Redactor:
                     yield *match.span(group), "SECRET"
 
     def _no_secret(self, value: str) -> bool:
-        """Whether a value is a placeholder, a sentence, or such a word again (`api_key = "api_key"`)."""
+        """True if a value is a placeholder, a sentence, or such a word again (`api_key = "api_key"`)."""
         if value.count(" ") > _MOST_SPACES or self._word.fullmatch(value):
             return True
         return any(says(value) for says in self._no_value)

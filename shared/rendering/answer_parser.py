@@ -274,7 +274,7 @@ class AnswerParser:
         return XmlCallReader(self._schemas) if self._grammar.calls == "xml" else CallReader(self._grammar.arguments)
 
     def _may_be_call(self) -> bool:
-        """Whether an answer that began with a brace is a call of a tool that was offered, or may become one."""
+        """True if an answer that began with a brace is a call of a tool that was offered, or may become one."""
         reader = self._reader
         assert isinstance(reader, CallReader)
         if reader.name is None:
@@ -286,7 +286,7 @@ class AnswerParser:
         return self._schemas is None or name in self._schemas
 
     def _release_text(self) -> None:
-        """What began like a call is none."""
+        """The text that began like a call is none."""
         self._state = _CONTENT
         self._take_text(self._reader.source())
 

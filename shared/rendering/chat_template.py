@@ -37,10 +37,10 @@ PLAIN = """\
 {{ 'Assistant:' }}
 {%- endif -%}
 """
-"""What a model without a template is given under `family = plain`."""
+"""The template of a model without one, under `family = plain`."""
 
 PLAIN_STOPS = ("\nUser:", "\nAssistant:")
-"""Where a plain answer ends beside its end token: a base model goes on and writes the next turn itself."""
+"""Texts that end a plain answer, as its end token does: a base model continues with the next turn itself."""
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 _FAILURES = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
@@ -48,7 +48,7 @@ _FAILURES = (jinja2.TemplateError, TypeError, ValueError, LookupError, Attribute
 
 class ChatTemplate:
     """`source` is the template, `with_tools` the one for requests with tools where the folder has two; `variables` are
-    what both may use beside the messages. Raises `ConfigError` for a template that is no Jinja."""
+    what both may use besides the messages. Raises `ConfigError` for a template that is no Jinja."""
 
     def __init__(self, source: str, variables: Mapping[str, Any], *, with_tools: str = "", name: str = "model") -> None:
         self.source = source + with_tools

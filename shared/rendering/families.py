@@ -42,7 +42,7 @@ class Grammar(msgspec.Struct, frozen=True):
 
 class Family(msgspec.Struct, frozen=True):
     """`config(thinking)` is the configuration `renderers` takes, None where the folder's own template renders. `needs`
-    are control tokens without which the family cannot be. `options` are what its template is given beside the
+    are control tokens without which the family cannot be. `options` are what its template is given besides the
     messages. `images`: whether the family sees (which of its models do, `shared.messages.images` reads in their
     folders)."""
 

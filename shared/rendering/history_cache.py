@@ -22,7 +22,7 @@ GROWN = 64
 """Messages after a kept beginning, from which on a longer one is kept."""
 _LEFT = 8
 """Messages that are not cut off at the end: a client may change them (a retry, an edit, a floating message)."""
-_MESSAGE_BYTES = 400  # what a message weighs beside its text
+_MESSAGE_BYTES = 400  # weight of a message without its text
 
 _Key = tuple[bool, str]
 

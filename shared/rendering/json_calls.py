@@ -79,7 +79,7 @@ class CallReader:
         return arguments
 
     def may_begin(self) -> bool:
-        """Whether the text so far can still become a call in the usual order."""
+        """True if the text so far can still become a call in the usual order."""
         start = "".join(self._start.split())
         return _BEGINNING.startswith(start) or start.startswith(_BEGINNING)
 
@@ -92,7 +92,7 @@ class CallReader:
         return "".join(self._arguments)
 
     def broken(self) -> bool:
-        """Whether the call was recognised, but is no JSON, or what was passed on as its arguments is none."""
+        """True if the call was recognised, but is no JSON, or what was passed on as its arguments is none."""
         if self.name is None:
             return False
         return not self.complete or any(_decode(text) is _NOTHING for text in (self.arguments(), self.source()))

@@ -2,7 +2,7 @@
 
 Exact, not nearly: a tokenizer's pattern cuts every text into words before anything is merged, and the patterns that are
 known here always cut where a line ends and the next one begins with a visible character. None of their alternatives
-goes on after a line break with anything but more of them; `\\s*[\\r\\n]+` stands before the other white space and so
+continues after a line break with anything but more of them; `\\s*[\\r\\n]+` stands before the other white space and so
 takes what ends in a line break, whatever follows; and none looks back. NFC composes nothing with a line break.
 """
 
@@ -29,7 +29,7 @@ _PATTERNS = frozenset(
     for digits in (r"\p{N}", r"\p{N}{1,3}")
 )
 """Those of Qwen 2 to 3, of Llama 3 and others with OpenAI's cl100k, and of Qwen 3.5."""
-_ENTRY_BYTES = 100  # what an entry of a dictionary weighs beside key and value
+_ENTRY_BYTES = 100  # weight of a dictionary's entry without key and value
 
 
 class Lines:
@@ -85,7 +85,7 @@ class Lines:
 
 
 def can_be_cut(tokenizer: Tokenizer) -> bool:
-    """Whether a tokenizer is known to encode a text as it encodes its lines, one after the other."""
+    """True if a tokenizer is known to encode a text as it encodes its lines, one after the other."""
     normal, split, model = _state(tokenizer.normalizer), _state(tokenizer.pre_tokenizer), tokenizer.model
     if tokenizer.padding or tokenizer.truncation or normal.get("type") not in (None, "NFC"):
         return False

@@ -59,7 +59,7 @@ class Prompter:
 
     `tokenizer` is the tokenizer's folder, if not the model's own; `family` is one of
     `shared.rendering.families.CHOICES`; `thinking` is the default of `render`. `stop_ids` end an answer;
-    `own_stop_ids` are those of them that the model's files do not name, so that an engine has to be told; `text_stops`
+    `own_stop_ids` are those of them that the model's files do not name, for the engine; `text_stops`
     are texts that end one too. `vocab_size` counts the model's logits, `context_length` is what the model was made for,
     in tokens; `blind` says why it takes no images, "" where it does; `outgoing` takes out of prompts what may not
     leave. Raises `ConfigError` for a model that cannot be served.
@@ -111,7 +111,7 @@ class Prompter:
         self._encoded = SharedCache[int, bool](_KNOWN_TEXTS)
 
     @classmethod
-    def of(cls, settings: Settings) -> Prompter:
+    def from_settings(cls, settings: Settings) -> Prompter:
         """The one that the settings name. Raises `ConfigError`."""
         return cls(
             settings.model_folder,
@@ -166,7 +166,7 @@ class Prompter:
             tools=chat.tools,
             images=images,
             vision=self.vision,
-            taken=taken,
+            taken=taken or {},
         )
 
     async def render_async(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
@@ -176,7 +176,7 @@ class Prompter:
         return self.render(chat, hint=hint, thinking=thinking)
 
     def is_cold(self, chat: ChatInput, *, thinking: bool | None = None) -> bool:
-        """Whether rendering this takes long: a lot of text has to be encoded for the first time, there are very many
+        """True if rendering this takes long: a lot of text has to be encoded for the first time, there are very many
         messages, or a template has to write a long prompt, which it does as a whole every time."""
         length = len(chat.tools_json) + sum(len(message["content"]) for message in chat.messages)
         if not self._writer.cuttable and length > _LONG_PROMPT:
@@ -218,7 +218,7 @@ class Prompter:
     def agrees(
         self, prompt: Prompt, response_ids: Sequence[int], answer: Answer, *, thinking: bool | None = None
     ) -> bool:
-        """Whether a second reader, where the family has one, reads the finished answer as our parser did; a False is a
+        """True if a second reader, where the family has one, reads the finished answer as our parser did; a False is a
         bug in one of the two and worth counting.
 
         Answers that the two read differently on purpose are not compared: `Answer.irregular`, in which something
@@ -235,7 +235,7 @@ class Prompter:
             return True  # JSON that looks like a call of an object or a number is one to the library, and text to us
         return answer.matches(*read)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """How this model is written and read, for people."""
         grammar = self.family.grammar
         how = {PLAIN: "as plain text", TEMPLATE: "by its own chat template"}.get(self.family.name, "as renderers does")
@@ -301,7 +301,7 @@ class Prompter:
         return self._writer.ids(messages, tools, thinking=thinking, generate=generate)
 
     def _reasons(self, tail: Sequence[int]) -> bool:
-        """Whether a prompt ends inside reasoning that the template opened."""
+        """True if a prompt ends inside reasoning that the template opened."""
         grammar, controls = self.family.grammar, self.vocab.added
         opening, closing = controls.get(grammar.think_open), controls.get(grammar.think_close)
         if opening is None or closing is None:

@@ -1,4 +1,4 @@
-"""What a chat template can write, found out by asking it, and messages brought into that reach.
+"""The limits of a chat template, found by trying it, and messages made to fit them.
 
 Many templates refuse a system message, one in the middle, or two messages of one role in a row; some drop without a
 word what they do not know. Agents send all of that. So each template is tried once, at start, on small conversations;
@@ -31,7 +31,7 @@ Write = Callable[[Sequence[Message], Sequence[dict[str, Any]]], str]
 """Writes messages and tools as text; raises `BadRequest` for what it refuses."""
 
 
-class Reach(msgspec.Struct, frozen=True):
+class TemplateLimits(msgspec.Struct, frozen=True):
     """`system`, `late_system`: system messages at the start, and elsewhere; `repeats`: neighbours of one role; `parts`:
     content has to be a list of parts; `tools`: the tools of a request; `calls`: earlier calls and their results, and
     `spelled`: only with arguments as text; `closes`: the text that follows an answer in the history."""
@@ -46,7 +46,7 @@ class Reach(msgspec.Struct, frozen=True):
     closes: str
 
 
-def reach_of(write: Write, *, name: str) -> Reach:
+def find_limits(write: Write, *, name: str) -> TemplateLimits:
     """Tries a template, or whatever else writes prompts. Raises `ConfigError` for one that does not even write what a
     user says."""
     user, answer = _message("user", _ASKED), _message("assistant", _SAID)
@@ -74,7 +74,7 @@ def reach_of(write: Write, *, name: str) -> Reach:
         sent = [_in_parts(one) if parts else one for one in sent]
         return _writes(write, sent, _ASKED, "qztool", "qzfile", _DONE, tools=[_TOOL])
 
-    return Reach(
+    return TemplateLimits(
         system=writes(rule, user),
         late_system=writes(user, answer, rule, after),
         repeats=writes(user, after) and writes(user, answer, _message("assistant", _DONE), after),
@@ -86,27 +86,27 @@ def reach_of(write: Write, *, name: str) -> Reach:
     )
 
 
-def brought_into(reach: Reach, messages: Sequence[Message]) -> list[Message]:
+def fit_messages(limits: TemplateLimits, messages: Sequence[Message]) -> list[Message]:
     """The messages as the template can write them. Raises `BadRequest` for what cannot be folded into anything."""
-    if not reach.calls and any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
+    if not limits.calls and any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
         raise BadRequest(
             "The chat template of this model has no tools, but the conversation holds tool calls or their results. "
             "Start a conversation without tools, or serve a model that takes them.",
             param="messages",
             code="unsupported_value",
         )
-    folded = _without_system(reach, messages)
-    return folded if reach.repeats else _merged(folded)
+    folded = _without_system(limits, messages)
+    return folded if limits.repeats else _merged(folded)
 
 
-def _without_system(reach: Reach, messages: Sequence[Message]) -> list[Message]:
+def _without_system(limits: TemplateLimits, messages: Sequence[Message]) -> list[Message]:
     """System messages that cannot be written become the beginning of the next user message, or one of their own."""
-    if reach.system and reach.late_system:
+    if limits.system and limits.late_system:
         return list(messages)
     changed: list[Message] = []
     waiting: list[str] = []
     for index, message in enumerate(messages):
-        if message["role"] == "system" and not (reach.system and index == 0):
+        if message["role"] == "system" and not (limits.system and index == 0):
             waiting.append(message["content"])
             continue
         if waiting and message["role"] == "user":

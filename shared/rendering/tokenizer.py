@@ -33,7 +33,8 @@ _LINES_SHARE = 4  # of the cache one part in so many is for lines
 
 
 class PieceTokenizer:
-    """What `renderers.Tokenizer` asks for, over a tokenizer from `load_tokenizer`; safe to use from several threads.
+    """The tokenizer that `renderers.Tokenizer` asks for, over one from `load_tokenizer`; safe to use from several
+    threads.
 
     The cache holds at most `capacity` bytes and drops the pieces used longest ago. Encoding releases the GIL.
     """

@@ -90,7 +90,7 @@ def load_tokenizer(folder: Path, template: str = "") -> Tokenizer:
     """The `tokenizer.json` of a model folder, so that no text can become a control token.
 
     Every added token that looks like a marker, or that the chat template spells out, is marked special, and special
-    tokens in text are encoded as ordinary text: whoever wants a control token has to emit its id. Added tokens that are
+    tokens in text are encoded as ordinary text: a control token comes by its id only. Added tokens that are
     words, white space or HTML stay part of the text. Raises `ConfigError`.
     """
     path = folder / "tokenizer.json"
@@ -117,14 +117,14 @@ def load_tokenizer(folder: Path, template: str = "") -> Tokenizer:
 
 
 def _is_control(content: str, template: str) -> bool:
-    """Whether an added token that is not marked special marks something in a conversation all the same (`<think>`)."""
+    """True if an added token that is not marked special marks something in a conversation all the same (`<think>`)."""
     if not content.strip() or _HTML.fullmatch(content):
         return False
     return _MARKER.fullmatch(content) is not None or (len(content) > 2 and content in template)
 
 
 def _is_byte_level(tokenizer: Tokenizer, name: str) -> bool:
-    """Whether tokens spell bytes; False for SentencePiece's way. Raises `ConfigError` for every other kind."""
+    """True if tokens spell bytes; False for SentencePiece's way. Raises `ConfigError` for every other kind."""
     state: dict[str, Any] = json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder is not None else {}
     steps = {step.get("type") for step in state.get("decoders") or [state]}
     if not isinstance(tokenizer.model, models.BPE | models.Unigram):

@@ -32,7 +32,7 @@ from openclaw_rl.shared.rendering.families import (
     Grammar,
     read_grammar,
 )
-from openclaw_rl.shared.rendering.template_limits import arguments_of, brought_into, positional_ids, reach_of
+from openclaw_rl.shared.rendering.template_limits import arguments_of, find_limits, fit_messages, positional_ids
 from openclaw_rl.shared.rendering.tokenizer import PieceTokenizer
 
 log = logging.getLogger("rendering")
@@ -73,7 +73,7 @@ class LibraryWriter:
             self._renderers = {mode: create_renderer(tokenizer, family.config(mode)) for mode in (False, True)}
         except (AssertionError, ValueError) as error:
             raise ConfigError(f"{name} cannot be written as {family.name}: {error}") from error
-        self._reach = reach_of(
+        self._limits = find_limits(
             lambda messages, tools: tokenizer.decode(self._ids(messages, tools, thinking=True, generate=True)),
             name=name,
         )
@@ -81,7 +81,7 @@ class LibraryWriter:
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
     ) -> array[int]:
-        safe = [self._protected(message) for message in brought_into(self._reach, messages)]
+        safe = [self._protected(message) for message in fit_messages(self._limits, messages)]
         return self._ids(safe, _protected_tools(self._tokenizer, tools), thinking=thinking, generate=generate)
 
     def _ids(
@@ -148,15 +148,15 @@ class TemplateWriter:
         self._template = template
         self._options = options or {}
         self._tokenizer = tokenizer
-        self._reach = reach_of(lambda messages, tools: template.write(messages, tools), name=name)
-        self.takes_tools = self._reach.tools
-        self.closes = tokenizer.first_control(self._reach.closes)
+        self._limits = find_limits(lambda messages, tools: template.write(messages, tools), name=name)
+        self.takes_tools = self._limits.tools
+        self.closes = tokenizer.first_control(self._limits.closes)
 
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
     ) -> array[int]:
         written = self._template.write(
-            self._for_template(brought_into(self._reach, messages)),
+            self._for_template(fit_messages(self._limits, messages)),
             _protected_tools(self._tokenizer, tools),
             generate=generate,
             **{"enable_thinking": thinking, **self._options},
@@ -175,7 +175,7 @@ class TemplateWriter:
         written: list[dict[str, Any]] = []
         for message in messages:
             content = _protected_content(self._tokenizer, message)
-            if self._reach.parts and isinstance(content, str):
+            if self._limits.parts and isinstance(content, str):
                 content = [{"type": "text", "text": content}]
             safe: dict[str, Any] = {"role": message["role"], "content": content}
             if reasoning := message.get("reasoning"):
@@ -187,7 +187,7 @@ class TemplateWriter:
                         "type": "function",
                         "function": {
                             "name": protect(call["name"]),
-                            "arguments": self._tokenizer.protect_all(arguments_of(call, spelled=self._reach.spelled)),
+                            "arguments": self._tokenizer.protect_all(arguments_of(call, spelled=self._limits.spelled)),
                         },
                     }
                     for call in calls
@@ -202,7 +202,7 @@ class TemplateWriter:
 
 class ChosenFamily(msgspec.Struct, frozen=True):
     """`closes` is the control token after an answer in the history ("" for none); `text_stops` are texts that end an
-    answer beside the tokens."""
+    answer as the tokens do."""
 
     family: Family
     writer: Writer
@@ -251,7 +251,7 @@ def choose(
 
 
 def _same_prompts(library: LibraryWriter, template: TemplateWriter, tokenizer: PieceTokenizer) -> bool:
-    """Whether both write the same text for conversations of every usual shape.
+    """True if both write the same text for conversations of every usual shape.
 
     One thing is left out on purpose: with reasoning off, the library repeats the empty reasoning block of the prompt in
     the history, as it was sampled; most templates leave it out there.

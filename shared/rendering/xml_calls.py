@@ -90,7 +90,7 @@ class XmlCallReader:
         return "".join(self._arguments)
 
     def broken(self) -> bool:
-        """Whether the call was recognised, but does not keep to the grammar or to its schema."""
+        """True if the call was recognised, but does not keep to the grammar or to its schema."""
         return self.name is not None and self._suspect
 
     def _argument(self, key: str, text: str) -> str:

@@ -15,8 +15,7 @@ from openclaw_rl.shared.errors import ConfigError
 
 SECRETS = frozenset(
     {
-        *("api_key", "more_api_keys", "judge_api_key", "hint_api_key", "side_api_key", "fallback_api_key"),
-        *("tinker_api_key", "fireworks_api_key"),
+        *("api_key", "model_keys", "tinker_api_key", "fireworks_api_key"),
     }
 )
 

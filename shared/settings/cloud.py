@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from openclaw_rl.shared.backends import CLOUDS
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.group import Group, Key, Url
 from openclaw_rl.shared.settings.method_defaults import method_defaults
+
+CLOUDS = ("tinker", "fireworks")
+"""Backends whose weights live with a provider."""
 
 _DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "epochs": 1, "lora_rank": 32}
 
@@ -33,12 +35,21 @@ def cloud_defaults(backend: object, method: object) -> Mapping[str, Any]:
     }
 
 
+KEYS = ("judge", "hint", "side", "fallback")
+"""The models that may have keys of their own."""
+
+
 class CloudSettings(Group):
     """Accounts with providers, what may be spent there, and what may be sent."""
 
     tinker_api_key: Key = Field("", description="Key of the Tinker account (backend = tinker)")
     tinker_base_url: Url = Field(
         "https://tinker.thinkingmachines.dev/services/tinker-prod", min_length=1, description="Base URL of Tinker's API"
+    )
+    model_keys: str = Field(
+        "",
+        description="Keys of the models that judge, hint_model, side_model and fallback_model name, if not in their "
+        "provider's own variable: judge=KEY, side=KEY; in the file a table [model_keys] too",
     )
     tinker_project: str = Field("", description="Tinker project that training runs are booked on")
     fireworks_api_key: Key = Field("", description="Key of the Fireworks account (backend = fireworks)")
@@ -100,3 +111,20 @@ class CloudSettings(Group):
         description="What is removed from conversations before they go to a cloud backend or an external judge: "
         "nothing, secrets, or secrets and personal data",
     )
+
+    @field_validator("model_keys", mode="after")
+    @classmethod
+    def _model_keys(cls, value: str) -> str:
+        for role, equals, key in map(_pair, filter(None, value.split(","))):
+            if not equals or role not in KEYS or not key.isascii() or any(map(str.isspace, key)):
+                raise ValueError(f"write judge=KEY, side=KEY, with one of {', '.join(KEYS)} before each =")
+        return value
+
+    def key_of(self, role: str) -> str:
+        """The key of the judge, hint, side or fallback model; "" leaves it to the provider's own variable."""
+        return next((key for name, _, key in map(_pair, self.model_keys.split(",")) if name == role), "")
+
+
+def _pair(text: str) -> tuple[str, str, str]:
+    name, equals, value = text.partition("=")
+    return name.strip(), equals, value.strip()

@@ -57,6 +57,6 @@ class GpuSettings(Group):
     quantization: str = Field(
         "", description="Quantization that SGLang serves the policy in: fp8, awq, gptq…; default: the model's own"
     )
-    weight_transfer: Literal["auto", "ipc", "nccl", "gloo", "disk"] = Field(
-        "auto", description="How full weights reach SGLang: ipc where both are on one GPU, nccl across GPUs, gloo, disk"
+    weight_transfer: Literal["auto", "nccl", "gloo", "disk"] = Field(
+        "auto", description="How full weights reach SGLang: nccl across GPUs, gloo across CPUs, disk"
     )

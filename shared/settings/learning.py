@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from openclaw_rl.shared.hooks import is_hook
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.group import Group, Hook, Key, Url
+from openclaw_rl.shared.settings.group import Group, Hook
 from openclaw_rl.shared.settings.method_defaults import METHODS
 from openclaw_rl.shared.trainer import Recipe
 
@@ -19,19 +19,12 @@ class JudgeSettings(Group):
     model: str = Field(
         "rules",
         alias="judge",
-        description="Judge: rules; policy (the base model that is served); engine:FOLDER (a second engine); "
-        "reward-model:FOLDER (a sequence classifier); a LiteLLM model name; module:Class or ./file.py:Class",
-    )
-    engine_url: Url = Field(
-        "",
-        alias="judge_engine_url",
-        description="URL of a running engine for judge = engine:FOLDER; default: the one that `serve` starts",
+        description="Judge: rules; policy (the base model that is served); engine:FOLDER (a second engine that `serve` "
+        "starts, or engine:FOLDER@URL one that runs); reward-model:FOLDER (a sequence classifier); a LiteLLM model, "
+        "NAME or NAME@URL; module:Class or ./file.py:Class",
     )
     hint_model: str = Field(
-        "", description="Model that writes hints, if not the judge: policy, engine:FOLDER or a LiteLLM model name"
-    )
-    hint_engine_url: Url = Field(
-        "", description="URL of a running engine for hint_model = engine:FOLDER; default: the one that `serve` starts"
+        "", description="Model that writes hints, if not the judge: policy, engine:FOLDER or a LiteLLM model"
     )
     votes: int = Field(1, ge=1, le=64, description="Votes m per turn of an LLM judge")
     threshold: float = Field(
@@ -43,17 +36,10 @@ class JudgeSettings(Group):
     )
     concurrency: int = Field(8, ge=1, alias="judge_concurrency", description="Votes asked for at the same time")
     timeout: float = Field(60.0, gt=0, alias="judge_timeout", description="Seconds one vote may take")
-    retries: int = Field(2, ge=0, alias="judge_retries", description="Further tries of a vote that failed")
     temperature: float = Field(0.6, ge=0, alias="judge_temperature", description="Sampling temperature of the judge")
     max_tokens: int = Field(
         1024, ge=1, alias="judge_max_tokens", description="Maximum length of a vote of a judge on our engines"
     )
-    api_base: Url = Field("", alias="judge_api_base", description="Base URL of the judge, if not the provider's own")
-    api_key: Key = Field("", alias="judge_api_key", description="Key of the judge, if not in the provider's variable")
-    hint_api_base: Url = Field(
-        "", description="Base URL of the hint model; default: the judge's where both have one provider, else its own"
-    )
-    hint_api_key: Key = Field("", description="Key of the hint model; default likewise")
     prompt: str = Field(
         "", alias="judge_prompt", description="File of your own judge prompt; default: the newest built-in one"
     )

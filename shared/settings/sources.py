@@ -122,7 +122,7 @@ def _read(path: Path, *, required: bool) -> dict[str, Any]:
             raise ConfigError(f"{path}: {key!r} {_unknown(key, known)}; openclaw-rl doctor lists them all")
         if key == TURN_RULES and isinstance(value, list):
             keys[key] = json.dumps(value, ensure_ascii=False, default=str)
-        elif key == MODEL_ALIASES and isinstance(value, dict):
+        elif key in (MODEL_ALIASES, "model_keys") and isinstance(value, dict):
             try:
                 keys[key] = from_table(value)
             except ValueError as error:

@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_rl.cli.checks.cloud import impossible
 from openclaw_rl.cli.service import preflight
-from openclaw_rl.cli.service.supervisor import ROLES
+from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 

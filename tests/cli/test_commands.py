@@ -251,6 +251,6 @@ def test_doctor_says_what_leaves_the_machine_and_what_is_wrong(tmp_path: Path) -
 
 
 def test_a_judge_on_this_machine_keeps_everything_here() -> None:
-    flags = ["--judge", "openai/local", "--judge-api-base", "http://127.0.0.1:9/v1", "--port", "0"]
+    flags = ["--judge", "openai/local@http://127.0.0.1:9/v1", "--port", "0"]
     result = CliRunner().invoke(app, ["doctor", "--json", *flags])
     assert json.loads(result.stdout)["leaves_the_machine"] == []

@@ -41,7 +41,7 @@ async def test_methods_that_need_a_ratio_leave_it_out_and_say_so(worlds: Callabl
     world = worlds(method=method)
     await world.versions.start()
     told = await reason(world, await imported(world, 1, "Please do not use bold."))
-    assert "imported, so nobody knows" in told
+    assert "imported, so the probabilities of its sampling are not known" in told
     assert f"method {method} learns from it by no other way" in told
 
 

@@ -68,7 +68,7 @@ async def test_a_model_elsewhere_gets_no_secret_and_one_on_this_machine_gets_it(
     with run_other_server() as other:
         for place, here in (("0.0.0.0", False), ("127.0.0.1", True)):
             base = other.url.replace("127.0.0.1", place)
-            settings = {"side_model": "openai/small", "side_api_base": base, "side_api_key": OTHER_KEY}
+            settings = {"side_model": f"openai/small@{base}", "model_keys": f"side={OTHER_KEY}"}
             async with scripted_service(policy_folder, tmp_path / place, "Hm.", **settings) as (client, _, _):
                 body = {"model": "policy", "messages": [user(f"Name this chat about {KEY}")]}
                 response = await client.post("/v1/chat/completions", json=body, headers=side)

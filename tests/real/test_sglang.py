@@ -74,7 +74,7 @@ def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def engine(url: str) -> AsyncIterator[Engine]:
-    client = SglangEngine(url)
+    client = SglangEngine(url, owns=True)
     yield client
     await client.close()
 

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling, VersionSpan
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
-from openclaw_rl.trainer_local.sglang.adapters import adapters_of
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
-from openclaw_rl.trainer_local.sglang.held import Keeping
-from openclaw_rl.trainer_local.sglang.http import EngineHttp
+from openclaw_rl.trainer_local.sglang.versions import VersionStore, adapters_of
 from tests.contract import test_engine as contract
 from tests.real.test_sglang import CANNOT as ALL_CANNOT
 from tests.real.test_sglang import ONE_VERSION
@@ -91,7 +90,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
 @pytest.fixture
 async def learner(url: str, adapters: list[Path]) -> AsyncIterator[SglangEngine]:
     """The client of a process that loads versions; it leaves the base live."""
-    client = SglangEngine(url, keeping=Keeping(checkpoints=adapters[0].parent.parent, most=4))
+    client = SglangEngine(url, store=VersionStore(checkpoints=adapters[0].parent.parent))
     yield client
     await client.load(0, "", live=True)
     await client.close()
@@ -100,7 +99,7 @@ async def learner(url: str, adapters: list[Path]) -> AsyncIterator[SglangEngine]
 @pytest.fixture
 async def proxy(url: str, adapters: list[Path]) -> AsyncIterator[SglangEngine]:
     """The client of a process that only chats."""
-    client = SglangEngine(url, keeping=Keeping(checkpoints=adapters[0].parent.parent, most=4))
+    client = SglangEngine(url, store=VersionStore(checkpoints=adapters[0].parent.parent))
     yield client
     await client.close()
 
@@ -149,7 +148,7 @@ async def test_what_one_client_makes_live_others_serve_at_once(
 async def test_versions_that_nobody_asks_for_are_unloaded_and_come_back_when_somebody_does(
     learner: SglangEngine, proxy: SglangEngine, adapters: list[Path], references: list[Reference], url: str
 ) -> None:
-    server = EngineHttp(url, 5)
+    server = EngineEndpoint(url, 5)
     for number, folder in enumerate(adapters[:6], 1):
         await learner.load(number, str(folder), live=True)
     async with asyncio.timeout(30):

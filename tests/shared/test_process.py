@@ -82,12 +82,12 @@ def test_a_process_without_supervisor_stands_alone(monkeypatch: pytest.MonkeyPat
 
 def test_one_role_of_a_data_folder_is_held_once(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path, "engine")
-    FolderLock(tmp_path, "proxy").release()
+    FolderLock(tmp_path, "proxy").close()
     with pytest.raises(ConfigError, match=rf"in use: process {os.getpid()} runs its engine.*--data"):
         FolderLock(tmp_path, "engine")
-    lock.release()
-    lock.release()
-    FolderLock(tmp_path, "engine").release()
+    lock.close()
+    lock.close()
+    FolderLock(tmp_path, "engine").close()
 
 
 def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
         FolderLock(tmp_path, "engine")
     holder.kill()
     holder.communicate()
-    FolderLock(tmp_path, "engine").release()
+    FolderLock(tmp_path, "engine").close()
 
 
 def test_a_taken_port_is_named_with_the_way_out() -> None:

@@ -59,7 +59,6 @@ async def alone(model: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Awai
     yield build
     for one in made:
         await one.close()
-        one.stop()
 
 
 async def ask(

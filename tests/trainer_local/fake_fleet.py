@@ -20,7 +20,7 @@ class FakeServer:
     """One server; `did` are the routes that changed something, `asked` the bodies of `/generate`. It answers 500 to the
     changes that `refuses` counts down to 0, and while it is `gone` nothing but what a router passes on. It goes, as
     SGLang does, when it is told to take memory that it has, and takes `slow` seconds for it. `meanwhile` is called with
-    each change before it is made.
+    each change before it is made; `running` requests are in flight.
     """
 
     def __init__(self, **info: Any) -> None:
@@ -29,9 +29,10 @@ class FakeServer:
         self.label = "default"
         self.adapters: list[str] = []
         self.unreadable: set[str] = set()
-        self.paused = self.gone = False
+        self.paused = self.gone = self.updating = False
         self.refuses: dict[str, int] = {}
         self.lent: set[str] = set()
+        self.running = 0
         self.slow = 0.0
         self.meanwhile: Callable[[str], None] = lambda path: None
         self.did: list[str] = []
@@ -43,7 +44,8 @@ class FakeServer:
         self._end(request)
         models: list[dict[str, Any]] = [{"id": "policy", "parent": None, "max_model_len": 100}]
         models += [{"id": name, "parent": "policy"} for name in self.adapters]
-        return web.json_response({**self.info, "weight_version": self.label, "data": models})
+        facts = {**self.info, "weight_version": self.label, "data": models}
+        return web.json_response(facts | {"loads": [{"num_running_reqs": self.running}]})
 
     async def post(self, request: web.Request) -> web.Response:
         """A change."""
@@ -59,10 +61,16 @@ class FakeServer:
                 return web.json_response({"message": "no memory left"}, status=500)
         if path.endswith("e_generation"):
             self.paused = path == "pause_generation"
+        if path == "flush_cache" and self.running and not self.paused:
+            return web.json_response({"message": "requests are running"}, status=400)
         if path == "load_lora_adapter":
             self.adapters.append(body["lora_name"])
         elif path == "unload_lora_adapter":
             self.adapters.remove(body["lora_name"])
+        elif path in ("begin_weight_update", "end_weight_update"):
+            if self.updating is (path == "begin_weight_update"):
+                return web.json_response({"success": False, "message": "no such session"}, status=400)
+            self.updating = not self.updating
         elif path == "release_memory_occupation":
             self.lent |= set(body["tags"])
         elif path == "resume_memory_occupation":

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.errors import ConfigError, TrainerError
-from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.files import atomic_folder
 from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
@@ -132,9 +132,9 @@ async def test_a_checkpoint_of_other_settings_is_refused(policy: Path, tmp_path:
 
 
 def test_a_folder_that_could_not_be_finished_leaves_the_old_one(tmp_path: Path) -> None:
-    with whole_folder(tmp_path / "1") as folder:
+    with atomic_folder(tmp_path / "1") as folder:
         (folder / "a").write_text("old")
-    with pytest.raises(TrainerError, match="space"), whole_folder(tmp_path / "1") as folder:
+    with pytest.raises(TrainerError, match="space"), atomic_folder(tmp_path / "1") as folder:
         (folder / "a").write_text("new")
         raise OSError(28, "No space left on device")
     assert (tmp_path / "1" / "a").read_text() == "old"
@@ -146,7 +146,7 @@ def test_a_disk_that_is_full_while_weights_are_written_is_told_as_one(tmp_path: 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))  # writing fails half-way
     try:
-        with pytest.raises(TrainerError, match="space"), whole_folder(tmp_path / "1") as folder:
+        with pytest.raises(TrainerError, match="space"), atomic_folder(tmp_path / "1") as folder:
             write({"part": torch.zeros(1 << 16)}, str(folder / "weights"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

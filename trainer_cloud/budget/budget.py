@@ -72,8 +72,8 @@ class Bill:
 
 
 class Budget:
-    """The spending on one model of a provider. `check`, `spend`, `reserve`, `spent` and `obstacle` wait for a
-    disk, so on an event loop they belong into a thread; `spending` goes there itself.
+    """The spending on one model of a provider. `spend`, `reserve`, `spent` and `obstacle` wait for a disk, so on an
+    event loop they belong into a thread; `spending` goes there itself.
     """
 
     def __init__(
@@ -126,15 +126,6 @@ class Budget:
             raise
         except LedgerError as error:
             self._unwritten(purpose, entries, error)
-
-    def check(self, purpose: Purpose, kind: Kind, tokens: int) -> None:
-        """Raise `CloudError` (`trouble="budget"`) if so much more would pass a limit. Reserves nothing."""
-        if any(limit.amount(self._settings) for limit in _limits(purpose)):
-            try:
-                spent = self.ledger.day(self._day())
-            except LedgerError as error:
-                raise self._blind(purpose, error) from error
-            self._allow(purpose, spent, self._entries(purpose, {kind: tokens}, self._day()))
 
     def spend(self, purpose: Purpose, kind: Kind, tokens: int) -> None:
         """Count tokens, or steps, that are spent already, whatever the limits say."""

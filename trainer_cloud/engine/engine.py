@@ -37,6 +37,7 @@ SLOW_PLACES = 2
 SLOW_SECONDS = 20.0
 WATCH_SECONDS = 5.0
 SUSPICIOUS_SECONDS = 15.0
+_CLOSE_SECONDS = 3.0
 _STATUS = {
     "refused": 400,
     "model": 400,
@@ -76,13 +77,13 @@ class CloudEngine:
         self._live_error = ""
         self._has_tops = True
         self.versions = CloudVersions(
-            provider, settings.model, settings.checkpoints_path, limit=max(settings.engine_max_versions, 16)
+            provider, settings.model, settings.checkpoints_path, limit=max(settings.engine.max_versions, 16)
         )
         if live is not None and live[0] != 0:
             try:
                 self.versions.start_with(*live)
             except BadPointer as error:
-                # Chat goes on with the base; the learner compares `live` with the journal and publishes again.
+                # Chat continues with the base; the learner compares `live` with the journal and publishes again.
                 self._live_error = f"version {live[0]} should be live but cannot be found: {error}"
                 log.error("%s; serving the base model instead", self._live_error)
 
@@ -100,17 +101,17 @@ class CloudEngine:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watching = loop.create_task(self._watch(), name="watch the provider")
 
-    def stop(self) -> None:
-        self._budget.close()
-
     async def close(self) -> None:
         """End what is under way, and let go of the provider."""
         tasks = [job.work for job in self._jobs if job.work is not None]
         tasks += [self._watching] if self._watching is not None else []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._provider.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._provider.close()
+        await asyncio.to_thread(self._budget.close)
 
     async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> CloudRequest:
         admit(request, self._provider.name, vocabulary=self._vocabulary, context=self.context_length)
@@ -118,19 +119,15 @@ class CloudEngine:
             raise Refused(f"{MOST_WAITING} requests wait for {self._provider.name} already", 503)
         number = request.version()
         if not self._provider.beside and number not in (None, self.versions.live):
-            raise Refused(
-                f"{self._provider.name} serves its live version only here, {self.versions.live}, not {number}",
-                404,
-                code="unknown_version",
+            raise _unknown(
+                f"{self._provider.name} serves only its live version here, {self.versions.live}, not {number}"
             )
         try:
             version = self.versions.find(number)
         except UnknownVersion as error:
-            raise Refused(f"{error}; at hand: {self.versions.numbers()}", 404, code="unknown_version") from error
+            raise _unknown(f"{error}; at hand: {self.versions.numbers()}") from error
         except BadPointer as error:
-            raise Refused(
-                f"version {request.weight_version} cannot be loaded: {error}", code="unknown_version"
-            ) from error
+            raise _unknown(f"version {request.weight_version} cannot be loaded: {error}", 400) from error
         job = CloudRequest(request, version, receive)
         if job.tops and request.sampling_params.max_new_tokens and not self._has_tops:
             raise no_tops(self._provider.name)
@@ -155,9 +152,8 @@ class CloudEngine:
             async with self._loading:
                 await self.versions.load(number, wanted.model_path, live=wanted.live)
         except BadPointer as error:
-            raise Refused(
-                f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
-            ) from error
+            message = f"version {number} was not loaded, version {self.versions.live} stays live: {error}"
+            raise Refused(message) from error
         except CloudError as error:
             self._note(error)
             if error.trouble == "gone" and wanted.live:
@@ -240,14 +236,14 @@ class CloudEngine:
             return self.versions.live != job.version.number and job.request.weight_version is None
 
     def _lost(self, job: CloudRequest, error: CloudError) -> None:
-        """Go on without weights that are gone, with the base where they were live. Raises `Refused` for a request that
-        named their version.
+        """Continue without weights that are gone, with the base where they were live. Raises `Refused` for a request
+        that named their version.
         """
         number = job.version.number
         if self.versions.lose(job.version, error):
             self._not_live(number, error)
         if job.request.version() is not None:
-            raise Refused(f"version {number} cannot be sampled from: {error}", 404, code="unknown_version") from error
+            raise _unknown(f"version {number} cannot be sampled from: {error}") from error
 
     def _not_live(self, number: int, error: CloudError) -> None:
         """Say that a version should be live whose weights are gone."""
@@ -337,7 +333,7 @@ class CloudEngine:
                 except CloudError as error:
                     self._note(error)
                     since = since or time.monotonic()
-                    # One check may fail of a busy line: what is under way ends only if they go on failing.
+                    # One check may fail of a busy line: what is under way ends only if checks keep failing.
                     if error.trouble != "limit" and (not error.passes or time.monotonic() - since > patience):
                         self._give_up(error)
             await asyncio.sleep(WATCH_SECONDS)
@@ -359,6 +355,10 @@ class CloudEngine:
                 job.work.cancel()
                 self.versions.forget(job.version)
                 receive(Event(error=Refused(str(error), _STATUS[error.trouble])))
+
+
+def _unknown(message: str, status: int = 404) -> Refused:
+    return Refused(message, status, code="unknown_version")
 
 
 def _ignore(_: Event) -> None:

@@ -7,14 +7,13 @@ Settings come from the environment (`OPENCLAW_RL_*`), keys among them, so that n
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 
+from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.engine.server import create_app, http_server, live_version
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.process import die_with_parent
@@ -42,22 +41,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def application(settings: Settings, provider: Provider, *, live: tuple[int, str] | None = None) -> Starlette:
     """The ASGI application. Raises `ConfigError`."""
-    engine = CloudEngine(provider, settings, Budget(settings, provider.name, settings.model), live=live)
-    app = create_app(engine)
-    inner = app.router.lifespan_context
-
-    @contextlib.asynccontextmanager
-    async def lifespan(served: Starlette) -> AsyncIterator[None]:
-        async with inner(served):
-            try:
-                yield
-            finally:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(3.0):
-                        await engine.close()
-
-    app.router.lifespan_context = lifespan
-    return app
+    budget = Budget(settings, provider.name, settings.model)
+    return create_app(CloudEngine(provider, settings, budget, live=live))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     die_with_parent()
     flags = parse(sys.argv[1:] if arguments is None else arguments)
     try:
-        settings, _ = load({})
+        settings = resolve_backend(load({})[0])
         logging.basicConfig(
             level=settings.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr
         )

@@ -1,6 +1,6 @@
 """The versions that the cloud engine can sample from: each a set of weights at the provider, and a client of it.
 
-A new version gets a client of its own; requests go on with the client that they began with, for as long as they take.
+A new version gets its own client; requests keep the client that they began with, for as long as they take.
 Clients are made when they are first needed, so an engine starts while the provider is away.
 """
 

@@ -27,7 +27,7 @@ from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegis
 from openclaw_rl.trainer_cloud.fireworks.account import FireworksAccount
 from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, DeploymentRoute, FireworksDeployment
 from openclaw_rl.trainer_cloud.fireworks.job import TrainerJob
-from openclaw_rl.trainer_cloud.fireworks.sampler import MOST_TOPS, ForwardSampler, RolloutSampler, Stops
+from openclaw_rl.trainer_cloud.fireworks.sampler import MOST_TOPS, ForwardSampler, RolloutSampler
 from openclaw_rl.trainer_cloud.fireworks.sdk import SERVERLESS, root, training_url
 from openclaw_rl.trainer_cloud.fireworks.session import SessionRoute, TrainingSession
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
@@ -55,7 +55,6 @@ class Fireworks:
         self._sessions = {
             purpose: TrainingSession(settings, self._registry, purpose=purpose) for purpose in ("training", "sampling")
         }
-        self._stops = Stops(settings)
         self._samplers: weakref.WeakSet[RolloutSampler] = weakref.WeakSet()
         self._training: FireworksTraining | None = None
         self._base: FireworksTraining | None = None
@@ -84,7 +83,7 @@ class Fireworks:
             self._serves = True
             await self._deployment.load(path)
             route = DeploymentRoute(self._deployment, path)
-            return self._kept(RolloutSampler(self._settings, root(self._settings), route, self._stops))
+            return self._kept(RolloutSampler(self._settings, root(self._settings), route))
         sampler = self._served("sampling", path)
         if path:
             await sampler.ready()
@@ -195,7 +194,7 @@ class Fireworks:
     def _served(self, purpose: str, path: str) -> RolloutSampler:
         url = training_url(self._settings)
         route = SessionRoute(self._sessions[purpose], url, path, rank=self._settings.lora_rank)
-        return self._kept(RolloutSampler(self._settings, url, route, self._stops))
+        return self._kept(RolloutSampler(self._settings, url, route))
 
     def _kept(self, sampler: RolloutSampler) -> RolloutSampler:
         self._samplers.add(sampler)

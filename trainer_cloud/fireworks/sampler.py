@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -48,35 +49,13 @@ class Route(Protocol):
         ...
 
 
-class Stops:
-    """Control tokens as the stop strings that the completions API takes; other tokens are left to the engine."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._folder = Path(settings.tokenizer_path)
-        self._texts: Mapping[int, str] | None = None
-
-    async def texts(self, ids: Sequence[int]) -> list[str]:
-        """The strings, as many as the API takes."""
-        if self._texts is None:
-            self._texts = await asyncio.to_thread(self._read)
-        return [self._texts[one] for one in dict.fromkeys(ids) if one in self._texts][:_MOST_STOPS]
-
-    def _read(self) -> Mapping[int, str]:
-        try:
-            tokens = load_tokenizer(self._folder).get_added_tokens_decoder()
-        except ConfigError:  # the engine, which needs it, says so
-            return {}
-        return {number: token.content for number, token in tokens.items() if token.special}
-
-
 class RolloutSampler:
     """Served weights as a `Sampler`. `url` is the endpoint of completions."""
 
-    def __init__(self, settings: Settings, url: str, route: Route, stops: Stops) -> None:
+    def __init__(self, settings: Settings, url: str, route: Route) -> None:
         self._settings = settings
         self._url = url
         self._route = route
-        self._stops = stops
         self._clients: dict[str, Any] = {}
 
     async def ready(self) -> None:
@@ -91,7 +70,8 @@ class RolloutSampler:
         asked |= {"seed": seed} if seed is not None else {}
         asked |= {"ignore_eos": True} if params.ignore_eos else {}
         asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
-        stops = await self._stops.texts(params.stop_token_ids or ())
+        ends = await asyncio.to_thread(_control_tokens, Path(self._settings.tokenizer_path))
+        stops = [ends[one] for one in dict.fromkeys(params.stop_token_ids or ()) if one in ends][:_MOST_STOPS]
         asked |= {"stop": stops} if stops else {}
         answer = await self._completion(ids, params.max_new_tokens, params.temperature, asked, "sampling")
         tokens = answer.full_tokens[answer.prompt_len :]
@@ -205,6 +185,16 @@ class ForwardSampler:
             message = "Fireworks' trainers neither sample nor report likeliest tokens; fireworks_mode = serverless does"
             raise CloudError(message, "refused", undone=True)
         return self._served
+
+
+@functools.cache
+def _control_tokens(tokenizer: Path) -> Mapping[int, str]:
+    """Control tokens as the stop strings that the completions API takes; other tokens are left to the engine."""
+    try:
+        tokens = load_tokenizer(tokenizer).get_added_tokens_decoder()
+    except ConfigError:  # the engine, which needs it, says so
+        return {}
+    return {number: token.content for number, token in tokens.items() if token.special}
 
 
 def _likeliest(answer: Any, places: slice) -> list[list[tuple[float, int]]]:

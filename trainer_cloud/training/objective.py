@@ -1,5 +1,4 @@
-"""The loss of a batch as passes of a cloud trainer (`shared.objective`), as far as what a provider computes and reports
-reaches.
+"""The loss of a batch (`shared.objective`) as passes of a cloud trainer, from what a provider computes and reports.
 
 - *Sampled tokens* (`binary`, `policy`): a loss of the provider's over the sampled tokens, `ppo` (ours, and exact),
   `cispo` or `importance_sampling`. Providers sum over places, so means, weights and factors are in the advantages. Our
@@ -32,13 +31,11 @@ from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
 from openclaw_rl.shared.objective.terms import hints_of, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_cloud.provider import Datum, Pass, Sampler
+from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass, Sampler
 from openclaw_rl.trainer_cloud.training.datum import shifted
 from openclaw_rl.trainer_cloud.training.support import no_top_logprobs, unsupported, wanted_top_logprobs
 from openclaw_rl.trainer_cloud.training.targets import CloudTarget, TargetQueries, own_tokens
 from openclaw_rl.trainer_cloud.training.token_plan import POLICY, TokenPlan
-
-POLICY_LOSSES = ("ppo", "cispo", "importance_sampling")
 
 LARGEST_PULL = 16.0
 """Bound of base/policy of the tail in the gradient of the anchor. The tail is moved through the weights of the K

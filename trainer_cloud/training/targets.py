@@ -245,8 +245,8 @@ def _read(scored: Scored, sample: Sample, tops: int, chosen: NDArray[np.int64] |
 
 
 def _likeliest(views: Sequence[View], count: int) -> NDArray[np.int64]:
-    """The `count` likeliest tokens `[R, K]` of the geometric mean of views, as far as they tell; best first. Without
-    likeliest tokens none.
+    """The `count` likeliest tokens `[R, K]` of the geometric mean of views, among those they list; best first.
+    Without likeliest tokens none.
     """
     if len(views) == 1 or not count:
         return views[0].ids[:, :count]

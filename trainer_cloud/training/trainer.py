@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import TrainerError
-from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.files import atomic_folder
 from openclaw_rl.shared.objective.metrics import step_report
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
@@ -157,7 +157,7 @@ class CloudTrainer:
             found = self._origin
             if found is None or self._unsaved or not found.sampler:
                 found = await self._save(await self._ready(), weights=True)
-            with whole_folder(path) as folder:
+            with atomic_folder(path) as folder:
                 await self._provider.download(found, str(folder))
         except CloudError as error:
             raise TrainerError(f"{path} cannot be written: {error}") from error

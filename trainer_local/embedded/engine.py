@@ -101,10 +101,10 @@ class EmbeddedEngine:
         self._loop = loop
         self.scheduler.start()
 
-    def stop(self) -> None:
+    async def close(self) -> None:
         """End the model's thread; jobs under way end as aborted."""
-        self.scheduler.stop()
-        self.versions.close()
+        await asyncio.to_thread(self.scheduler.stop)
+        await asyncio.to_thread(self.versions.close)
 
     async def submit(
         self, request: GenerateRequest, receive: Callable[[Event], None], *, version: Version | None = None

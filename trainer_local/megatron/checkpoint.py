@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from openclaw_rl.shared.errors import TrainerError
-from openclaw_rl.shared.files import whole_folder
+from openclaw_rl.shared.files import atomic_folder
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.megatron.distributed_optimizer import LAYOUT, SHARDS
 from openclaw_rl.trainer_local.megatron.lora import DOWN, PREFIX, UP, file_name, parameter_name
@@ -43,7 +43,7 @@ class Contents:
 
 def write(path: Path, state: TrainerState, weights: RankWeights, settings: Settings) -> None:
     """Write a checkpoint, complete or not at all."""
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         served = folder / "served"
         served.mkdir()
         if weights.lora:
@@ -80,7 +80,7 @@ def export(path: Path, whole: Mapping[str, Tensor], weights: RankWeights, settin
                 tensor = tensor + scale * (up @ down)
             merged[name] = tensor.to(weights.dtype)
         whole = merged
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         _write_full(folder, whole, weights, settings)
 
 

@@ -30,7 +30,7 @@ SHOWN, HINTS = 4, 3
 """Maximum numbers of parts and of settings that a refusal names."""
 ALTERNATING = (
     "training and serving alternate: a step, for which SGLang gives memory back, begins only after a while without "
-    "requests. A request during a step waits for some seconds, and the step is made again later (docs/gpu.md)"
+    "requests. A request during a step waits for its end (docs/gpu.md)"
 )
 
 Held = Mapping[Gpu, Sequence[MemoryPart]]

@@ -42,15 +42,10 @@ def check_settings(settings: Settings, shape: ModelShape | None) -> None:
 
 def check_transfer(settings: Settings, *, apart: bool) -> None:
     """Raise `ConfigError` if full weights cannot go from the trainer's GPUs to SGLang's as the settings say."""
-    if settings.weight_transfer == "ipc" and apart:
-        raise ConfigError(
-            "weight_transfer = ipc hands weights over within one GPU, and training and serving are on different ones: "
-            "set weight_transfer = auto, which takes nccl"
-        )
     if settings.weight_transfer == "nccl" and not apart:
         raise ConfigError(
             "weight_transfer = nccl goes from one GPU to another, and training and serving share theirs: set "
-            "weight_transfer = auto, which takes ipc"
+            "weight_transfer = auto, which goes by disk"
         )
 
 

@@ -1,22 +1,22 @@
-"""The engine client: SGLang's native wire, as SGLang itself and our embedded engine speak it.
+"""The engine client of SGLang, and of what else answers at `engine_url`.
 
-Our extensions (a version to sample from, a weight update that need not become live) are sent only to an engine whose
-`/model_info` says `openclaw_rl`. How versions are held by it and by a plain SGLang is in `sglang_held`. Requests that
-meet an engine that is restarting are sent again for a while, as long as they have not brought a token; an answer that
-breaks off in the middle raises `EngineError`.
+Requests go to SGLang directly; what changes it goes to its owner (`owner`). An engine of ours at the same URL (its
+`/model_info` says `openclaw_rl`) is left to `EngineClient`. Requests that meet an engine that is restarting are
+sent again for a while, as long as they have brought no token; an answer that breaks off in the middle raises
+`EngineError`.
 
-What a plain SGLang (0.5.23, `tests/real/test_sglang*.py`) does differently from the embedded engine:
+Where a plain SGLang (0.5.23, `tests/real/test_sglang*.py`) differs from the embedded engine:
 
 - Its logprobs are those after penalties and temperature, but before top-k, top-p and min-p. Where one of these is on,
   the client asks for the logprobs of the distribution sampled from (`return_sampling_mask`), which SGLang gives for
   top-k up to its `--sampling-mask-max-tokens` (4096): a larger top-k, or none, becomes that one. Top logprobs stay
   those before the filters.
-- It scores at temperature 1 alone: scores at a lower one are worked out from its top logprobs, with their `slack`.
+- It scores at temperature 1 only: scores at a lower one are computed from its top logprobs, with their `slack`.
 - It takes a seed only with `--enable-deterministic-inference`, and ignores it otherwise.
-- A token id outside the vocabulary ends its process: send it what the model's own tokenizer makes.
-- It heeds priorities only with `--enable-priority-scheduling`; `sglang_launch` starts it so.
+- A token id outside the vocabulary ends its process: send it only ids from the model's own tokenizer.
+- It heeds priorities only with `--enable-priority-scheduling`; `launch` starts it so.
 - Among scored tokens it calls the vocabulary's last id 0; the logprob is the right one.
-- It does not say how large the vocabulary is (`EngineInfo.vocab_size` is 0).
+- It does not report its vocabulary's size (`EngineInfo.vocab_size` is 0).
 """
 
 from __future__ import annotations
@@ -24,102 +24,139 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from openclaw_rl.shared.backends import engine_address
+from openclaw_rl.shared.engine.answers import (
+    AdapterMissing,
+    AnswerStream,
+    Meta,
+    Refusal,
+    Requested,
+    generate_request,
+    read_scores,
+    score_request,
+    version_number,
+    with_ids,
+)
+from openclaw_rl.shared.engine.client import PATIENCE_SECONDS, EngineClient
+from openclaw_rl.shared.engine.endpoint import INFO_SECONDS, EngineEndpoint
 from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, PromptImage, Scores, Tokens
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.records import Sampling, new_id
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.models.folder import another
+from openclaw_rl.trainer_local.models.folder import another, dtype
 from openclaw_rl.trainer_local.placement.place import current_placement
-from openclaw_rl.trainer_local.sglang import wire
-from openclaw_rl.trainer_local.sglang.full_weights import Whole
-from openclaw_rl.trainer_local.sglang.held import Held, Keeping, OurVersions, holding
-from openclaw_rl.trainer_local.sglang.http import INFO_SECONDS, EngineHttp
 from openclaw_rl.trainer_local.sglang.images import attach, check_read
-from openclaw_rl.trainer_local.sglang.labels import number as number_of
-from openclaw_rl.trainer_local.sglang.memory import busy, lending
-from openclaw_rl.trainer_local.sglang.stream import Stream
-from openclaw_rl.trainer_local.sglang.workers import Workers
-from openclaw_rl.trainer_local.training.temperature import cooled
+from openclaw_rl.trainer_local.sglang.owner import Owner
+from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
+from openclaw_rl.trainer_local.sglang.servers import Servers
+from openclaw_rl.trainer_local.sglang.temperature import cooled
+from openclaw_rl.trainer_local.sglang.versions import Held, VersionStore, check_full_weights, read_held
 
 if TYPE_CHECKING:
-    from openclaw_rl.trainer_local.sglang.weight_transfer import Batches
+    from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, Broadcast
 
+log = logging.getLogger(__name__)
+
+FRESH_SECONDS = 0.5
+"""How old what is known of the live version may be when a request is sent."""
 _GRACE_SECONDS = 10.0
-_PATIENCE_SECONDS = 30.0  # importing torch takes seconds, on a busy machine many
 _START_SECONDS = 600.0  # SGLang reads a large model, and captures CUDA graphs
-_COOLING_TOPS = 128  # tokens whose probabilities at temperature 1 tell those at a lower one closely enough
-MOST_DOUBTS = 3
+_COOLING_TOPS = 128  # top logprobs at temperature 1 that give those at a lower one closely enough
+MAX_DOUBTS = 3
 """Times that a request may find its adapter gone."""
+MAX_FAILURES = 2
+"""Broadcasts in a row that may fail before full weights go by disk: one may be due to a server's restart."""
 
 
-def connect(settings: Settings) -> SglangEngine:
+def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
     """The client for `settings.engine_url`, or for the engine that `serve` starts on `engine_host` and `engine_port`.
+    `owns`: this process is to change what an SGLang serves that no controller of ours has started.
 
     Raises `ConfigError` when neither is known.
     """
-    url = settings.engine_url
-    if not url:
-        if not settings.engine_port:
-            raise ConfigError(
-                "no engine to connect to: set engine_url (OPENCLAW_RL_ENGINE_URL) "
-                "or engine_port (OPENCLAW_RL_ENGINE_PORT)"
-            )
-        host = f"[{settings.engine_host}]" if ":" in settings.engine_host else settings.engine_host
-        url = f"http://{host}:{settings.engine_port}"
     return SglangEngine(
-        url,
+        engine_address(settings),
         # The proxy gives an answer up at request_timeout; the client's own limit must not race it.
         request_timeout=settings.request_timeout + _GRACE_SECONDS,
-        patience=_START_SECONDS if settings.backend == "megatron" else _PATIENCE_SECONDS,
-        keeping=Keeping(
-            base=settings.model,
-            checkpoints=settings.checkpoints_path,
-            most=settings.engine_max_versions,
-            transfer=settings.weight_transfer,
-            colocated=_colocated(settings),
-        ),
+        patience=_START_SECONDS if settings.backend == "megatron" else PATIENCE_SECONDS,
+        store=VersionStore(settings.model, settings.checkpoints_path, settings.engine.max_versions),
+        transfer=settings.weight_transfer,
+        colocated=_colocated(settings),
+        run=settings.data / "run",
+        owns=owns,
     )
 
 
 def _colocated(settings: Settings) -> bool:
-    """Whether the trainer works on GPUs that SGLang is started on; on a machine without them nobody trains."""
+    """Whether the trainer works on GPUs that SGLang is started on; on a machine without them nothing is trained."""
     try:
         return settings.backend == "megatron" and current_placement(settings).colocated
     except ConfigError:
         return False
 
 
+class ServerFacts(msgspec.Struct, frozen=True):
+    """What a plain SGLang's `/server_info` says. `max_support`: tokens that the filters may leave where their logprobs
+    are asked for.
+    """
+
+    raw: dict[str, Any]
+    max_support: int
+    priorities: bool
+    adapters: bool
+
+
 class SglangEngine:
-    """A `shared.engine.protocol.Engine` over HTTP. May be made outside an event loop; its methods belong to one
-    loop."""
+    """An `Engine` over HTTP. May be made outside an event loop; its methods belong to one loop."""
 
     def __init__(
         self,
         url: str,
         *,
         request_timeout: float = 600.0,
-        patience: float = _PATIENCE_SECONDS,
-        keeping: Keeping | None = None,
+        patience: float = PATIENCE_SECONDS,
+        store: VersionStore | None = None,
+        transfer: str = "auto",
+        colocated: bool = False,
+        run: Path | None = None,
+        owns: bool = False,
     ) -> None:
         """`request_timeout` seconds for a whole answer, `patience` seconds for an engine that cannot be reached;
-        `keeping` is what the policy's versions are made from."""
+        `transfer` is the setting `weight_transfer`, `colocated` says whether the trainer shares SGLang's GPUs, `run` is
+        the folder in which processes find each other, and `owns` says whether this one owns an SGLang that has no
+        other owner.
+        """
         self.url = url.rstrip("/")
         self._request_timeout = request_timeout
         self._patience = patience
-        self._workers = Workers(EngineHttp(self.url, patience))
-        self._keeping = keeping or Keeping()
-        self._held: Held | None = None
+        self._store = store or VersionStore()
+        self._transfer = transfer
+        self._colocated = colocated
+        front = EngineEndpoint(self.url, patience)
+        self._servers = Servers(front)
+        self._card = None if run is None else card_path(run, self.url)
+        self._owns = owns
+        self._owning = False
+        self._owned = contextlib.AsyncExitStack()
+        self._local = Owner(self.url, self._store)
+        self._remote: OwnerClient | None = None
+        self._ours: EngineClient | None = None
         self._info: EngineInfo | None = None
-        self._ours = False
+        self._facts: ServerFacts | None = None
         self._checked: tuple[str, str] | None = None
-        self._priorities = False
-        self._most_support = 0  # tokens that may be left after the filters when their logprobs are asked for
+        self._held: Held | None = None
+        self._held_at = float("-inf")
+        self._asking = asyncio.Lock()
+        self._broadcast: Broadcast | None = None
+        self._failures = 0
 
     async def generate(
         self,
@@ -132,51 +169,52 @@ class SglangEngine:
         request_id: str | None = None,
         top_logprobs: int = 0,
     ) -> AsyncIterator[Tokens]:
-        """See `shared.engine.protocol.Engine.generate`. One `Tokens` for each read from the connection."""
-        request: dict[str, Any] = {
-            "rid": request_id or new_id("gen"),
-            "sampling_params": wire.params(sampling),
-            "stream": True,
-            "return_logprob": True,
-            "top_logprobs_num": top_logprobs,
-        }
-        await self._holding()
-        filtered = not self._ours and wire.filters(sampling)
+        """One `Tokens` for each read from the connection."""
+        request_id = request_id or new_id("gen")
+        facts = await self._known_facts()
+        if self._ours is not None:
+            answer = self._ours.generate(
+                prompt_ids,
+                sampling,
+                images=images,
+                version=version,
+                priority=priority,
+                request_id=request_id,
+                top_logprobs=top_logprobs,
+            )
+            async with contextlib.aclosing(answer):
+                async for part in answer:
+                    yield part
+            return
+        request = generate_request(sampling, request_id, top_logprobs)
+        filtered = sampling.temperature > 0 and (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
         if filtered:
-            if not self._most_support:
+            if not facts.max_support:
                 raise EngineError(
                     f"the engine at {self.url} cannot tell the logprobs behind top_k, top_p and min_p: leave them off, "
                     "or use SGLang 0.5.23 or newer",
                     status=400,
                 )
             request["return_sampling_mask"] = True
-            request["sampling_params"]["top_k"] = min(max(sampling.top_k, 0) or self._most_support, self._most_support)
+            request["sampling_params"]["top_k"] = min(max(sampling.top_k, 0) or facts.max_support, facts.max_support)
         refusal = self._refusal(prompt_ids, sampling.max_tokens)
         sent = attach(request, prompt_ids, images, self._info) if images else prompt_ids
         deadline = time.monotonic() + self._request_timeout
-        tries = 0
-        while True:
-            asked = wire.Asked(bool(top_logprobs), filtered, await self._address(request, version, priority))
-            body = wire.with_ids(request, sent)
-            stream = Stream(functools.partial(self._workers.target(request).open, "/generate", body, deadline), refusal)
-            seen = 0
+        for doubts in range(1, MAX_DOUBTS + 1):
+            number = await self._address(request, facts, version, priority)
+            target = self._servers.target(request)
+            send = functools.partial(target.open, "/generate", with_ids(request, sent), deadline)
+            stream = AnswerStream(send, refusal, Requested(bool(top_logprobs), filtered, number))
             try:
-                while events := await stream.read():
-                    tokens = wire.tokens(events, seen, asked, refusal)
-                    seen += len(tokens.ids)
-                    yield msgspec.structs.replace(tokens, unscaled=True) if self._unscaled(sampling) else tokens
-                    if tokens.finish_reason is not None:
-                        await stream.drain()
-                        return
-            except wire.AdapterMissing:  # the engine was started anew, or another process let go of the adapter
-                tries += 1
-                if seen or tries == MOST_DOUBTS:
+                while (tokens := await stream.read()) is not None:
+                    yield tokens
+                return
+            except AdapterMissing:  # the server was started again, or the adapter has just been unloaded
+                if stream.seen or doubts == MAX_DOUBTS:
                     raise
-                (await self._holding()).doubt()
-                continue
+                self._forget()
             finally:
                 stream.close()
-            raise EngineError(f"the engine at {self.url} ended the stream after {seen} tokens without a finish reason")
 
     async def score(
         self,
@@ -190,134 +228,302 @@ class SglangEngine:
         fresh: bool = False,
         images: Sequence[PromptImage] = (),
     ) -> Scores:
-        """See `shared.engine.protocol.Engine.score`. The prompt needs at least one token."""
+        """The prompt needs at least one token."""
         if not len(prompt_ids):
             raise EngineError("scoring needs a prompt of at least one token", status=400)
         if not len(continuation_ids):
             return Scores((), version if version is not None else (await self.info()).live)
-        request: dict[str, Any] = {
-            "rid": new_id("score"),
-            "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
-            "stream": False,
-            "return_logprob": True,
-            # The first entry of the window has no logprob: begin one token before the continuation.
-            "logprob_start_len": len(prompt_ids) - 1,
-            "top_logprobs_num": top_k,
-        }
-        if fresh:
-            # What SGLang keeps of a prompt serves the requests with the same key alone.
-            request["extra_key"] = request["rid"]
-        await self._holding()
-        cooling = temperature != 1 and not self._ours
-        if cooling:
-            if temperature > 1:
-                raise EngineError(f"the engine at {self.url} scores at temperatures up to 1 only", status=501)
-            request["top_logprobs_num"] = max(top_k, _COOLING_TOPS)
-        elif temperature != 1:
-            request["score_temperature"] = temperature
+        facts = await self._known_facts()
+        if self._ours is not None:
+            return await self._ours.score(
+                prompt_ids,
+                continuation_ids,
+                version=version,
+                top_k=top_k,
+                priority=priority,
+                temperature=temperature,
+                fresh=fresh,
+                images=images,
+            )
+        cooling = temperature != 1
+        if temperature > 1:
+            raise EngineError(f"the engine at {self.url} scores at temperatures up to 1 only", status=501)
+        tops_wanted = max(top_k, _COOLING_TOPS) if cooling else top_k
+        request = score_request(new_id("score"), len(prompt_ids), tops_wanted, fresh=fresh)
         ids = [*prompt_ids, *continuation_ids]
         sent = ids
         if images:
             sent = attach(request, ids, images, self._info)
             request["return_prompt_token_ids"] = True
-        meta, raw, scored = await self._scored(request, sent, version, priority)
+        meta, raw, scored = await self._score(request, facts, sent, version, priority)
         if images:
             check_read(raw, ids, self.url)
-        entries = (meta.input_token_logprobs or [])[-len(continuation_ids) :]
-        logprobs = [logprob for logprob, *_ in entries if logprob is not None]
-        read = wire.same([token for _, token, *_ in entries], continuation_ids)
-        if not read or len(logprobs) != len(entries):
-            raise EngineError(f"the engine at {self.url} scored other tokens than it was given")
-        tops = [wire.pairs(top) for top in (meta.input_top_logprobs or [])[-len(continuation_ids) :]]
+        logprobs, tops = read_scores(meta, continuation_ids, self.url)
         slack: Sequence[float] = ()
         if cooling:
             if len(tops) != len(logprobs) or not all(tops):
                 raise EngineError(f"the engine at {self.url} sent {len(tops)} top logprobs for {len(logprobs)} tokens")
             pairs = [cooled(one, top, temperature) for one, top in zip(logprobs, tops, strict=True)]
             logprobs, slack = [value for value, _ in pairs], [width for _, width in pairs]
-        told = [top[:top_k] for top in tops] if top_k else ()
-        return Scores(logprobs, scored, told, slack)
+        return Scores(logprobs, scored, [top[:top_k] for top in tops] if top_k else (), slack)
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
-        """See `shared.engine.protocol.Engine.load`."""
-        await (await self._holding()).load(version, path, live=live)
+        """See `shared.engine.protocol.Engine.load`; done by the owner."""
+        facts = await self._known_facts()
+        if self._ours is not None:
+            await self._ours.load(version, path, live=live)
+            return
+        if not live and not facts.adapters:
+            raise EngineError(
+                f"the engine at {self.url} holds one version: it cannot load {version} beside it", status=400
+            )
+        try:
+            await self._owner(facts).load(version, path, live=live)
+        finally:
+            self._forget()
 
     async def load_tensors(self, version: int, batches: Batches, path: str) -> None:
         """See `weight_transfer.TakesTensors.load_tensors`."""
-        held = await self._holding()
-        if isinstance(held, Whole):
-            await held.load_tensors(version, batches, path)
-        else:
-            await held.load(version, path, live=True)
+        facts = await self._known_facts()
+        way = self._way(facts)
+        if self._ours is not None or way not in ("nccl", "gloo"):
+            await self.load(version, path, live=True)
+            return
+        from openclaw_rl.trainer_local.sglang.weight_transfer import SendFailed, in_type_of
+
+        failed = f"the engine at {self.url} did not take the weights of version {version}"
+        base = self._store.base or str(facts.raw["model_path"])
+        try:
+            await check_full_weights(path, base, facts.raw)
+            broadcast = await self._opened_broadcast(facts, way)
+            async with self._owner(facts).change(version, path) as needed:
+                if needed:
+                    wanted = str(facts.raw.get("dtype"))
+                    await broadcast.send_all(in_type_of(batches, dtype(base) if wanted == "auto" else wanted))
+            self._failures = 0
+        except SendFailed as error:
+            self._failures += 1
+            then = "now" if self._failures < MAX_FAILURES else "from now on"
+            log.warning("%s by %s: %s; from disk %s", failed, way, error, then)
+            await self._close_broadcast()
+            await self.load(version, path, live=True)
+        except EngineError as error:
+            raise EngineError(f"{failed}: {error}", status=error.status) from error
+        finally:
+            self._forget()
 
     @contextlib.asynccontextmanager
-    async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[asyncio.Event | None]:
-        """See `sglang_memory.lending`; our own engines lend none."""
-        await self._holding()
-        async with contextlib.nullcontext() if self._ours else lending(self._workers, tags) as wanted:
-            yield wanted
+    async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[bool]:
+        """See `Owner.lend`; our own engines lend none."""
+        facts = await self._known_facts()
+        if self._ours is not None:
+            yield False
+            return
+        async with self._owner(facts).lend(tags) as lent:
+            yield lent
 
     async def busy(self) -> bool:
-        """Whether a plain SGLang has a request just now. Raises `EngineError`."""
-        await self._holding()
-        return not self._ours and await busy(self._workers)
+        """Whether a plain SGLang has a request now. Raises `EngineError`."""
+        await self._known_facts()
+        return self._ours is None and await self._servers.busy()
 
     async def info(self) -> EngineInfo:
-        """See `shared.engine.protocol.Engine.info`. Does not wait for an engine that is down. Where a plain SGLang
-        does not know which version is live (a change of weights broke off, or its servers do not agree), that is −1.
+        """Does not wait for an engine that is down. Where a plain SGLang does not know which version is live (a change
+        of weights broke off, or its servers do not agree), that is −1.
         """
-        facts = await self._workers.find()
-        self._ours = bool(facts.get("openclaw_rl"))
-        held = OurVersions(self._workers) if self._ours else await self._plain(facts)
-        if type(self._held) is not type(held):
-            self._held = held
+        model = await self._servers.find()
+        if model.get("openclaw_rl"):
+            if self._ours is None:
+                self._ours = EngineClient(self.url, request_timeout=self._request_timeout, patience=self._patience)
+            self._info = self._ours.learn(model)
+            return self._info
+        self._ours = None
+        first = self._servers.all[0]
+        server = await first.get("/server_info")
+        await self._check_model(str(server.get("model_path") or ""), str(model.get("model_type") or ""))
+        [served, *_] = (await first.get("/v1/models"))["data"]
+        self._facts = ServerFacts(
+            server,
+            max_support=int(server.get("sampling_mask_max_tokens") or 0),
+            priorities=bool(server.get("enable_priority_scheduling")),
+            adapters=bool(server.get("enable_lora")),
+        )
+        if self._owns and not self._owning and not self._owner_url():
+            await self._own()
+        held = self._remember(await read_held(self._servers, adapters=self._facts.adapters))
         self._info = EngineInfo(
-            live=int(facts["live"]),
-            versions=tuple(facts["versions"]),
-            model_path=str(facts.get("model_path", "")),
-            context_length=int(facts.get("context_length") or 0),
-            vocab_size=int(facts.get("vocab_size") or 0),
-            constrains=bool(facts.get("constrains")),
-            sees=bool(facts.get("sees")),
-            beside=bool(facts.get("beside", True)),
-            scales=bool(facts.get("scales", True)),
-            trouble=str(facts.get("trouble") or ""),
-            transfer=held.transfer,
+            live=held.live,
+            versions=tuple(held.versions),
+            model_path=self._store.base or str(model.get("model_path") or ""),
+            context_length=min(int(served["max_model_len"]), int(server["max_total_num_tokens"])),
+            vocab_size=0,
+            constrains=server.get("grammar_backend") not in (None, "none"),
+            sees=bool(model.get("has_image_understanding")),
+            beside=self._facts.adapters,
+            trouble=held.trouble,
+            transfer=self._way(self._facts),
         )
         return self._info
 
     async def abort(self, request_id: str) -> None:
         """End a request by its id, wherever it was sent from."""
         body = msgspec.json.encode({"rid": request_id})
-        await asyncio.gather(*(one.post("/abort_request", body, INFO_SECONDS) for one in self._workers.all))
+        await asyncio.gather(*(one.post("/abort_request", body, INFO_SECONDS) for one in self._servers.all))
 
     async def close(self) -> None:
         """Release connections; requests in flight end."""
-        if self._held is not None:
-            await self._held.close()
-        self._workers.close()
+        await self._close_broadcast()
+        await self._owned.aclose()
+        for part in (self._local, self._remote, self._ours):
+            if part is not None:
+                await part.close()
+        self._servers.close()
 
-    async def _plain(self, facts: dict[str, Any]) -> Held:
-        """What a plain SGLang says of itself in several places, put into `facts`; how it holds versions."""
-        first = self._workers.all[0]
-        server = await first.get("/server_info")
-        await self._check_model(str(server.get("model_path") or ""), str(facts.get("model_type") or ""))
-        [served, *_] = (await first.get("/v1/models"))["data"]
-        self._most_support = int(server.get("sampling_mask_max_tokens") or 0)
-        self._priorities = bool(server.get("enable_priority_scheduling"))
-        held = holding(server, self._workers, self._keeping, self._held)
-        live, versions = await held.told()
-        facts |= {
-            "live": live,
-            "versions": versions,
-            "model_path": self._keeping.base or facts.get("model_path"),
-            "context_length": min(int(served["max_model_len"]), int(server["max_total_num_tokens"])),
-            "constrains": server.get("grammar_backend") not in (None, "none"),
-            "sees": facts.get("has_image_understanding"),
-            "beside": held.beside,
-            "trouble": held.trouble,
-        }
+    async def _score(
+        self,
+        request: dict[str, Any],
+        facts: ServerFacts,
+        sent: Sequence[int],
+        version: int | None,
+        priority: Priority,
+    ) -> tuple[Meta, bytes, int]:
+        """The answer to a request that samples nothing, its body, and the version that it was scored under."""
+        for doubts in range(1, MAX_DOUBTS + 1):
+            number = await self._address(request, facts, version, priority)
+            target = self._servers.target(request)
+            status, raw = await target.post("/generate", with_ids(request, sent), self._request_timeout)
+            try:
+                meta = self._refusal(sent, 0).check(status, raw)
+                return meta, raw, version_number(meta.weight_version) if number is None else number
+            except AdapterMissing:
+                if doubts == MAX_DOUBTS:
+                    raise
+                self._forget()
+        raise AssertionError("unreachable")
+
+    async def _address(
+        self, request: dict[str, Any], facts: ServerFacts, version: int | None, priority: Priority
+    ) -> int | None:
+        """Put the version and the priority into a request, as far as SGLang understands them. Returns the version where
+        SGLang does not report itself which one it samples from. An adapter that is only on disk is loaded.
+        """
+        if facts.priorities:
+            request["priority"] = int(priority)
+        if not facts.adapters:
+            if version is None or version == (await self._current(facts)).default:
+                return None
+            self._forget()  # another client may have changed it just now
+            if version != (await self._current(facts)).default:
+                raise EngineError(
+                    f"the engine at {self.url} serves its live version only, not {version}",
+                    status=404,
+                )
+            return None
+        request.pop("lora_path", None)
+        held = await self._current(facts)
+        number = held.default if version is None else version
+        if number == 0:
+            return 0
+        if number not in (held.names or {}):
+            await self._owner(facts).load(number, "", live=False)
+            self._forget()
+            held = await self._current(facts)
+        name = (held.names or {}).get(number)
+        if name is None:
+            raise EngineError(f"the engine at {self.url} has lost version {number} again", status=503)
+        request["lora_path"] = name
+        return number
+
+    async def _known_facts(self) -> ServerFacts:
+        """What SGLang is; the first request waits for it if it is not up yet."""
+        give_up = time.monotonic() + self._patience
+        while self._info is None:
+            try:
+                await self.info()
+            except EngineError as error:
+                if error.status not in (None, 503) or time.monotonic() > give_up:
+                    raise
+                await asyncio.sleep(0.2)
+        return self._facts or _NOTHING_KNOWN
+
+    async def _current(self, facts: ServerFacts) -> Held:
+        """What the servers hold, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
+        give_up = time.monotonic() + self._patience
+        async with self._asking:
+            while self._held is None or time.monotonic() - self._held_at > FRESH_SECONDS:
+                try:
+                    await self._servers.find()
+                    self._remember(await read_held(self._servers, adapters=facts.adapters))
+                except EngineError as error:
+                    if error.status not in (None, 503) or time.monotonic() > give_up:
+                        raise
+                    await asyncio.sleep(0.2)
+            return self._held
+
+    def _remember(self, held: Held) -> Held:
+        self._held, self._held_at = held, time.monotonic()
         return held
+
+    def _forget(self) -> None:
+        """What is known of the versions may be out of date."""
+        self._held_at = float("-inf")
+
+    def _owner(self, facts: ServerFacts) -> Owner | OwnerClient:
+        """What may change this SGLang: the process that says so, or this one. Adapters SGLang keeps apart itself, so
+        that any process may load one.
+        """
+        url = "" if self._owning else self._owner_url()
+        if url:
+            if self._remote is None or self._remote.url != url:
+                self._remote = OwnerClient(url)
+            return self._remote
+        if self._owning or facts.adapters:
+            return self._local
+        raise EngineError(
+            f"the weights of the engine at {self.url} are changed by the learner, which does not run", status=503
+        )
+
+    def _owner_url(self) -> str:
+        """Where another process listens that owns this SGLang, "" if none does."""
+        return owner_url(self._card) if self._card is not None else ""
+
+    async def _own(self) -> None:
+        """Own this SGLang, for the other processes of the data folder too."""
+        from openclaw_rl.trainer_local.sglang.owner_api import listening
+
+        await self._local.recover()
+        if self._card is not None:
+            await self._owned.enter_async_context(listening(self._local, self._card))
+        self._owning = True
+
+    def _way(self, facts: ServerFacts) -> str:
+        """How new weights reach SGLang: gloo between CPUs, NCCL between GPUs, by disk on shared ones (NCCL has one rank
+        a GPU) and after failures.
+        """
+        if facts.adapters:
+            return "adapter"
+        if self._transfer == "disk" or self._failures >= MAX_FAILURES:
+            return "disk"
+        if self._transfer != "auto":
+            return self._transfer
+        if facts.raw.get("device") == "cpu":
+            return "gloo"
+        return "disk" if self._colocated else "nccl"
+
+    async def _opened_broadcast(self, facts: ServerFacts, backend: str) -> Broadcast:
+        await self._servers.find()
+        if self._broadcast is None or self._broadcast.servers != tuple(self._servers.all):
+            from openclaw_rl.trainer_local.sglang.weight_transfer import Broadcast
+
+            await self._close_broadcast()
+            self._broadcast = Broadcast(self._servers.all, int(facts.raw.get("tp_size") or 1), backend)
+        await self._broadcast.open()
+        return self._broadcast
+
+    async def _close_broadcast(self) -> None:
+        if self._broadcast is not None:
+            broadcast, self._broadcast = self._broadcast, None
+            await broadcast.close()
 
     async def _check_model(self, path: str, kind: str) -> None:
         """Raise `EngineError` where it is seen to serve another model than the policy: token ids mean other things
@@ -325,7 +531,7 @@ class SglangEngine:
         """
         if (path, kind) == self._checked:
             return
-        base = self._keeping.base
+        base = self._store.base
         if wrong := await asyncio.to_thread(another, path, kind, base):
             raise EngineError(
                 f"the engine at {self.url} serves another model than model = {base}: {wrong}. Start it with that one, "
@@ -334,46 +540,8 @@ class SglangEngine:
             )
         self._checked = path, kind
 
-    def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> wire.Refusal:
-        return wire.Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
+    def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> Refusal:
+        return Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
 
-    def _unscaled(self, sampling: Sampling) -> bool:
-        """Whether logprobs are told at temperature 1 of what is sampled at another one."""
-        return sampling.temperature != 1 and self._info is not None and not self._info.scales
 
-    async def _address(self, request: dict[str, Any], version: int | None, priority: Priority) -> int | None:
-        """Say which version is wanted and how urgent the request is, as far as the engine understands it; the version,
-        where the engine does not say of itself which one it samples from.
-        """
-        if self._ours or self._priorities:
-            request["priority"] = int(priority)
-        return await (await self._holding()).address(request, version)
-
-    async def _scored(
-        self, request: dict[str, Any], sent: Sequence[int], version: int | None, priority: Priority
-    ) -> tuple[wire.Meta, bytes, int]:
-        """What a request that samples nothing brings, its body, and the version that it was scored under."""
-        for tried in range(1, MOST_DOUBTS + 1):
-            number = await self._address(request, version, priority)
-            worker = self._workers.target(request)
-            status, raw = await worker.post("/generate", wire.with_ids(request, sent), self._request_timeout)
-            try:
-                meta = self._refusal(sent, 0).checked(status, raw)
-                return meta, raw, number_of(meta.weight_version) if number is None else number
-            except wire.AdapterMissing:
-                if tried == MOST_DOUBTS:
-                    raise
-                (await self._holding()).doubt()
-        raise AssertionError("unreachable")
-
-    async def _holding(self) -> Held:
-        """How the engine holds versions; the first request waits for it if it is not up yet."""
-        give_up = time.monotonic() + self._patience
-        while self._held is None:
-            try:
-                await self.info()
-            except EngineError as error:
-                if error.status not in (None, 503) or time.monotonic() > give_up:
-                    raise
-                await asyncio.sleep(0.2)
-        return self._held
+_NOTHING_KNOWN = ServerFacts({}, 0, priorities=False, adapters=False)

@@ -1,15 +1,16 @@
-"""The process that keeps SGLang running: one server, or several behind SGLang's router. Imports no torch.
+"""The process that starts SGLang, keeps it running, and owns its versions (`owner_api`). Run it as
+`python -m openclaw_rl.trainer_local.sglang.controller`; `launch` makes its command line. Imports no torch.
 
-A server that ends, or answers nothing any more, is started again with the version that is live then: the one that the
-other servers say, else the one that this process was told. A single server is left to who runs this process, which
-knows best what is live.
+It runs one server, or several behind SGLang's router; requests go to SGLang directly.
+Of several, a server that ends, or answers nothing any more, is started again with the version that is live then: the
+one that the other servers report, else the one on the command line. A single server's end ends the controller, which
+the supervisor starts again with the live version.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import shlex
@@ -20,15 +21,20 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from openclaw_rl.shared.child_process import end_child, kill_child, start_child
+from openclaw_rl.shared.engine.answers import BROKEN, version_number
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.engine.server import live_version
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
 from openclaw_rl.shared.process import claim_port, die_with_parent
 from openclaw_rl.trainer_local.placement.memory import fraction_at
-from openclaw_rl.trainer_local.sglang.http import EngineHttp
-from openclaw_rl.trainer_local.sglang.labels import BROKEN, UNTOUCHED, number
-from openclaw_rl.trainer_local.sglang.launch import environment, router_line, server_line
+from openclaw_rl.trainer_local.sglang.launch import FleetPlan, environment, router_line, server_line
+from openclaw_rl.trainer_local.sglang.owner import Owner
+from openclaw_rl.trainer_local.sglang.owner_api import listening
+from openclaw_rl.trainer_local.sglang.versions import UNTOUCHED, VersionStore
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +56,7 @@ class Program:
         self.name = name
         self._line = line
         self._gpus = gpus
-        self._http = EngineHttp(url, 0.0) if server else None
+        self._http = EngineEndpoint(url, 0.0) if server else None
         self.url = url
         self.started = 0.0
         self._process: asyncio.subprocess.Process | None = None
@@ -114,80 +120,69 @@ class Program:
                 return
 
 
-class Servers:
-    """What the command line asks for, running."""
+class Fleet:
+    """The servers of `plan` and their router, running; `live` is the version that they begin with."""
 
-    def __init__(self, flags: argparse.Namespace) -> None:
-        self._flags = flags
-        self._live: tuple[int, str] | None = live_version(flags.live)
-        self._gpus: list[list[str]] = json.loads(flags.gpus) or [[]]
-        self._several = len(self._gpus) > 1
-        ports = (
-            [claim_port(flags.host, 0, setting="engine_port") for _ in self._gpus] if self._several else [flags.port]
-        )
-        host = socket.gethostname() if flags.host in ("0.0.0.0", "::") else flags.host
+    def __init__(self, plan: FleetPlan, store: VersionStore, live: tuple[int, str] | None) -> None:
+        self._plan = plan
+        self._store = store
+        self._live = live
+        self._several = len(plan.gpus) > 1
+        ports = [claim_port(plan.host, 0, setting="engine_port") for _ in plan.gpus] if self._several else [plan.port]
+        host = socket.gethostname() if plan.host in ("0.0.0.0", "::") else plan.host
         host = f"[{host}]" if ":" in host else host
-        self.programs = [
+        self.url = f"http://{host}:{plan.port}"
+        self._servers = [
             Program(f"server {place}", self._server(port, place), gpus, f"http://{host}:{port}", server=True)
-            for place, (port, gpus) in enumerate(zip(ports, self._gpus, strict=True))
+            for place, (port, gpus) in enumerate(zip(ports, plan.gpus, strict=True))
         ]
+        self._programs = list(self._servers)
         if self._several:
-            urls = [program.url for program in self.programs]
-            line = router_line(json.loads(flags.router), host=flags.host, port=flags.port, servers=urls)
-            self._router = Program("router", lambda: line, [], f"http://{host}:{flags.port}", server=False)
+            urls = [server.url for server in self._servers]
+            line = router_line(plan.router, host=plan.host, port=plan.port, servers=urls)
+            self._programs.append(Program("router", lambda: line, [], self.url, server=False))
 
     async def run(self) -> int:
-        """Until SIGTERM or SIGINT, or until the only server ends; the exit code."""
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for ending in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(ending, stop.set)
-        stopping = asyncio.create_task(stop.wait())
-        tasks: list[asyncio.Task[int | None]]
-        if self._several:
-            everyone = [*self.programs, self._router]
-            tasks = [asyncio.create_task(program.forever()) for program in everyone]
-            tasks.append(asyncio.create_task(self._follow()))
-        else:
-            everyone = self.programs
-            tasks = [asyncio.create_task(everyone[0].run())]
-        try:
-            await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            ended = [task for task in tasks if task.done()]
-            return (ended[0].result() or 0) if ended else 0
-        finally:
-            for task in (stopping, *tasks):
-                task.cancel()
-            await asyncio.gather(*(program.stop() for program in everyone))
-            await asyncio.gather(stopping, *tasks, return_exceptions=True)
+        """Until the only server ends; its exit code."""
+        if not self._several:
+            return await self._servers[0].run()
+        async with asyncio.TaskGroup() as group:
+            for program in self._programs:
+                group.create_task(program.forever())
+            group.create_task(self._follow())
+        raise AssertionError("unreachable")
+
+    async def stop(self) -> None:
+        """End all programs; then cancel `run`."""
+        await asyncio.gather(*(program.stop() for program in self._programs))
 
     async def _follow(self) -> None:
-        """Know what is live, for when a server has to be started again: what the one says that runs for longest."""
+        """Know what is live, for when a server has to be started again: what the longest-running one reports."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            eldest_first = sorted(self.programs, key=lambda program: program.started)
-            labels = [label for program in eldest_first if (label := await program.label())]
+            eldest_first = sorted(self._servers, key=lambda server: server.started)
+            labels = [label for server in eldest_first if (label := await server.label())]
             if not labels or labels[0] == UNTOUCHED:
                 continue
-            version = number(labels[0])
-            folder = Path(self._flags.checkpoints) / str(version) / "served"
+            version = version_number(labels[0])
+            folder = self._store.folder(version)
             if version == 0:
                 self._live = None
-            elif folder.is_dir():
-                self._live = (version, str(folder))
+            elif folder:
+                self._live = (version, folder)
 
     def _server(self, port: int, place: int) -> Callable[[], list[str]]:
-        flags, gpus = self._flags, self._gpus[place]
-        memory: list[tuple[float, int]] = json.loads(flags.memory) or [(0.0, 0)] * len(self._gpus)
+        plan, gpus = self._plan, self._plan.gpus[place]
+        memory = plan.memory[place] if plan.memory else (0.0, 0)
         return lambda: server_line(
-            json.loads(flags.program),
-            json.loads(flags.arguments),
+            plan.program,
+            plan.arguments,
             gpus=gpus,
-            host=flags.host,
+            host=plan.host,
             port=port,
             live=self._live,
-            adapters=flags.adapters,
-            memory_fraction=fraction(gpus, *memory[place]),
+            adapters=plan.adapters,
+            memory_fraction=fraction(gpus, *memory),
         )
 
 
@@ -210,23 +205,39 @@ def fraction(gpus: Sequence[str], planned: float, static_bytes: int) -> float:
     return now
 
 
+async def run(flags: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT, or until the only server ends; the exit code."""
+    plan = msgspec.json.decode(flags.plan, type=FleetPlan)
+    store = VersionStore(flags.base, Path(flags.checkpoints) if flags.checkpoints else None, flags.max_versions)
+    fleet = Fleet(plan, store, live_version(flags.live))
+    stop = asyncio.Event()
+    owner = Owner(fleet.url, store, may_import_torch=True)
+    async with listening(owner, Path(flags.card) if flags.card else None):
+        loop = asyncio.get_running_loop()
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(ending, stop.set)
+        running = asyncio.create_task(fleet.run())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            return running.result() if running.done() else 0
+        finally:
+            await fleet.stop()
+            stopping.cancel()
+            running.cancel()
+            await asyncio.gather(running, stopping, return_exceptions=True)
+            await owner.close()
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line, as `sglang_launch` makes it."""
-    parser = argparse.ArgumentParser(
-        prog="openclaw_rl.trainer_local.sglang.controller", description="Keep SGLang running."
-    )
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--program", required=True, metavar="JSON", help="what starts SGLang, as a list")
-    parser.add_argument("--arguments", default="[]", metavar="JSON", help="SGLang's arguments, as a list")
-    parser.add_argument("--router", default="[]", metavar="JSON", help="what starts SGLang's router, as a list")
-    parser.add_argument("--gpus", default="[[]]", metavar="JSON", help="the GPUs of each server, as a list of lists")
-    parser.add_argument(
-        "--memory", default="[]", metavar="JSON", help="--mem-fraction-static of each server, and the bytes it means"
-    )
-    parser.add_argument("--adapters", action="store_true", help="versions are LoRA adapters, not whole models")
-    parser.add_argument("--checkpoints", default="", help="folder where version N lies at N/served")
+    """The command line, as `launch` makes it."""
+    parser = argparse.ArgumentParser(prog="controller", description="Start SGLang and own its versions.")
+    parser.add_argument("--plan", required=True, metavar="JSON", help="the servers to run (launch.FleetPlan)")
+    parser.add_argument("--base", default="", help="folder of version 0")
+    parser.add_argument("--checkpoints", default="", help="folder where version N is at N/served")
+    parser.add_argument("--max-versions", type=int, default=4, help="versions to keep in memory")
     parser.add_argument("--live", default="", metavar="N=PATH", help="version that is live from the start")
+    parser.add_argument("--card", default="", metavar="FILE", help="file in which to write where it listens")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return parser.parse_args(arguments)
 
@@ -236,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     die_with_parent()
     flags = parse(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=flags.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    sys.exit(asyncio.run(Servers(flags).run()))
+    sys.exit(asyncio.run(run(flags)))
 
 
 if __name__ == "__main__":

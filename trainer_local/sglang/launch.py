@@ -1,12 +1,11 @@
 """SGLang's command lines, from the settings. Imports no torch: the supervisor calls this.
 
-SGLang is a program of its own environment or container. What is started is `trainer_local.sglang.controller`, which
-keeps it running: one server, or several behind SGLang's router where there are more GPUs than one server takes.
+SGLang is a program of its own environment or container. The supervisor starts its controller (`controller`), which
+runs one server, or several behind SGLang's router where there are more GPUs than one server takes.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -14,6 +13,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
+from openclaw_rl.shared.backends import engine_address
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import ORDER, VISIBLE
 from openclaw_rl.shared.placement import Server
@@ -21,10 +23,24 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import adapter_folder, lacking, serves_whole, sglang_targets, sglang_variables
 from openclaw_rl.trainer_local.models.folder import quantization
 from openclaw_rl.trainer_local.placement.place import current_placement
-from openclaw_rl.trainer_local.sglang.labels import adapter_name, whole_label
+from openclaw_rl.trainer_local.sglang.owner_client import card_path
+from openclaw_rl.trainer_local.sglang.versions import adapter_name, weights_label
 
 VERSION = "0.5.23"
 _ARGUMENTS, _GPUS = "{args}", "{gpus}"
+
+
+class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for."""
+
+    host: str = "127.0.0.1"
+    port: int
+    program: list[str]
+    arguments: list[str] = []
+    router: list[str] = []
+    gpus: list[list[str]]
+    memory: list[tuple[float, int]] = []
+    adapters: bool = False
 
 
 def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
@@ -35,18 +51,23 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     """
     servers = servers or current_placement(settings).servers
     gpus = serving(servers)
-    line = [
+    plan = FleetPlan(
+        host=settings.engine_host,
+        port=settings.engine_port,
+        program=program(settings),
+        arguments=arguments(settings, servers),
+        router=router(settings) if len(gpus) > 1 else [],
+        gpus=gpus,
+        memory=[(server.memory_fraction, server.static_bytes) for server in servers],
+        adapters=not serves_whole(settings),
+    )
+    return [
         *(sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller"),
-        *("--host", settings.engine_host, "--port", str(settings.engine_port)),
-        *("--checkpoints", str(settings.checkpoints_path), "--log-level", settings.log_level),
-        *("--program", json.dumps(program(settings)), "--arguments", json.dumps(arguments(settings, servers))),
-        *("--gpus", json.dumps(gpus)),
+        *("--plan", msgspec.json.encode(plan).decode(), "--log-level", settings.log_level),
+        *("--base", settings.model, "--checkpoints", str(settings.checkpoints_path)),
+        *("--max-versions", str(settings.engine.max_versions)),
+        *("--card", str(card_path(settings.data / "run", engine_address(settings)))),
     ]
-    if any(server.memory_fraction for server in servers):
-        line += ["--memory", json.dumps([[server.memory_fraction, server.static_bytes] for server in servers])]
-    if not serves_whole(settings):
-        line.append("--adapters")
-    return [*line, "--router", json.dumps(router(settings))] if len(gpus) > 1 else line
 
 
 def serving(servers: Sequence[Server]) -> list[list[str]]:
@@ -113,7 +134,7 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         found += ["--enable-lora", "--max-lora-rank", str(settings.lora_rank)]
         found += ["--lora-target-modules", *_targets(settings)]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
-        found += ["--max-loras-per-batch", str(settings.engine_max_versions + 1)]
+        found += ["--max-loras-per-batch", str(settings.engine.max_versions + 1)]
     for server in servers[:1]:
         if server.lends:
             found.append("--enable-memory-saver")
@@ -148,7 +169,7 @@ def server_line(
         if "--tokenizer-path" not in given:
             own += ["--tokenizer-path", given[place]]
         given[place] = live[1]
-        own += ["--weight-version", whole_label(*live)]
+        own += ["--weight-version", weights_label(*live)]
     return filled(program, [*given, *own], ",".join(gpus))
 
 

@@ -42,20 +42,12 @@ class LazyPrompter:
     @classmethod
     def policy(cls, settings: Settings) -> LazyPrompter:
         """The prompter of the served policy."""
-
-        async def make() -> Prompter:
-            return await asyncio.to_thread(Prompter.of, settings)
-
-        return cls(make)
+        return cls(lambda: asyncio.to_thread(Prompter.from_settings, settings))
 
     @classmethod
     def ready(cls, prompter: Prompter) -> LazyPrompter:
         """A prompter that exists already."""
-
-        async def make() -> Prompter:
-            return prompter
-
-        return cls(make)
+        return cls(lambda: asyncio.sleep(0, prompter))
 
     @classmethod
     def folder(cls, folder: str, engine: Engine) -> LazyPrompter:
@@ -66,7 +58,7 @@ class LazyPrompter:
             if not Path(found).is_dir():
                 raise ConfigError(
                     f"the engine's model {found!r} is no folder here, and its tokenizer is needed: "
-                    "set judge = engine:FOLDER and judge_engine_url"
+                    "set judge = engine:FOLDER@URL"
                 )
             return await asyncio.to_thread(Prompter, found)
 

@@ -15,6 +15,7 @@ from openclaw_rl.shared.errors import ConfigError, JudgeAway, JudgeError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.library import litellm
 from openclaw_rl.shared.redaction.outgoing import Outgoing
+from openclaw_rl.shared.settings.model_reference import ModelReference, read_model
 from openclaw_rl.shared.settings.settings import Settings
 
 _AWAY = frozenset([401, 402, 403, 404, 408, 429])
@@ -83,23 +84,13 @@ def is_unavailable(error: Exception) -> bool:
     return isinstance(status, int) and (status in _AWAY or status >= 500)
 
 
-def asker_of(name: str, settings: Settings) -> LiteLLMAsker:
-    """The asker for the judge or the hint model."""
-    base, key = address(name, settings)
-    return LiteLLMAsker(name, settings, api_base=base, api_key=key)
-
-
-def address(name: str, settings: Settings) -> tuple[str, str]:
-    """Base URL and key of the judge or the hint model; "" for the provider's default. A hint model without them takes
-    those of a judge with the same provider (the part of the name before the first slash).
+def asker_of(model: ModelReference, settings: Settings) -> LiteLLMAsker:
+    """The asker for the judge or the hint model. A hint model without a key takes the judge's where both are at one
+    address of one provider (what stands before the first slash of their names).
     """
-    base, key = settings.judge_api_base, settings.judge_api_key
-    if name == settings.hint_model and name != settings.judge.model:
-        shared = _provider(name) == _provider(settings.judge.model)
-        base = settings.hint_api_base or (base if shared else "")
-        key = settings.hint_api_key or (key if shared else "")
-    return base, key
-
-
-def _provider(name: str) -> str:
-    return name.partition("/")[0]
+    key = settings.cloud.key_of(model.setting.removesuffix("_model"))
+    if not key and model.setting == "hint_model":
+        judge = read_model(settings.judge.model, "judge")
+        if (judge.url, judge.name.partition("/")[0]) == (model.url, model.name.partition("/")[0]):
+            key = settings.cloud.key_of("judge")
+    return LiteLLMAsker(model.name, settings, api_base=model.url, api_key=key)

@@ -37,21 +37,18 @@ INSULT = re.compile(
         rf" {_BAD})* {_WORK}(?: ever)?",
         rf"you(?:'re|r| are) {_MUCH}(?:{_BAD}|{_TRASH}|drunk|broken|insane|hallucinating|lying|off by \w+|no help"
         r"|wasting my time|getting worse|worse than \w+)(?: (?:at this|today|again|ever|i think|here))?",
-        rf"your (?:\w+ ){{1,2}}(?:is|are|was|were|looks?|seems?) {_MUCH}(?:{_BAD}|{_TRASH}|off|false|incorrect"
-        rf"|mistaken|nowhere near)"
-        r"(?: (?:here|again|i think))?",
+        rf"your (?:\w+ ){{1,2}}(?:is|are|was|were|looks?|seems?) {_MUCH}(?:{_BAD}|{_TRASH}|off|false|incorrect|mistaken"
+        rf"|nowhere near)(?: (?:here|again|i think))?",
         rf"(?:(?:this|that|it|you|your (?:\w+ )?\w+|the (?:\w+ )?{_WORK}) )?(?:(?:really|just|still|totally|kind of"
-        rf"|honestly) )*"
-        r"(?:sucks?|sucked|blows|stinks)(?: at (?:this|\w+))?(?: (?:lol|man|honestly|big time))?",
+        rf"|honestly) )*(?:sucks?|sucked|blows|stinks)(?: at (?:this|\w+))?(?: (?:lol|man|honestly|big time))?",
         r"(?:wtf|what the (?:hell|fuck|heck)) (?:is|was|are) (?:this|that|you (?:doing|saying))|(?:screw|fuck) (?:you"
         r"|this|off)|shut up|bullshit|lame|boring|(?:big |epic |total )?fail(?:ed|ure)?|pathetic|ridiculous|cringe",
         rf"(?:(?:complete|utter|total|pure|absolute|what an?|such an?|this is|that's|that is|that was|it's|just"
         rf"|an?(?= (?:complete|utter|total))) )*{_TRASH}",
         r"are you (?:even )?(?:kidding|joking|drunk|high|stupid|dumb|blind|deaf|broken|insane|crazy|serious|listening"
         r"|reading|trying)(?: me| to me| right now| what i (?:write|wrote|say|said|ask|asked))?",
-        rf"(?:that|this|it|the {_WORK})(?:'s| is| was| looks| sounds| seems| feels) {_MUCH}(?:{_BAD}|{_TRASH}"
-        rf"|confusing|inaccurate"
-        r"|outdated|made up|unclear)(?: (?:imo|honestly|to me|again|lol))?",
+        rf"(?:that|this|it|the {_WORK})(?:'s| is| was| looks| sounds| seems| feels) {_MUCH}(?:{_BAD}|{_TRASH}|confusing"
+        rf"|inaccurate|outdated|made up|unclear)(?: (?:imo|honestly|to me|again|lol))?",
         r"(?:i )?(?:hate|can't stand) (?:you|this bot|this ai|talking to you)|what are you (?:even )?(?:talking"
         r" about|on about|doing)",
     )
@@ -112,9 +109,8 @@ DEFECT = re.compile(
         r"(?:that|this|it|your \w+) (?:tells|says|explains|shows|told|said|explained) (?:(?:me|us|him|her|them|you) )?"
         r"(?:nothing|very little|little|not much)(?: at all| new)?",
         r"(?:(?:that|this|it) )?(?:makes|made) (?:no|zero|little) sense(?: (?:to me|at all|whatsoever))*",
-        rf"(?:(?:it|that|this) )?(?:still |now |just |always |keeps? )+{_FAILING}(?: (?:now|again|for me))*|(?:it"
-        rf"|that|this) {_FAILING}"
-        r"(?: (?:now|again|for me))*",
+        rf"(?:(?:it|that|this) )?(?:still |now |just |always |keeps? )+{_FAILING}(?: (?:now|again|for me))*|(?:it|that"
+        rf"|this) {_FAILING}(?: (?:now|again|for me))*",
         r"(?:(?:still|again|exactly|it's|its|that's|there's) )*(?:the )?same (?:error|problem|issue|mistake|bug|crash"
         r"|nonsense|result)(?: (?:again|as before|as last time|still))*|still (?:not working|nothing|not (?:right|fixed"
         r"|it|there)|broken|the same)",
@@ -152,26 +148,22 @@ EARLIER = re.compile(
     + any_of(
         rf"i (?:\w+ )?(?:liked|loved|preferred|miss|missed) (?:the |your |that )?(?:\w+ )?{_FORMER} {_THING}(?:"
         rf" (?:\w+ )?(?:better|more|best))?",
-        rf"i (?:\w+ )?(?:like|love|prefer) (?:the |your )(?:\w+ )?{_FORMER} (?:style|way|format(?:ting)?|tone"
-        rf"|wording|voice|layout|version)"
-        r"(?: (?:\w+ )?(?:better|more|best))?",
+        rf"i (?:\w+ )?(?:like|love|prefer) (?:the |your )(?:\w+ )?{_FORMER} (?:style|way|format(?:ting)?|tone|wording"
+        rf"|voice|layout|version)(?: (?:\w+ )?(?:better|more|best))?",
         r"i (?:\w+ )?(?:liked|loved|preferred|miss) (?:it |this )?(?:better |more )?(?:how|when|the way) (?:you|it"
         r"|your)\b.*",
         r"i (?:\w+ )?(?:liked|loved|preferred) (?:it|this|that)(?: \w+)? (?:better|more|before|earlier)(?: (?:before"
         r"|earlier|when .*|without .*|the (?:first|last) time))?",
-        rf"(?:i think )?(?:the|your) (?:\w+ )?{_FORMER} {_THING} (?:was|were|looked|sounded|read|worked)"
-        rf" {_FAR}(?:{_BETTER}"
-        r"|right|correct|fine)",
+        rf"(?:i think )?(?:the|your) (?:\w+ )?{_FORMER} {_THING} (?:was|were|looked|sounded|read"
+        rf"|worked) {_FAR}(?:{_BETTER}|right|correct|fine)",
         rf"(?:the|your) (?:previous|old|earlier|original|former) {_THING} (?:is|are|looks?|reads?) {_FAR}{_BETTER}",
-        rf"(?:it|this|that) (?:was|looked|sounded|read|worked|used to be) (?:(?:so|much|way|a lot|far)"
-        rf" )*(?:{_BETTER}|fine|right|good)"
-        r" (?:before|earlier|the (?:first|last) time|last time|yesterday|previously)|(?:much |way )?better before"
-        r"|worse than before"
-        r"|(?:it|that|this)(?:'s| is| got| became| was) (?:\w+ )?worse(?: (?:than before|now|again))?",
-        r"(?:please )?(?:(?:go|get|come|turn) back|(?:switch|change|return|revert)(?: it| that| this)?(?: back)?)"
-        r" to (?:how you|the way you|(?:the |your |a )?"
-        rf"(?:\w+ )?{_FORMER} (?:style|way|format(?:ting)?|tone|wording|voice|layout|version)|(?:the |your |being "
-        rf"|a )?(?:\w+ )?"
+        rf"(?:it|this|that) (?:was|looked|sounded|read|worked|used to be) (?:(?:so|much|way|a lot|far) )*(?:{_BETTER}"
+        rf"|fine|right|good) (?:before|earlier|the (?:first|last) time|last time|yesterday|previously)|(?:much "
+        rf"|way )?better before|worse than before|(?:it|that|this)(?:'s| is| got| became"
+        rf"| was) (?:\w+ )?worse(?: (?:than before|now|again))?",
+        rf"(?:please )?(?:(?:go|get|come|turn) back|(?:switch|change|return|revert)(?: it| that"
+        rf"| this)?(?: back)?) to (?:how you|the way you|(?:the |your |a )?(?:\w+ )?{_FORMER} (?:style|way"
+        rf"|format(?:ting)?|tone|wording|voice|layout|version)|(?:the |your |being |a )?(?:\w+ )?"
         r"(?:normal|plain|short|shorter|simple|casual|informal|formal|friendly|natural|brief|concise)\b)(?: \w+){0,3}",
         r"(?:please )?bring back (?:the|your) [\w ]+",
     )

@@ -26,18 +26,16 @@ _STEP = (
     r"|points?)"
 )
 _IN_DETAIL = re.compile(
-    r"\bin (?:(?:more|full|greater?|much|some|a (?:bit|little) more|a lot more) )*(?:details?|depth|full)\b"
-    r"|\bstep[- ]by[- ]step\b|\b(?:one|line) (?:by|at a) (?:one|line|time)\b|\bmore (?:about|precise|specific"
-    r"|detailed)\b"
-    rf"|\b(?:each|every|all(?: of)? the|all) (?:single )?(?:\w+ )?{_STEP}|\b(?:each|every) (?:one|of (?:them|the))\b"
-    rf"|\b(?:which|what) (?:\w+ )?{_STEP}\b|\b(?:exactly|precisely) (?:where|what|which|why|how)\b"
+    rf"\bin (?:(?:more|full|greater?|much|some|a (?:bit|little) more|a lot more) )*(?:details?|depth|full)\b"
+    rf"|\bstep[- ]by[- ]step\b|\b(?:one|line) (?:by|at a) (?:one|line|time)\b|\bmore (?:about|precise|specific"
+    rf"|detailed)\b|\b(?:each|every|all(?: of)? the|all) (?:single )?(?:\w+ )?{_STEP}|\b(?:each|every) (?:one"
+    rf"|of (?:them|the))\b|\b(?:which|what) (?:\w+ )?{_STEP}\b|\b(?:exactly|precisely) (?:where|what|which|why|how)\b"
     rf"|\bwhere (?:exactly )?(?:the|his|her|their|my) (?:\w+ )?{_STEP}\b|\b(?:slowly|thoroughly|precisely|separately)\b"
     rf"|\bbreak (?:it|this|that) down\b|\bthe (?:wrong|right|correct|first|exact) {_STEP}\b|\bto (?:the|each"
-    rf"|every) {_STEP}"
-    r"|\b(?:longer|fuller|full|detailed|complete) (?:explanation|comment|reasoning|answer)\b"
-    rf"|\b(?:spell|point|write) out (?:the|his|her|their|each|every|all) (?:\w+ )?{_STEP}|\bmore than\b"
-    r"|\bwhat(?:'s| is| was) (?:right|good|correct|wrong) and (?:what(?:'s| is| was) )?(?:right|wrong|not|incorrect)\b"
-    r"|\bnot (?:just|only|merely) (?:that|the|an?|whether|if)\b"
+    rf"|every) {_STEP}|\b(?:longer|fuller|full|detailed|complete) (?:explanation|comment|reasoning|answer)\b|\b(?:spell"
+    rf"|point|write) out (?:the|his|her|their|each|every|all) (?:\w+ )?{_STEP}|\bmore than\b|\bwhat(?:'s| is"
+    rf"| was) (?:right|good|correct|wrong) and (?:what(?:'s| is| was) )?(?:right|wrong|not|incorrect)\b|\bnot (?:just"
+    rf"|only|merely) (?:that|the|an?|whether|if)\b"
 )
 _WORKING = frozenset(
     re.findall(

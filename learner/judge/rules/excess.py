@@ -36,10 +36,9 @@ _ANSWER = re.compile(
     + rf"{_SLIGHTLY}\s*$"
 )
 _AFTER = re.compile(
-    r"^(?:|imo|imho|though|again|now|here|sometimes|anyway|for (?:me|my taste|us|this|that|a \w+|an \w+|my \w+)"
-    rf"|for {READER}"
-    r"|to (?:read|follow|understand|digest|parse|remember)|(?:and|or) (?:too )?[\w-]+|(?:and )?didn't read)"
-    r"(?: please| honestly| really)?$"
+    rf"^(?:|imo|imho|though|again|now|here|sometimes|anyway|for (?:me|my taste|us|this|that|a \w+|an \w+|my \w+)"
+    rf"|for {READER}|to (?:read|follow|understand|digest|parse|remember)|(?:and|or) (?:too )?[\w-]+"
+    rf"|(?:and )?didn't read)(?: please| honestly| really)?$"
 )
 _QUANTITY = frozenset(["many", "much", "few", "little"])
 _AMOUNT = re.compile(

@@ -112,12 +112,11 @@ _ONE = any_of(
 _NAMED = re.compile(rf"^(?>{_ONE}\b)(?:(?:,? (?:and|yet|but|nor|&)|,) (?>{_ONE}\b))*$")
 _NICE_AND = re.compile(rf"^{_VERY}{_LIKED}(?: and|,|,? but) {_ONE}$")
 _UNDERSTOOD = re.compile(
-    r"^(?:ok(?:ay)?,? |ah,? |oh,? |and |so )*(?:(?:now|finally|this way|that way|thanks to that) (?:i|we|he|she"
-    r"|they) (?:can |could |will |also |really |finally |actually )*(?:know|see|understand|get|follow"
-    r"|understood)\b(?!.* you\b)(?!.*(?:\bnot\b|n't\b|\bthan\b|\bless\b|\bnothing\b))"
-    rf"|(?:that|this|it) (?:really |clearly |already )?(?:tells|shows|told|showed) {READER} (?:exactly "
-    rf"|clearly )?(?:which"
-    r"|where|what|why|how)\b(?!.* you\b)).*$"
+    rf"^(?:ok(?:ay)?,? |ah,? |oh,? |and |so )*(?:(?:now|finally|this way|that way|thanks to that) (?:i|we|he|she"
+    rf"|they) (?:can |could |will |also |really |finally |actually )*(?:know|see|understand|get|follow"
+    rf"|understood)\b(?!.* you\b)(?!.*(?:\bnot\b|n't\b|\bthan\b|\bless\b|\bnothing\b))|(?:that|this|it) (?:really "
+    rf"|clearly |already )?(?:tells|shows|told|showed) {READER} (?:exactly |clearly )?(?:which|where|what|why"
+    rf"|how)\b(?!.* you\b)).*$"
 )
 _UNSAID = re.compile(
     r"^(?:there(?:'s| is) )?no need (?:for|to add|to give) (?:any )?(?:more|further|additional|other)\b"

@@ -99,17 +99,15 @@ _MANNER_WISHES = tuple(
         rf"|less) {_NOUN}{_TAIL}"
         rf"|(?:a|an|some) {MANNER} (?:tone|voice|style|wording)(?: (?:please|instead|would be .*))+",
         rf"(?:still |again |just )*(?:sounds?|reads?|comes across(?: as)?"
-        rf"|you sound)(?: still)? {MANNER}{_TAIL}(?<!nice)"
-        r"(?<!natural)(?<!friendly)(?<!professional)(?<!kind)",
+        rf"|you sound)(?: still)? {MANNER}{_TAIL}(?<!nice)(?<!natural)(?<!friendly)(?<!professional)(?<!kind)",
     )
 )
 _ADDRESSED = re.compile(
-    rf"^{_LEAD}(?:(?:encourage|praise|comfort|reassure|motivate|compliment|console|acknowledge|cheer)"
-    rf" (?:{READER}|{WORK})(?: (?:up|on))?|(?:say|tell|mention|point out|name|show|(?:start|begin|open|lead|end"
-    rf"|close|finish) with)(?: {READER})?"
-    r" (?:what (?:is|was|went) (?:good|right|nice|fine|well done|well)(?: already)?|what (?:he|she|they|(?:the"
-    r"|my) \w+) (?:did|does|do|got|has done|have done) (?:well|right|correctly|already))"
-    rf"(?: before .{{1,40}})?){_TAIL}$"
+    rf"^{_LEAD}(?:(?:encourage|praise|comfort|reassure|motivate|compliment|console|acknowledge|cheer) (?:{READER}"
+    rf"|{WORK})(?: (?:up|on))?|(?:say|tell|mention|point out|name|show|(?:start|begin|open|lead|end|close"
+    rf"|finish) with)(?: {READER})? (?:what (?:is|was|went) (?:good|right|nice|fine|well done|well)(?: already)?"
+    rf"|what (?:he|she|they|(?:the|my) \w+) (?:did|does|do|got|has done|have done) (?:well|right|correctly"
+    rf"|already))(?: before .{{1,40}})?){_TAIL}$"
 )
 _LACK = re.compile(
     rf"^(?:(?:and|still|again|but|so) )*(?:no|not (?:a|one|a single|even an?|any)|without (?:a|any|one|a single)"

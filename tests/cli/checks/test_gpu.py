@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from openclaw_rl.cli.checks.gpu import fitting, gpu_checks
 from openclaw_rl.cli.main import app
 from openclaw_rl.cli.service import preflight
-from openclaw_rl.cli.service.supervisor import ROLES, Supervisor, all_answer
+from openclaw_rl.cli.service.plan import ROLES, ServicePlan
+from openclaw_rl.cli.service.supervisor import Supervisor, all_answer
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import write_json
@@ -155,8 +156,8 @@ def test_what_trains_where_is_told_for_several_faked_gpus(tmp_path: Path, monkey
 
 def ready(settings: Settings, *roles: str) -> list[str]:
     said: list[str] = []
-    assert preflight.ready(settings, roles or ROLES, {}, said.append) == settings
-    return said
+    assert preflight.ready(settings, roles or ROLES, {}, said.append).settings == settings
+    return [line for line in said if not line.startswith("leaves this machine")]
 
 
 def large(**changes: Any) -> Settings:
@@ -211,18 +212,18 @@ def test_a_learner_is_not_left_to_the_cpu_where_no_faked_gpu_is_to_train(two: No
 def test_what_is_local_stays_on_the_cpu_where_that_is_the_device(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     on_cpu = Settings(backend="local", device="cpu")
-    assert backends.chosen(on_cpu) == "embedded" and gpu_checks(on_cpu)[1] is None
-    assert backends.chosen(Settings(backend="local")) == "megatron" and gpu_checks(Settings(backend="local"))[1]
+    assert backends.resolve_backend(on_cpu).engine.backend == "embedded" and gpu_checks(on_cpu)[1] is None
+    assert backends.resolve_backend(Settings(backend="local")).engine.backend == "megatron"
+    assert gpu_checks(Settings(backend="local"))[1]
 
 
 def test_a_hint_model_that_shares_a_judges_running_engine_takes_no_faked_gpu(two: None) -> None:
     """What is placed and never started would be waited for."""
     judge = f"engine:{EMBEDDED_POLICY}"
-    shared = {"judge": judge, "hint_model": judge, "judge_engine_url": "http://127.0.0.1:9"}
+    running = f"{judge}@http://127.0.0.1:9"
     chosen = Settings.model_validate({"backend": "megatron", "model": "Qwen/Qwen3-1.7B", "context_length": 16384})
-    assert fitting(chosen.model_copy(update=shared), ROLES).judges == ()
-    own = shared | {"judge_engine_url": ""}
-    assert [one.role for one in fitting(chosen.model_copy(update=own), ROLES).judges] == ["judge"]
+    assert fitting(chosen.replace(judge=running, hint_model=running), ROLES).judges == ()
+    assert [one.role for one in fitting(chosen.replace(judge=judge, hint_model=judge), ROLES).judges] == ["judge"]
 
 
 def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
@@ -231,7 +232,7 @@ def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
 
     assert told("2x24").endswith("new versions reach SGLang as adapters, by files")
     assert told("2x80", "--no-lora").endswith("new weights reach SGLang by nccl (weight_transfer)")
-    assert told("80", "--no-lora").endswith("new weights reach SGLang by ipc (weight_transfer)")
+    assert told("80", "--no-lora").endswith("new weights reach SGLang by disk (weight_transfer)")
     assert told("2x80", "--no-lora", "--weight-transfer", "disk").endswith("by disk (weight_transfer)")
     assert "SGLang gives its KV cache and weights back for each step" in told("24", "--model", "Qwen/Qwen3-4B")
 
@@ -269,7 +270,7 @@ async def test_parts_on_one_faked_gpu_are_started_one_after_the_other_as_they_ar
         **{"backend": "megatron", "model": model, "judge": f"engine:{model}", "sglang_command": program},
         **{"data": tmp_path / "data", "train": False, "rollout_gpus": "0,", "judge_gpus": "0,"},
     )
-    supervisor = Supervisor(chosen, ["engine", "learner"], say=print)
+    supervisor = Supervisor(ServicePlan.from_settings(chosen, ["engine", "learner"]), say=print)
     assert supervisor.roles == ("engine", "learner", "judge")
     placed = supervisor.placement
     running = [asyncio.create_task(one.run()) for one in supervisor.children if one.name != "learner"]
@@ -282,7 +283,7 @@ async def test_parts_on_one_faked_gpu_are_started_one_after_the_other_as_they_ar
         await supervisor._stop()
     policy, judging = (json.loads(one) for one in log.read_text().splitlines())
     assert policy["gpus"] == judging["gpus"] == "0"
-    assert policy["--served-model-name"] == "policy" and judging["--port"] in supervisor.settings.judge_engine_url
+    assert policy["--served-model-name"] == "policy" and judging["--port"] in supervisor.settings.judge.model
     assert judging["began"] > policy["answers"], "the second server measures what the first has left"
     fractions = [float(one["--mem-fraction-static"]) for one in (policy, judging)]
     assert fractions == [placed.servers[0].memory_fraction, placed.judges[0].memory_fraction] and min(fractions) > 0

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from openclaw_rl.cli.main import app
 from openclaw_rl.cli.service import preflight
-from openclaw_rl.cli.service.supervisor import ROLES
+from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
@@ -57,7 +57,7 @@ def told(*flags: str) -> dict[str, Any]:
         ("--judge", "engine:models/judge"),
         ("--judge", "engine:http://127.0.0.1:30001"),
         ("--judge", "reward-model:models/rm", "--hint-model", "policy"),
-        ("--judge", "openai/mine", "--judge-api-base", "http://localhost:8000/v1"),
+        ("--judge", "openai/mine@http://localhost:8000/v1"),
     ],
     ids=str,
 )
@@ -72,7 +72,7 @@ def test_nothing_leaves_the_machine_for_judges_that_run_here(flags: tuple[str, .
         (("--hint-model", "openai/gpt"), "go to the hint model openai/gpt at its provider"),
         (("--judge", "engine:http://10.0.0.7:30001"), "go to the judge's engine at http://10.0.0.7:30001"),
         (
-            ("--judge", "engine:models/judge", "--judge-engine-url", "http://10.0.0.7:30001"),
+            ("--judge", "engine:models/judge@http://10.0.0.7:30001"),
             "go to the judge's engine at http://10.0.0.7:30001",
         ),
         (("--judge", "./mine.py:Judge"), "go to your own code ./mine.py:Judge (judge)"),
@@ -138,7 +138,7 @@ def test_figures_for_wandb_leave_the_machine_unless_it_is_offline(monkeypatch: p
     for name in ("WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     (leaving,) = told("--wandb", "team/ours")["leaves_the_machine"]
-    assert "figures of every step" in leaving and leaving.endswith("W&B project team/ours at https://api.wandb.ai")
+    assert "metrics of every step" in leaving and leaving.endswith("W&B project team/ours at https://api.wandb.ai")
     monkeypatch.setenv("WANDB_MODE", "offline")
     answer = told("--wandb", "team/ours", "--tensorboard", "true")
     assert answer["leaves_the_machine"] == []
@@ -211,11 +211,11 @@ def test_what_goes_to_a_provider_is_said(stand_in: StandIn) -> None:
     sampled, trained, key = told(*tinker(stand_in))["leaves_the_machine"]
     for line in (sampled, trained, key):
         assert f"to Tinker at {stand_in.url}" in line
-    assert "as token ids" in sampled and "Secrets that are recognised are taken out first" in sampled
+    assert "as token ids" in sampled and "Recognised secrets are redacted first" in sampled
     assert "advantages" in trained and "teacher" in trained
-    assert "telemetry of its library is switched off" in key
+    assert "telemetry of its library is off" in key
     lines = told(*tinker(stand_in, "--no-train", "--judge", "policy", "--cloud-redact", "off"))["leaves_the_machine"]
-    assert len(lines) == 3 and "Nothing is taken out of them first" in lines[0] and "base model judges them" in lines[1]
+    assert len(lines) == 3 and "Nothing is redacted first" in lines[0] and "base model judges them" in lines[1]
 
 
 def test_names_that_the_hub_is_asked_for_are_said(stand_in: StandIn) -> None:

@@ -13,12 +13,15 @@ import httpx
 import psutil
 import pytest
 
-from openclaw_rl.cli.service import judge_engines
+from openclaw_rl.cli.service.judge_engines import judge_engines
+from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.gpus import imagined
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.placement import Placement
+from openclaw_rl.shared.process import claim_port
+from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.trainer_local.placement.place import place
 from tests.cli.commands.test_serve import serving, until
@@ -27,12 +30,18 @@ from tests.processes import Engine
 POLICY = str(EMBEDDED_POLICY)
 
 
-def settled(placed: Placement | None = None, **changes: Any) -> tuple[Settings, dict[str, list[str]]]:
-    before = Settings(**changes)
-    named = before.model_copy(update=judge_engines.folders(before))
-    after = named.model_copy(update=judge_engines.urls(named))
-    commands = judge_engines.commands(after, before, placed or Placement())
-    return after, {role: line() for role, line in commands.items()}
+def started(tmp_path: Path, placed: Placement | None = None, **changes: Any) -> tuple[Settings, dict[str, list[str]]]:
+    """The learner's settings and the command lines of the judges' engines, as `serve` would start them."""
+    settings = Settings(data=tmp_path / "data", **changes)
+    judges = JudgeModels.from_settings(settings.judge)
+    if placed is None:
+        plan = ServicePlan.from_settings(settings, ["learner"]).downloaded()
+    else:
+        plan = ServicePlan(
+            settings=settings, policy="", roles=("learner",), judges=judges, placement=placed, data_flows=()
+        )
+    engines = judge_engines(plan, lambda: claim_port("127.0.0.1", 0, setting="engine_port"))
+    return plan.settings.replace(**engines.settings), {role: line() for role, line in engines.commands.items()}
 
 
 @pytest.mark.parametrize(
@@ -42,40 +51,40 @@ def settled(placed: Placement | None = None, **changes: Any) -> tuple[Settings, 
         {"judge": "policy"},
         {"judge": "openai/gpt", "hint_model": "policy"},
         {"judge": "engine:http://elsewhere:1"},
-        {"judge": f"engine:{POLICY}", "judge_engine_url": "http://elsewhere:1"},
+        {"judge": f"engine:{POLICY}@http://elsewhere:1"},
         {"judge": f"engine:{POLICY}", "custom_reward": "mine.py"},
     ],
     ids=str,
 )
-def test_none_is_started_where_none_is_wanted(changes: dict[str, str]) -> None:
-    _, lines = settled(**changes)
+def test_none_is_started_where_none_is_wanted(tmp_path: Path, changes: dict[str, str]) -> None:
+    _, lines = started(tmp_path, **changes)
     assert lines == {}
 
 
 def test_the_judges_engine_gets_its_model_and_a_port_and_nothing_of_the_policys(tmp_path: Path) -> None:
     changes = {"engine_port": 1234, "engine_host": "0.0.0.0", "tokenizer": str(tmp_path), "context_length": 99}
-    after, lines = settled(judge=f"engine:{POLICY}", **changes)
+    after, lines = started(tmp_path, judge=f"engine:{POLICY}", **changes)
     assert set(lines) == {"judge"}
     line = lines["judge"]
     told = {line[index]: line[index + 1] for index in range(4, len(line) - 1, 2)}
     assert (told["--model"], told["--tokenizer"], told["--host"]) == (POLICY, POLICY, "127.0.0.1")
     assert (told["--context-length"], "--live" in line) == ("0", False)
-    assert after.judge_engine_url == f"http://127.0.0.1:{told['--port']}" and told["--port"] != "1234"
-    assert (after.engine_port, after.engine_host, after.hint_engine_url) == (1234, "0.0.0.0", "")
+    assert after.judge.model == f"engine:{POLICY}@http://127.0.0.1:{told['--port']}" and told["--port"] != "1234"
+    assert (after.engine.port, after.engine.host, after.judge.hint_model) == (1234, "0.0.0.0", "")
 
 
 def test_judge_and_hint_model_share_an_engine_or_have_one_each(tmp_path: Path) -> None:
-    shared, lines = settled(judge=f"engine:{POLICY}", hint_model=f"engine:{POLICY}")
-    assert set(lines) == {"judge"} and shared.hint_engine_url == ""
-    apart, lines = settled(judge=f"engine:{POLICY}", hint_model=f"engine:{tmp_path}")
-    assert set(lines) == {"judge", "hint"} and apart.judge_engine_url != apart.hint_engine_url
-    hints, lines = settled(hint_model=POLICY)  # a folder alone
-    assert set(lines) == {"hint"} and hints.hint_model == f"engine:{POLICY}"
+    shared, lines = started(tmp_path, judge=f"engine:{POLICY}", hint_model=f"engine:{POLICY}")
+    assert set(lines) == {"judge"} and shared.judge.hint_model == shared.judge.model
+    apart, lines = started(tmp_path, judge=f"engine:{POLICY}", hint_model=f"engine:{tmp_path}")
+    assert set(lines) == {"judge", "hint"} and apart.judge.hint_model.startswith(f"engine:{tmp_path}@http://127.0.0.1:")
+    hints, lines = started(tmp_path, hint_model=POLICY)  # a folder alone
+    assert set(lines) == {"hint"} and hints.judge.hint_model.startswith(f"engine:{POLICY}@http://127.0.0.1:")
 
 
-def test_a_folder_that_is_not_there_is_refused_at_once() -> None:
+def test_a_folder_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="hint_model = '/no/such/model'"):
-        judge_engines.folders(Settings(hint_model="engine:/no/such/model"))
+        started(tmp_path, hint_model="engine:/no/such/model")
 
 
 def given(line: list[str], flag: str) -> str:
@@ -92,20 +101,22 @@ def test_judges_are_started_where_the_placement_has_them_and_not_as_the_policy_i
     changes |= {"model": "Qwen/Qwen3-0.6B", "hint_model": f"engine:{POLICY}", "rollout_tensor_parallel": 1}
     changes |= {"recompute": True, "sglang_args": "--mem-fraction-static 0.7", "tensor_parallel": 2}
     wide = place(Settings(**changes), imagined("8x80"), {})
-    _, lines = settled(wide, **changes)
+    _, lines = started(tmp_path, wide, **changes)
     assert set(lines) == {"judge", "hint"} and len(wide.judges[0].gpus) == 2
     for server, line in zip(wide.judges, (lines["judge"], lines["hint"]), strict=True):
-        assert json.loads(given(line, "--gpus")) == [[gpu.handle for gpu in server.gpus]] and "--router" not in line
-        assert json.loads(given(line, "--memory")) == [[server.memory_fraction, server.static_bytes]]
-        arguments = json.loads(given(line, "--arguments"))
-        assert given(arguments, "--model-path") == server.model and given(line, "--host") == "127.0.0.1"
+        fleet = json.loads(given(line, "--plan"))
+        assert fleet["gpus"] == [[gpu.handle for gpu in server.gpus]] and not fleet["router"]
+        assert fleet["memory"] == [[server.memory_fraction, server.static_bytes]]
+        arguments = fleet["arguments"]
+        assert given(arguments, "--model-path") == server.model and fleet["host"] == "127.0.0.1"
         assert not {"--mem-fraction-static", "--enable-lora", "--quantization", "--enable-memory-saver"} & {*arguments}
     alone = changes | {"hint_model": "", "judge_gpus": "6,7"}
     placed = place(Settings(**alone), imagined("8x80"), {})
     assert [server.memory_fraction for server in placed.judges] == [0.0]
-    assert "--memory" not in settled(placed, **alone)[1]["judge"], "GPUs of its own are all SGLang's"
+    fleet = json.loads(given(started(tmp_path, placed, **alone)[1]["judge"], "--plan"))
+    assert fleet["memory"][0][0] == 0.0, "GPUs of its own are all SGLang's"
     nowhere = changes | {"hint_model": "", "judge": f"engine:{POLICY}", "judge_gpus": "0"}
-    _, lines = settled(place(Settings(**nowhere), imagined("8x80"), {}), **nowhere)
+    _, lines = started(tmp_path, place(Settings(**nowhere), imagined("8x80"), {}), **nowhere)
     assert "openclaw_rl.trainer_local.embedded.server" in lines["judge"] and given(lines["judge"], "--device") == "cpu"
 
 
@@ -141,7 +152,7 @@ class Talk:
 def test_a_service_starts_its_judges_engine_and_starts_it_again(engine_server: Engine, tmp_path: Path) -> None:
     data = tmp_path / "data"
     flags = ("--engine-url", engine_server.url, "--model", str(engine_server.policy), "--train", "off")
-    judging = ("--judge", f"engine:{engine_server.policy}", "--judge-max-tokens", "12", "--judge-retries", "0")
+    judging = ("--judge", f"engine:{engine_server.policy}", "--judge-max-tokens", "12")
     with (
         serving(data, *flags, *judging, "--votes", "2") as served,
         contextlib.closing(Journal.open(data / "journal.db")) as journal,

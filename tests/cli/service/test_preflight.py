@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from openclaw_rl import trainer_cloud
 from openclaw_rl.cli.commands import serve
 from openclaw_rl.cli.service import preflight
-from openclaw_rl.cli.service.supervisor import ROLES
+from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.shared.settings.sources import load
@@ -44,7 +45,8 @@ def without_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def ready(settings: Settings, *roles: str, flags: dict[str, str] | None = None) -> tuple[Settings, list[str]]:
     said: list[str] = []
-    return preflight.ready(settings, roles or ROLES, flags or {}, said.append), said
+    plan = preflight.ready(settings, roles or ROLES, flags or {}, said.append)
+    return plan.settings, [line for line in said if not line.startswith("leaves this machine")]
 
 
 def test_a_backend_on_this_machine_asks_nobody() -> None:
@@ -55,7 +57,7 @@ def test_a_backend_on_this_machine_asks_nobody() -> None:
 def test_a_provider_that_has_the_model_is_used(stand_in: StandIn) -> None:
     stand_in.has("Qwen/Qwen3-8B")
     settings = Settings(backend="cloud", model="Qwen/Qwen3-8B", tinker_api_key="tml-k", tinker_base_url=stand_in.url)
-    assert ready(settings) == (settings, [])
+    assert ready(settings) == (settings.replace(backend="tinker"), [])
     assert len(stand_in.seen) == 1
 
 
@@ -96,7 +98,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_fallback_is_the_shipped_policy_with_a_folder_of_its_own(tmp_path: Path) -> None:
     flags = {
         **{"backend": "tinker", "model-path": "Qwen/Qwen3-8B", "tokenizer": "Qwen/Qwen3-8B", "data": "mine"},
-        **{"backend-fallback": "embedded", "port": "30123", "journal": "mine.db", "resume": "/old"},
+        **{"backend-fallback": "embedded", "port": "30123", "resume": "/old"},
     }
     settings, _ = load(flags, environ={})
     assert settings.learning_rate == 1e-4
@@ -107,7 +109,7 @@ def test_the_fallback_is_the_shipped_policy_with_a_folder_of_its_own(tmp_path: P
     assert meanwhile.journal_path == str(meanwhile.data / "journal.db") and not meanwhile.resume
     assert (meanwhile.port, meanwhile.api_key) == (30123, (tmp_path / "mine" / "api_key").read_text().strip())
     assert "Tinker cannot be used" in said and "TINKER_API_KEY" in said
-    assert str(meanwhile.data) in said and "To come back to tinker" in said and "\n" not in said
+    assert str(meanwhile.data) in said and "To return to tinker" in said and "\n" not in said
 
 
 def test_the_fallback_keeps_the_key_that_was_chosen() -> None:
@@ -126,14 +128,14 @@ def test_serve_says_what_leaves_before_anybody_is_asked(
 ) -> None:
     stand_in.fails(401)
     said: list[str] = []
-    asked = preflight.ready
+    diagnose = trainer_cloud.preflight.diagnose
 
-    def ready_later(*given: Any) -> Settings:
+    def diagnose_later(settings: Settings) -> Any:
         said.append(capsys.readouterr().err)
         assert not stand_in.seen
-        return asked(*given)
+        return diagnose(settings)
 
-    monkeypatch.setattr(preflight, "ready", ready_later)
+    monkeypatch.setattr(trainer_cloud.preflight, "diagnose", diagnose_later)
     with pytest.raises(ConfigError, match="refuses the key"):
         serve.serve(
             Settings(
@@ -144,7 +146,7 @@ def test_serve_says_what_leaves_before_anybody_is_asked(
                 data=tmp_path,
             )
         )
-    assert "leaves this machine: everything that is said" in said[0] and stand_in.seen
+    assert "leaves this machine: every prompt and answer of the policy" in said[0] and stand_in.seen
 
 
 @pytest.mark.parametrize("key", ["", "tml-k"])

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.learner.judge.askers.litellm import LiteLLMAsker
+from openclaw_rl.learner.judge import votes
+from openclaw_rl.learner.judge.askers.litellm import LiteLLMAsker, asker_of
 from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.shared.errors import JudgeAway
 from openclaw_rl.shared.records import NextState
+from openclaw_rl.shared.settings.model_reference import read_model
 from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.judge.scripted_model import ScriptedModel
 from tests.learner.things import turn
@@ -91,7 +93,7 @@ async def test_a_provider_that_is_not_there_or_that_nobody_knows_lets_the_turn_w
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     with pytest.raises(JudgeAway, match=r"waits for its provider: .*[Cc]onnection"):
-        await judge(judge_api_base=nobody).judge(ASKED, COMPLAINT)
+        await judge(judge=f"openai/scripted@{nobody}").judge(ASKED, COMPLAINT)
     with pytest.raises(JudgeAway, match="LLM Provider NOT provided"):
         await judge(judge="nobodys-model").judge(ASKED, COMPLAINT)
 
@@ -99,7 +101,7 @@ async def test_a_provider_that_is_not_there_or_that_nobody_knows_lets_the_turn_w
 async def test_the_judge_is_not_asked_again_while_the_scripted_hint_model_is_away(
     model: ScriptedModel, judge: Judges
 ) -> None:
-    asking = judge(hint_model="openai/hints")
+    asking = judge(hint_model=f"openai/hints@{model.url}")
     model.script = [r"\boxed{-1}", None]
     with pytest.raises(JudgeAway, match="openai/hints waits"):
         await asking.judge(ASKED, COMPLAINT)
@@ -109,9 +111,12 @@ async def test_the_judge_is_not_asked_again_while_the_scripted_hint_model_is_awa
     assert [request["model"] for request in model.requests] == ["scripted", "hints", "hints"]
 
 
-async def test_a_scripted_failure_is_tried_again(model: ScriptedModel, judge: Judges) -> None:
+async def test_a_scripted_failure_is_tried_again(
+    model: ScriptedModel, judge: Judges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(votes, "TRIES", 2)
     model.script = [None, r"\boxed{1}"]
-    assert (await judge(judge_retries=1).judge(ASKED, COMPLAINT)).score == 1.0
+    assert (await judge().judge(ASKED, COMPLAINT)).score == 1.0
     assert len(model.requests) == 2
 
 
@@ -168,7 +173,7 @@ async def test_the_scripted_hint_model_is_asked_where_the_score_is_not_positive(
     model: ScriptedModel, judge: Judges
 ) -> None:
     model.script = ["\\boxed{-1}\n[HINT]The scorer's own.[/HINT]", "[HINT]Write without bold.[/HINT]"]
-    asking = judge(hint_model="openai/hints")
+    asking = judge(hint_model=f"openai/hints@{model.url}")
     judgement = await asking.judge(ASKED, COMPLAINT)
     assert [request["model"] for request in model.requests] == ["scripted", "hints"]
     assert (judgement.score, judgement.hint, judgement.selection) == (-1.0, "Write without bold.", "longest")
@@ -186,7 +191,7 @@ async def test_the_scripted_hint_model_is_asked_where_the_score_is_not_positive(
 
 
 async def test_scripted_hint_votes_that_fail_or_decline_make_no_hint(model: ScriptedModel, judge: Judges) -> None:
-    asking = judge(hint_model="openai/hints", votes=3, judge_concurrency=1)
+    asking = judge(hint_model=f"openai/hints@{model.url}", votes=3, judge_concurrency=1)
     model.script = [r"\boxed{-1}"] * 3 + ["[HINT]Be short.[/HINT]", "It was only wrong. [NO HINT]", "No idea."]
     split = await asking.judge(ASKED, COMPLAINT)
     assert (split.score, split.hint) == (-1.0, None)
@@ -197,7 +202,7 @@ async def test_scripted_hint_votes_that_fail_or_decline_make_no_hint(model: Scri
 
 async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedModel, judge: Judges) -> None:
     model.script = ["[HINT]Use no bold type.[/HINT]"]
-    asking = judge(judge="rules", hint_model="openai/hints", hint_api_base=model.url, hint_api_key="key")
+    asking = judge(judge="rules", hint_model=f"openai/hints@{model.url}")
     judgement = await asking.judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint, judgement.judge) == (-1.0, "Use no bold type.", "rules")
     assert judgement.prompt_version == "rules-v3+hint-v1"
@@ -206,21 +211,21 @@ async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedMode
 @pytest.mark.parametrize(
     ("judge_name", "hint", "expected"),
     [
-        ("openai/a", "openai/b", ("http://judge/v1", "judge-key")),
+        ("openai/a@http://there/v1", "openai/b@http://there/v1", ("http://there/v1", "judge-key")),
+        ("openai/a", "openai/b", ("", "judge-key")),
+        ("openai/a@http://there/v1", "openai/b", ("", "")),
         ("openai/a", "anthropic/b", ("", "")),
         ("rules", "openai/b", ("", "")),
     ],
 )
-def test_a_hint_model_takes_the_judges_address_only_where_both_have_one_provider(
+def test_a_hint_model_takes_the_judges_key_only_at_the_same_address_of_one_provider(
     judge_name: str, hint: str, expected: tuple[str, str]
 ) -> None:
-    from openclaw_rl.learner.judge.askers.litellm import asker_of
-
-    settings = Settings(judge=judge_name, hint_model=hint, judge_api_base="http://judge/v1", judge_api_key="judge-key")
-    asker = asker_of(hint, settings)
+    settings = Settings(judge=judge_name, hint_model=hint, model_keys="judge=judge-key")
+    asker = asker_of(read_model(hint, "hint_model"), settings)
     assert (asker._api_base, asker._api_key) == expected
-    own = asker_of(hint, settings.model_copy(update={"hint_api_base": "http://hints", "hint_api_key": "other"}))
-    assert (own._api_base, own._api_key) == ("http://hints", "other")
+    own = asker_of(read_model(hint, "hint_model"), settings.replace(model_keys="judge=judge-key, hint=other"))
+    assert own._api_key == "other"
 
 
 async def test_a_scripted_judge_elsewhere_gets_no_secret_and_one_on_this_machine_gets_it(
@@ -232,6 +237,6 @@ async def test_a_scripted_judge_elsewhere_gets_no_secret_and_one_on_this_machine
     for place, here in (("127.0.0.1", True), ("0.0.0.0", False)):
         model.script = [r"\boxed{1}"]
         base = model.url.replace("127.0.0.1", place)
-        assert (await judge(judge_api_base=base).judge(asked, COMPLAINT)).score == 1.0
+        assert (await judge(judge=f"openai/scripted@{base}").judge(asked, COMPLAINT)).score == 1.0
         question = model.requests[-1]["messages"][0]["content"]
         assert (key in question, "Log in with [SECRET]." in question) == (here, not here)

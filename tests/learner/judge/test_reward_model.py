@@ -79,7 +79,7 @@ async def test_with_a_scripted_hint_model_it_yields_hints_where_the_score_is_not
     tmp_path: Path, model: ScriptedModel, judge: Callable[..., Judge]
 ) -> None:
     folder = write_classifier(tmp_path / "rm")
-    asking = judge(judge=f"reward-model:{folder}", hint_model="openai/hints", hint_api_base=model.url, hint_api_key="k")
+    asking = judge(judge=f"reward-model:{folder}", hint_model=f"openai/hints@{model.url}")
     rated = asking._judge._model  # type: ignore[attr-defined]
     scores = {}
     for came in (THANKS, WRONG):

@@ -63,8 +63,8 @@ def routed(
     other: OtherServer, wire: Wire, engine_server: Engine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Proxy]:
     """A proxy whose side turns go to the other model, and everything else while its engine is away."""
-    settings = {"side_model": "openai/small", "side_api_base": other.url, "side_api_key": KEY}
-    settings |= {"fallback_model": "openai/big", "fallback_api_base": other.url, "fallback_api_key": KEY}
+    settings = {"side_model": f"openai/small@{other.url}", "fallback_model": f"openai/big@{other.url}"}
+    settings |= {"model_keys": f"side={KEY}, fallback={KEY}"}
     behind = dataclasses.replace(engine_server, url=wire.url)
     with run_proxy(behind, tmp_path_factory.mktemp("routed"), **settings) as proxy:
         until_engine(proxy, ready=True)

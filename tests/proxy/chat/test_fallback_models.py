@@ -52,7 +52,7 @@ async def test_a_model_whose_adapter_is_stuck_has_failed(refuses: bool) -> None:
     with pytest.raises(OtherModelFailed) as failed:
         async for _ in model.ask(cast("ChatRequest", Asked())):
             pass
-    assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s (other_model_seconds)")
+    assert failed.value.reason == ("not up" if refuses else "no answer within 0.3 s")
     assert model.figures.failed == 1
 
 

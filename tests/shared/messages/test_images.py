@@ -191,8 +191,8 @@ def test_a_model_says_why_it_is_blind(tmp_path: Path) -> None:
     del config["vision_config"]
     (folder / "config.json").write_text(json.dumps(config))
     blind = Prompter(folder)
-    assert blind.blind == "the model takes text only" and "images are refused: the model takes" in blind.told()
-    assert "images are taken" in prompter().told()
+    assert blind.blind == "the model takes text only" and "images are refused: the model takes" in blind.describe()
+    assert "images are taken" in prompter().describe()
     with pytest.raises(BadRequest, match="text only"):
         blind.render(asked(seen(picture(8, 8))))
 

@@ -13,7 +13,7 @@ pytest.importorskip("detect_secrets")
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.messages.hint import with_hint
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.redaction.outgoing import Outgoing, is_here, told
+from openclaw_rl.shared.redaction.outgoing import Outgoing, describe_taken, is_here
 from openclaw_rl.shared.redaction.redactor import Redactor
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
@@ -53,7 +53,7 @@ def test_secrets_are_taken_out_of_whatever_anybody_wrote(outgoing: Outgoing) -> 
     assert changed == {**call, "arguments": {"name": "[SECRET]", "lines": ["x = [SECRET]"], "mode": 7}}
     assert left.tools[0]["function"]["description"] == "Use [SECRET]" and b"[SECRET]" in left.tools_json
     assert KEY in str(request) and outgoing.taken(request) == {"SECRET": 7}
-    assert told(outgoing.taken(request)).endswith(": 7 SECRET") and told({}) == ""
+    assert describe_taken(outgoing.taken(request)).endswith(": 7 SECRET") and describe_taken({}) == ""
 
 
 def test_what_holds_no_secret_stays_the_same_object(outgoing: Outgoing) -> None:
@@ -122,7 +122,7 @@ def test_a_model_on_this_machine_is_told_from_another_providers(model: str, base
 def test_nothing_leaves_while_the_libraries_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "detect_secrets.plugins", None)
     for make in (
-        lambda: Prompter.of(Settings(backend="tinker", model=str(EMBEDDED_POLICY))),
+        lambda: Prompter.from_settings(Settings(backend="tinker", model=str(EMBEDDED_POLICY))),
         lambda: Outgoing.to_model(Settings(), "openai/x", ""),
     ):
         with pytest.raises(ConfigError, match=r"cloud_redact = secrets.*\[redact\].*cloud_redact = off"):

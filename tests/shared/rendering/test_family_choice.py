@@ -63,7 +63,7 @@ def answer_to(prompter: Prompter, asked: ChatInput, text: str, **options: Any) -
 
 
 def test_the_shipped_policy_is_written_by_the_library() -> None:
-    assert Prompter.of(Settings(model=str(EMBEDDED_POLICY))).family.name == "qwen3"
+    assert Prompter.from_settings(Settings(model=str(EMBEDDED_POLICY))).family.name == "qwen3"
 
 
 def test_a_folder_with_another_template_than_its_familys_is_written_by_that_template(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_tokenizer_may_lie_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 700}')
     settings = Settings(model=str(tmp_path / "model"), tokenizer=str(tiny_model()))
-    assert Prompter.of(settings).vocab_size == 700
+    assert Prompter.from_settings(settings).vocab_size == 700
 
 
 def test_a_long_text_is_cold_once_under_a_template(tmp_path: Path) -> None:

@@ -7,7 +7,13 @@ import pytest
 
 from openclaw_rl.shared.errors import BadRequest, ConfigError
 from openclaw_rl.shared.rendering.chat_template import ChatTemplate
-from openclaw_rl.shared.rendering.template_limits import Reach, arguments_of, brought_into, positional_ids, reach_of
+from openclaw_rl.shared.rendering.template_limits import (
+    TemplateLimits,
+    arguments_of,
+    find_limits,
+    fit_messages,
+    positional_ids,
+)
 from tests.shared.tiny_tokenizers import CHATML
 
 STRICT = """\
@@ -41,9 +47,9 @@ SPELLED_ARGUMENTS = """\
 """
 
 
-def reach(source: str) -> Reach:
+def limits_of(source: str) -> TemplateLimits:
     template = ChatTemplate(source, {})
-    return reach_of(lambda messages, tools: template.write(messages, tools), name="the model")
+    return find_limits(lambda messages, tools: template.write(messages, tools), name="the model")
 
 
 def says(role: str, content: str, **fields: Any) -> dict[str, Any]:
@@ -55,7 +61,7 @@ CALL = {"id": "a", "name": "read", "arguments": {"path": "x"}}
 
 
 def test_a_template_that_writes_all_is_given_all() -> None:
-    found = reach(CHATML)
+    found = limits_of(CHATML)
     assert (found.system, found.late_system, found.repeats, found.tools, found.calls) == (
         True,
         True,
@@ -65,16 +71,16 @@ def test_a_template_that_writes_all_is_given_all() -> None:
     )
     assert found.closes.startswith("<|im_end|>")
     messages = [rule("a"), user("b"), user("c"), answer("d"), answer("e"), rule("f")]
-    assert brought_into(found, messages) == messages
+    assert fit_messages(found, messages) == messages
 
 
 def test_a_strict_template_is_given_alternating_messages() -> None:
-    found = reach(STRICT)
+    found = limits_of(STRICT)
     assert (found.system, found.late_system, found.repeats) == (False, False, False)
     messages = [rule("a"), user("b"), user("c"), answer("d"), answer("e"), rule("f"), rule("g"), user("h")]
-    assert brought_into(found, messages) == [user("a\n\nb\n\nc"), answer("d\n\ne"), user("f\n\ng\n\nh")]
-    assert brought_into(found, [rule("a")]) == [user("a")]
-    assert brought_into(found, [rule("a"), answer("b"), user("c"), rule("d")]) == [
+    assert fit_messages(found, messages) == [user("a\n\nb\n\nc"), answer("d\n\ne"), user("f\n\ng\n\nh")]
+    assert fit_messages(found, [rule("a")]) == [user("a")]
+    assert fit_messages(found, [rule("a"), answer("b"), user("c"), rule("d")]) == [
         user("a"),
         answer("b"),
         user("c\n\nd"),
@@ -82,17 +88,19 @@ def test_a_strict_template_is_given_alternating_messages() -> None:
 
 
 def test_what_a_template_would_drop_without_a_word_is_folded_in() -> None:
-    found = reach(DROPS_LATE_RULES)
+    found = limits_of(DROPS_LATE_RULES)
     assert (found.system, found.late_system, found.repeats) == (True, False, True)
-    assert brought_into(found, [rule("a"), user("b"), rule("c"), user("d")]) == [rule("a"), user("b"), user("c\n\nd")]
+    assert fit_messages(found, [rule("a"), user("b"), rule("c"), user("d")]) == [rule("a"), user("b"), user("c\n\nd")]
 
 
 def test_merged_answers_keep_their_reasoning_and_calls() -> None:
-    found = Reach(**{**{name: True for name in Reach.__struct_fields__}, "repeats": False, "closes": ""})
+    found = TemplateLimits(
+        **{**{name: True for name in TemplateLimits.__struct_fields__}, "repeats": False, "closes": ""}
+    )
     other = {**CALL, "id": "b"}
     first, second = answer("x", reasoning="r", tool_calls=[CALL]), answer("", reasoning="s", tool_calls=[other])
     merged = answer("x", reasoning="r\n\ns", tool_calls=[CALL, other])
-    assert brought_into(found, [user("a"), first, second, tool("1"), tool("2")]) == [
+    assert fit_messages(found, [user("a"), first, second, tool("1"), tool("2")]) == [
         user("a"),
         merged,
         tool("1"),
@@ -101,22 +109,22 @@ def test_merged_answers_keep_their_reasoning_and_calls() -> None:
 
 
 def test_a_template_for_parts_is_recognised() -> None:
-    assert reach(IN_PARTS).parts
-    assert not reach(CHATML).parts
+    assert limits_of(IN_PARTS).parts
+    assert not limits_of(CHATML).parts
 
 
 def test_tools_and_earlier_calls_are_tried() -> None:
-    found = reach(WITH_TOOLS)
+    found = limits_of(WITH_TOOLS)
     assert (found.tools, found.calls, found.spelled) == (True, True, False)
-    found = reach(SPELLED_ARGUMENTS)
+    found = limits_of(SPELLED_ARGUMENTS)
     assert (found.tools, found.calls, found.spelled) == (True, True, True)
     with pytest.raises(BadRequest, match="holds tool calls"):
-        brought_into(reach(CHATML), [user("a"), answer("", tool_calls=[CALL]), tool("b")])
+        fit_messages(limits_of(CHATML), [user("a"), answer("", tool_calls=[CALL]), tool("b")])
 
 
 def test_a_template_that_ignores_the_user_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"the model does not write what a user says.*family = plain"):
-        reach("Hello")
+        limits_of("Hello")
 
 
 def test_calls_are_numbered_by_their_position() -> None:

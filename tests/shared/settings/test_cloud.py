@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.shared.backends import BACKENDS, Backend, backend, chosen, create_trainer, own_engine
+from openclaw_rl.shared.backends import BACKENDS, NoProvider, own_engine, resolve_backend
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings, shown, to_environment
 from openclaw_rl.shared.settings.sources import load
@@ -75,31 +75,24 @@ def test_a_wrong_value_is_refused_by_name(flags: dict[str, str], told: str) -> N
         load(flags, environ={})
 
 
+def backend_of(**settings: str) -> str:
+    return resolve_backend(Settings(**settings)).engine.backend
+
+
 def test_cloud_is_the_provider_whose_key_is_set() -> None:
-    assert chosen(Settings(backend="cloud", tinker_api_key="tml-k")) == "tinker"
-    assert chosen(Settings(backend="cloud", fireworks_api_key="fw_k")) == "fireworks"
+    assert backend_of(backend="cloud", tinker_api_key="tml-k") == "tinker"
+    assert backend_of(backend="cloud", fireworks_api_key="fw_k") == "fireworks"
     with pytest.raises(ConfigError, match="OPENCLAW_RL_BACKEND=tinker or OPENCLAW_RL_BACKEND=fireworks"):
-        chosen(Settings(backend="cloud", tinker_api_key="tml-k", fireworks_api_key="fw_k"))
-    with pytest.raises(ConfigError, match="set TINKER_API_KEY or FIREWORKS_API_KEY"):
-        chosen(Settings(backend="cloud"))
-
-
-def test_what_a_backend_makes_gets_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = BACKENDS["tinker"]
-    monkeypatch.setitem(BACKENDS, "tinker", Backend(here.engine, f"{__name__}:trained", here.server, here.extra))
-    assert create_trainer(Settings(backend="cloud", tinker_api_key="tml-k")) == "tinker"  # type: ignore[comparison-overlap]
-
-
-def trained(settings: Settings) -> str:
-    """Stands for a trainer, which would connect."""
-    return settings.backend
+        backend_of(backend="cloud", tinker_api_key="tml-k", fireworks_api_key="fw_k")
+    with pytest.raises(NoProvider, match="set TINKER_API_KEY or FIREWORKS_API_KEY"):
+        backend_of(backend="cloud")
 
 
 def test_local_is_the_embedded_one_and_other_names_are_themselves() -> None:
-    assert chosen(Settings(backend="local")) == "embedded"
-    assert [chosen(Settings(backend=name)) for name in BACKENDS] == list(BACKENDS)
+    assert backend_of(backend="local") == "embedded"
+    assert [backend_of(backend=name) for name in BACKENDS] == list(BACKENDS)
     with pytest.raises(ConfigError, match="choose one of: embedded, fireworks, megatron, tinker, local, cloud"):
-        backend(chosen(Settings(backend="azure")))
+        backend_of(backend="azure")
 
 
 def test_a_judges_engine_is_embedded_whatever_the_policys_is() -> None:

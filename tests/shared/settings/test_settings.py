@@ -76,7 +76,6 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         ({"learning-rate": "nan"}, "learning_rate = 'nan'"),
         ({"host": "http://here"}, "not an address"),
         ({"engine-url": "localhost:3"}, "not a URL"),
-        ({"journal": "postgresql://db/x"}, "PostgreSQL is not in this version"),
         ({"device": "tpu"}, "not a device"),
         ({"served-model-name": "policy@3"}, "NAME@N"),
         ({"method": "ppo"}, "no method; choose one of rehearse, binary, opd"),
@@ -146,7 +145,7 @@ def test_children_get_the_same_settings_from_the_environment(monkeypatch: pytest
 def test_keys_are_never_shown() -> None:
     settings, _ = load({"api-key": "s3cret"}, environ={})
     assert shown(settings, "api_key") == "(set)"
-    assert shown(settings, "judge_api_key") == ""
+    assert shown(settings, "model_keys") == ""
     assert shown(settings, "lora") == "on"
 
 
@@ -160,7 +159,7 @@ def test_places_that_follow_from_others(tmp_path: Path) -> None:
     settings, _ = load({"data": str(tmp_path), "model": "folder"}, environ={})
     assert settings.journal_path == str(tmp_path / "journal.db")
     assert settings.tokenizer_path == "folder"
-    assert load({"journal": "j.db", "tokenizer": "t"}, environ={})[0].journal_path == "j.db"
+    assert load({"tokenizer": "t"}, environ={})[0].engine.tokenizer_path == "t"
 
 
 def test_the_recipe_takes_every_number_from_the_settings() -> None:
@@ -180,3 +179,35 @@ def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:
 
 def to_environment_values(settings: Settings) -> dict[str, str]:
     return {name.removeprefix("OPENCLAW_RL_").lower(): value for name, value in to_environment(settings).items()}
+
+
+def test_keys_of_other_models_go_by_their_role(tmp_path: Path) -> None:
+    write(tmp_path, '[model_keys]\njudge = "sk-1=="\nside = "sk-2"')
+    settings, _ = load(environ={})
+    assert [settings.cloud.key_of(role) for role in ("judge", "hint", "side")] == ["sk-1==", "", "sk-2"]
+    assert shown(settings, "model_keys") == "(set)"
+    with pytest.raises(ConfigError, match=r"model_keys = \(hidden\) .*write judge=KEY, side=KEY") as caught:
+        load({"model-keys": "jugde=sk-3"}, environ={})
+    assert "sk-3" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("judge_api_base", "judge = NAME@URL"), ("side_api_key", "side=KEY"), ("journal", "DATA/journal.db")],
+)
+def test_a_setting_that_was_removed_says_what_takes_its_place(elsewhere: Path, name: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"is no setting any more: .*{instead}"):
+        load(environ={f"OPENCLAW_RL_{name.upper()}": "x"})
+    with pytest.raises(ConfigError, match=f"is no setting any more: .*{instead}"):
+        parse_flags([f"--{name.replace('_', '-')}", "x"])
+    write(elsewhere, f'{name} = "x"')
+    with pytest.raises(ConfigError, match=f"is no setting any more: .*{instead}"):
+        load(environ={})
+
+
+def test_tables_of_groups_hold_settings_by_short_and_by_full_names(elsewhere: Path) -> None:
+    judge = '[judge]\nmodel = "policy"\njudge_timeout = 5'
+    write(elsewhere, f"[learning]\nbatch_size = 3\n{judge}\n[guard]\nenabled = false")
+    settings, sources = load(environ={})
+    assert (settings.learning.batch_size, settings.judge.model, settings.judge.timeout) == (3, "policy", 5.0)
+    assert not settings.guard.enabled and sources["guard"] == sources["judge"] == "openclaw-rl.toml"

@@ -130,7 +130,7 @@ def test_a_step_that_was_made_is_remembered_no_longer(tmp_path: Path) -> None:
 
 def test_a_request_larger_than_a_days_limit_says_that_waiting_does_not_help(tmp_path: Path) -> None:
     with pytest.raises(CloudError, match="limit of a whole day"):
-        budget(tmp_path, cloud_daily_chat_tokens=100).check("chat", "prefill", 101)
+        budget(tmp_path, cloud_daily_chat_tokens=100).reserve("chat", {"prefill": 101})
 
 
 def test_chat_and_learning_do_not_stop_each_other(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_chat_and_learning_do_not_stop_each_other(tmp_path: Path) -> None:
     assert ours.obstacle("chat") == ""
     ours.reserve("chat", {"sample": 10})
     assert "cloud_daily_chat_tokens" in ours.obstacle("chat")
-    ours.check("learning", "step", 2)
     with pytest.raises(CloudError, match="cloud_daily_steps = 2"):
-        ours.check("learning", "step", 3)
+        ours.reserve("learning", {"step": 3})
+    ours.reserve("learning", {"step": 2})
 
 
 def test_a_new_day_begins_at_midnight_utc(tmp_path: Path) -> None:

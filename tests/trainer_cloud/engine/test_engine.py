@@ -293,7 +293,6 @@ async def test_an_engine_starts_while_its_provider_is_away(
     assert engine.healthy and engine.info()["live"] == 7
     assert (await ask(engine)).error.message == "nobody there"
     await engine.close()
-    engine.stop()
 
 
 async def test_a_live_version_that_is_gone_leaves_the_base(model: Path, tmp_path: Path) -> None:
@@ -301,7 +300,7 @@ async def test_a_live_version_that_is_gone_leaves_the_base(model: Path, tmp_path
     budget = Budget(chosen, "torch", str(model))
     engine = engines.CloudEngine(TorchProvider(model), chosen, budget, live=(7, str(tmp_path / "gone")))
     assert engine.info()["live"] == 0 and "version 7" in engine.info()["live_error"]
-    engine.stop()
+    await engine.close()
 
 
 async def test_likeliest_tokens_that_the_provider_does_not_tell_are_refused_by_name(

@@ -163,7 +163,7 @@ def test_a_server_with_gpus_of_its_own_is_left_to_sglangs_arithmetic() -> None:
 @pytest.mark.parametrize("gpus", ["24", "2x24"])
 def test_full_weights_go_the_way_that_the_placement_allows(gpus: str) -> None:
     found = placed(gpus, model="Qwen/Qwen3-0.6B", lora=False, offload_optimizer=True)
-    assert found.weight_transfer == ("ipc" if gpus == "24" else "nccl")
+    assert found.weight_transfer == ("disk" if gpus == "24" else "nccl")
     assert placed(gpus, engine_url="http://elsewhere:30001").weight_transfer == "disk"
 
 
@@ -269,7 +269,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Set judge_gpus to 1 or 2",
     ),
     ("2x80", {"quantization": "fp8", "lora": False}, "quantization = fp8 and lora = false", "would need requantizing"),
-    ("2x80", {"weight_transfer": "ipc", "lora": False}, "weight_transfer = ipc", "weight_transfer = auto"),
     ("80", {"weight_transfer": "nccl", "lora": False}, "weight_transfer = nccl", "weight_transfer = auto"),
 ]
 

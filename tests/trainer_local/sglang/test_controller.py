@@ -8,24 +8,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from openclaw_rl.shared.engine.answers import version_number
+from openclaw_rl.shared.engine.server import live_version
 from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
 from openclaw_rl.trainer_local.placement.memory import fraction_at
-from openclaw_rl.trainer_local.sglang import controller
-from openclaw_rl.trainer_local.sglang.labels import number
+from openclaw_rl.trainer_local.sglang.launch import FleetPlan
+from openclaw_rl.trainer_local.sglang.owner_client import owner_url
 from tests.processes import ROOT
 from tests.shared.faked_gpus import faked_smi, row
 from tests.trainer_local.serving import wait_for
 
-FAKE = Path(__file__).with_name("fake_sglang.py")
+FAKE = Path(__file__).parents[1] / "fake_sglang.py"
 
 
 class Keeper:
@@ -52,19 +55,25 @@ def get(port: int | str, path: str) -> None:
 
 
 @contextmanager
-def kept(folder: Path, gpus: Sequence[Sequence[str]], *flags: str, **variables: str) -> Iterator[Keeper]:
+def kept(
+    folder: Path,
+    gpus: list[list[str]],
+    *flags: str,
+    memory: list[tuple[float, int]] | None = None,
+    **variables: str,
+) -> Iterator[Keeper]:
     port, log = claim_port("127.0.0.1", 0, setting="engine_port"), folder / "started"
-    program = json.dumps([sys.executable, str(FAKE), str(log)])
-    line = [
-        sys.executable,
-        "-m",
-        "openclaw_rl.trainer_local.sglang.controller",
-        "--port",
-        str(port),
-        "--program",
-        program,
-    ]
-    line += ["--arguments", '["--model-path", "base"]', "--router", program, "--gpus", json.dumps(gpus), *flags]
+    program = [sys.executable, str(FAKE), str(log)]
+    plan = FleetPlan(
+        port=port,
+        program=program,
+        arguments=["--model-path", "base"],
+        router=program,
+        gpus=gpus,
+        memory=memory or [],
+    )
+    line = [sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller", *flags]
+    line += ["--plan", msgspec.json.encode(plan).decode()]
     process = subprocess.Popen(line, cwd=ROOT, env=os.environ | {PARENT_VARIABLE: str(os.getpid())} | variables)
     try:
         yield Keeper(process, port, log)
@@ -77,7 +86,7 @@ def test_one_fake_server_is_started_as_told_and_left_to_the_supervisor_when_it_e
     with kept(tmp_path, [["2", "3"]], "--live", "7=/7/served") as keeper:
         (started,) = keeper.started(1)
         assert (started["gpus"], started["--port"], started["--tp-size"]) == ("2,3", str(keeper.port), "2")
-        assert (started["--model-path"], number(started["--weight-version"])) == ("/7/served", 7)
+        assert (started["--model-path"], version_number(started["--weight-version"])) == ("/7/served", 7)
         get(keeper.port, "/end")
         assert keeper.process.wait(60) == 3
 
@@ -103,7 +112,7 @@ def test_fake_servers_behind_a_router_come_back_with_the_version_that_is_live_th
         (router,) = [one for one in first if "--worker-urls" in one]
         servers = [one for one in first if one is not router]
         assert router["--port"] == str(keeper.port) and {one["gpus"] for one in servers} == {"0", "1"}
-        assert {number(one["--weight-version"]) for one in servers} == {7}
+        assert {version_number(one["--weight-version"]) for one in servers} == {7}
         for one in servers:
             get(one["--port"], "/label/9")
         ended = servers[0]
@@ -112,7 +121,7 @@ def test_fake_servers_behind_a_router_come_back_with_the_version_that_is_live_th
             get(ended["--port"], "/end")
             again = keeper.started(before + 1)[-1]
             assert (again["gpus"], again["--port"]) == (ended["gpus"], ended["--port"])
-            if number(again["--weight-version"]) == 9:
+            if version_number(again["--weight-version"]) == 9:
                 assert again["--model-path"] == str(served)
                 break
         assert keeper.process.poll() is None
@@ -134,8 +143,8 @@ def test_a_fake_server_gets_a_fraction_of_what_the_faked_driver_says_is_free_at_
         faked = faked_smi(tmp_path / "driver", [row(0, 80), row(1, 24, free=free)])
         return {"PATH": faked["PATH"] + os.pathsep + os.environ["PATH"]}
 
-    memory = ("--memory", json.dumps([[planned, static], [0.0, 0]]))
-    with kept(tmp_path, [["1"], ["0"]], *memory, **driver(23.7)) as keeper:
+    memory = [(planned, static), (0.0, 0)]
+    with kept(tmp_path, [["1"], ["0"]], memory=memory, **driver(23.7)) as keeper:
         first = {one["gpus"]: one for one in keeper.started(3) if "--worker-urls" not in one}
         assert float(first["1"]["--mem-fraction-static"]) == fraction_at(int(23.7 * GIB), planned, static)
         assert "--mem-fraction-static" not in first["0"], "a GPU of its own is all SGLang's"
@@ -148,7 +157,17 @@ def test_a_fake_server_gets_a_fraction_of_what_the_faked_driver_says_is_free_at_
         assert float(keeper.started(5)[-1]["--mem-fraction-static"]) == planned
 
 
+def test_the_owner_of_a_fake_server_says_where_it_listens_while_it_runs(tmp_path: Path) -> None:
+    card = tmp_path / "run" / "card.json"
+    with kept(tmp_path, [[]], "--card", str(card)) as keeper:
+        keeper.started(1)
+        refused = httpx.post(f"{owner_url(card)}/load", json={"version": 1})
+        assert refused.status_code == 400 and "path" in refused.json()["message"]
+        keeper.process.send_signal(signal.SIGTERM)
+        assert keeper.process.wait(60) == 0
+    assert not card.exists()
+
+
 def test_a_malformed_live_version_is_refused() -> None:
-    flags = controller.parse(["--port", "1", "--program", "[]", "--live", "seven"])
     with pytest.raises(SystemExit, match="NUMBER=FOLDER"):
-        controller.Servers(flags)
+        live_version("seven")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang.launch import (
+    FleetPlan,
     arguments,
     command,
     environment,
@@ -46,15 +46,19 @@ def told(line: list[str], flag: str) -> str:
     return line[line.index(flag) + 1]
 
 
+def planned(line: list[str]) -> FleetPlan:
+    return msgspec.json.decode(told(line, "--plan"), type=FleetPlan)
+
+
 def test_a_machine_with_gpus_has_megatron_as_its_local_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert backends.chosen(Settings(backend="local")) == "megatron"
+    assert backends.resolve_backend(Settings(backend="local")).engine.backend == "megatron"
     assert backends.engine_command(settings())[:3] == [
         sys.executable,
         "-m",
         "openclaw_rl.trainer_local.sglang.controller",
     ]  # type: ignore[index]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert backends.chosen(Settings(backend="local")) == "embedded"
+    assert backends.resolve_backend(Settings(backend="local")).engine.backend == "embedded"
 
 
 def test_what_is_missing_is_said_before_anything_starts() -> None:
@@ -69,8 +73,8 @@ def test_what_is_missing_is_said_before_anything_starts() -> None:
 
 
 def test_a_lora_policy_is_served_with_adapters_and_priorities() -> None:
-    line = arguments(settings(lora_rank=8, engine_max_versions=5, context_length=4096, model="/policy"))
-    assert (told(line, "--max-lora-rank"), told(line, "--max-loras-per-batch")) == ("8", "6")
+    line = arguments(settings(lora_rank=8, context_length=4096, model="/policy"))
+    assert (told(line, "--max-lora-rank"), told(line, "--max-loras-per-batch")) == ("8", "5")
     assert (told(line, "--context-length"), told(line, "--model-path")) == ("4096", "/policy")
     assert line[line.index("--lora-target-modules") + 1 :][:3] == ["q_proj", "k_proj", "v_proj"]
     assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first"} <= {*line}
@@ -89,13 +93,14 @@ def test_adapters_that_sglang_cannot_hold_are_refused(targets: str, missing: str
 
 
 def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
-    line = command(settings(gpus="3,"))
-    ((fraction, size),) = json.loads(told(line, "--memory"))
-    assert 0 < fraction < 1 and size and "--enable-memory-saver" not in told(line, "--arguments")
+    plan = planned(command(settings(gpus="3,")))
+    ((fraction, size),) = plan.memory
+    assert 0 < fraction < 1 and size and "--enable-memory-saver" not in plan.arguments
     given = server_line(["sglang"], ["--foo"], gpus=["3"], host="h", port=1, memory_fraction=fraction)
     assert float(told(given, "--mem-fraction-static")) == fraction
     assert given.index("--mem-fraction-static") < given.index("--foo"), "what a person gives wins"
-    assert "--memory" not in command(settings(rollout_gpus="3,", actor_gpus="4,"))
+    apart = planned(command(settings(rollout_gpus="3,", actor_gpus="4,")))
+    assert apart.memory[0][0] == 0
 
 
 def test_a_server_that_lends_its_memory_is_started_so() -> None:
@@ -104,8 +109,7 @@ def test_a_server_that_lends_its_memory_is_started_so() -> None:
     assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= {*arguments(settings(), [server])}
     milder = msgspec.structs.replace(server, lends=("kv_cache",))
     assert "--enable-weights-cpu-backup" not in arguments(settings(), [milder])
-    started = json.loads(told(command(settings(), [server]), "--arguments"))
-    assert "--enable-memory-saver" in started
+    assert "--enable-memory-saver" in planned(command(settings(), [server])).arguments
 
 
 @pytest.mark.parametrize("name", ["fp8", "awq", "gptq"])
@@ -131,16 +135,16 @@ def test_servers_share_the_gpus_that_serve() -> None:
 
     assert groups() == [["4", "5", "6", "7"]]
     assert groups(rollout_gpus="0,1,2,3", rollout_tensor_parallel=2) == [["0", "1"], ["2", "3"]]
-    line = command(settings(rollout_gpus="0,1", rollout_tensor_parallel=1))
-    assert json.loads(told(line, "--gpus")) == [["0"], ["1"]]
-    assert json.loads(told(line, "--router")) == [sys.executable, "-m", "sglang_router.launch_router"]
-    assert "--router" not in command(settings())
+    plan = planned(command(settings(rollout_gpus="0,1", rollout_tensor_parallel=1)))
+    assert plan.gpus == [["0"], ["1"]]
+    assert plan.router == [sys.executable, "-m", "sglang_router.launch_router"]
+    assert not planned(command(settings())).router
 
 
 def test_a_machine_without_gpus_leaves_it_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    line = command(settings(device="cpu"))
-    assert json.loads(told(line, "--gpus")) == [[]] and "--memory" not in line
+    plan = planned(command(settings(device="cpu")))
+    assert plan.gpus == [[]] and not plan.memory
     assert "CUDA_VISIBLE_DEVICES" not in environment([], {}) and serving(()) == [[]]
 
 
@@ -181,10 +185,10 @@ def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
     judges = current_placement(policy).judges
     own = backends.own_engine(policy, "/judge", port=31001, on_gpus=True)
     line = backends.engine_command(own, judges)
-    assert line is not None and json.loads(told(line, "--gpus")) == [["2", "3"]]
-    given = json.loads(told(line, "--arguments"))
-    assert told(given, "--model-path") == "/judge" and told(line, "--port") == "31001"
-    assert not {"--enable-lora", "--quantization", "--enable-memory-saver"} & {*given} and "--adapters" not in line
+    assert line is not None
+    plan = planned(line)
+    assert told(plan.arguments, "--model-path") == "/judge" and (plan.port, plan.gpus) == (31001, [["2", "3"]])
+    assert not {"--enable-lora", "--quantization", "--enable-memory-saver"} & {*plan.arguments} and not plan.adapters
     assert backends.own_engine(settings(), "/judge").backend == "embedded"
 
 
@@ -195,8 +199,8 @@ def test_models_that_see_are_served_with_the_adapters_that_sglang_takes_of_them(
     assert line[place + 1 : place + 4] == ["q_proj", "k_proj", "v_proj"]
     assert told(arguments(settings(model=hybrid)), "--lora-target-modules") == "all"
     chosen = settings(model=seeing, lora_targets="q_proj,v_proj,qkv")
-    assert "--enable-lora" not in arguments(chosen) and "--adapters" not in command(chosen)
-    assert json.loads(told(command(chosen), "--program"))[:2] == ["env", "SGLANG_VLM_CACHE_SIZE_MB=0"]
+    assert "--enable-lora" not in arguments(chosen) and not planned(command(chosen)).adapters
+    assert planned(command(chosen)).program[:2] == ["env", "SGLANG_VLM_CACHE_SIZE_MB=0"]
     live = write_adapter(write_model(tmp_path / "model"), tmp_path / "7" / "served")
     (live / "sglang").mkdir()
     begun = server_line(["sglang"], [], gpus=[], host="h", port=1, live=(7, str(live)), adapters=True)

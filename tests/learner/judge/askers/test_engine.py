@@ -56,7 +56,7 @@ class SpeakingEngine:
 
 
 def settings(**changes: Any) -> Settings:
-    return Settings(**({"judge": "policy", "judge_retries": 0, "model": str(EMBEDDED_POLICY)} | changes))
+    return Settings(**({"judge": "policy", "model": str(EMBEDDED_POLICY)} | changes))
 
 
 async def test_a_scripted_policy_judges_as_the_base_behind_every_chat(prompter: Prompter) -> None:
@@ -141,7 +141,7 @@ async def test_a_model_that_cannot_be_written_for_lets_the_turn_wait(prompter: P
         version=None,
         own=False,
     )
-    with pytest.raises(JudgeAway, match="judge_engine_url"):
+    with pytest.raises(JudgeAway, match="engine:FOLDER@URL"):
         await asker.ask("Was it good?")
 
 
@@ -161,14 +161,14 @@ async def test_a_question_that_does_not_fit_the_model_is_a_failed_vote(prompter:
 
 
 async def test_an_engine_whose_model_is_elsewhere_needs_a_folder(prompter: Prompter) -> None:
-    with pytest.raises(ConfigError, match="judge_engine_url"):
+    with pytest.raises(ConfigError, match="engine:FOLDER@URL"):
         await LazyPrompter.folder("", SpeakingEngine(prompter)).get()  # type: ignore[arg-type]
 
 
 def test_an_engine_of_its_own_that_nobody_started_is_refused() -> None:
-    with pytest.raises(ConfigError, match="judge_engine_url"):
+    with pytest.raises(ConfigError, match="judge = engine:models/judge@URL"):
         create(settings(judge="engine:models/judge"))
-    with pytest.raises(ConfigError, match="hint_engine_url"):
+    with pytest.raises(ConfigError, match="hint_model = engine:models/judge@URL"):
         create(settings(judge="rules", hint_model="engine:models/judge"))
     with pytest.raises(ConfigError, match="there is none here"):
         create(settings())
@@ -199,15 +199,13 @@ async def test_the_embedded_policy_cannot_judge_in_words_and_that_is_a_failure(c
 @pytest.mark.parametrize("by", ["folder", "url"])
 async def test_an_engine_of_its_own_is_asked_over_the_same_wire(shipped: Engine, by: str) -> None:
     changes = (
-        {"judge": f"engine:{EMBEDDED_POLICY}", "judge_engine_url": shipped.url}
-        if by == "folder"
-        else {"judge": f"engine:{shipped.url}"}
+        {"judge": f"engine:{EMBEDDED_POLICY}@{shipped.url}"} if by == "folder" else {"judge": f"engine:{shipped.url}"}
     )
     judge = create(settings(judge_max_tokens=24, **changes))
     judgement = await judge.judge(ASKED, COMPLAINT)
     await judge.close()
     assert judgement.score is None and judgement.votes[0].text
-    assert judgement.judge == changes["judge"]
+    assert judgement.judge == changes["judge"].partition("@")[0]
 
 
 async def test_a_scripted_engine_elsewhere_gets_no_secret(prompter: Prompter) -> None:

@@ -2,15 +2,22 @@ from __future__ import annotations
 
 import pytest
 
+from openclaw_rl.shared.engine.answers import (
+    BROKEN,
+    Refusal,
+    Requested,
+    read_tokens,
+    same_ids,
+    sampling_params,
+    version_number,
+)
 from openclaw_rl.shared.records import Sampling
-from openclaw_rl.trainer_local.sglang.labels import BROKEN, number, updated_by, updating
-from openclaw_rl.trainer_local.sglang.wire import Asked, Refusal, params, same, tokens
 
 
 def test_what_ends_an_answer_reaches_the_engine() -> None:
-    sent = params(Sampling(max_tokens=4, stop=("\nUser:",), stop_ids=(3, 5)))
+    sent = sampling_params(Sampling(max_tokens=4, stop=("\nUser:",), stop_ids=(3, 5)))
     assert (sent["stop"], sent["stop_token_ids"], sent["max_new_tokens"]) == (["\nUser:"], [3, 5], 4)
-    assert {"stop", "stop_token_ids"}.isdisjoint(params(Sampling()))
+    assert {"stop", "stop_token_ids"}.isdisjoint(sampling_params(Sampling()))
 
 
 @pytest.mark.parametrize(
@@ -21,13 +28,12 @@ def test_what_ends_an_answer_reaches_the_engine() -> None:
         ("0", 0),
         ("7.0aff", 7),
         ("policy-v7-0aff", 7),
-        (updating(8, 7, "host:12"), 7),
         (BROKEN, -1),
         (5, 5),
     ],
 )
 def test_a_weight_version_names_the_version_that_answers(label: str | int, version: int) -> None:
-    assert number(label) == version
+    assert version_number(label) == version
 
 
 def test_tokens_that_a_schema_leaves_out_are_none_of_the_likeliest() -> None:
@@ -35,12 +41,8 @@ def test_tokens_that_a_schema_leaves_out_are_none_of_the_likeliest() -> None:
         b'{"meta_info":{"completion_tokens":1,"output_token_logprobs":[[-0.1,4,null]],'
         b'"output_top_logprobs":[[[-0.1,4,null],[null,5,null]]]}}'  # orjson writes minus infinity as null
     )
-    read = tokens([meta], 0, Asked(tops=True, version=1), Refusal("http://one"))
+    read = read_tokens([meta], 0, Requested(tops=True, version=1), Refusal("http://one"))
     assert (read.ids, read.logprobs, list(read.top_logprobs)) == ([4], [-0.1], [[(-0.1, 4)]])
-
-
-def test_whoever_changes_the_weights_is_named() -> None:
-    assert updated_by(updating(8, 7, "host:12")) == "host:12" and updated_by("8") == updated_by("default") == ""
 
 
 @pytest.mark.parametrize(
@@ -48,4 +50,4 @@ def test_whoever_changes_the_weights_is_named() -> None:
     [([4, 5], [4, 5], True), ([4, 0, 5, 0], [4, 9, 5, 9], True), ([0, 0], [8, 9], False), ([4], [4, 5], False)],
 )
 def test_scores_are_of_the_tokens_that_were_given(told: list[int], given: list[int], is_same: bool) -> None:
-    assert same(told, given) is is_same
+    assert same_ids(told, given) is is_same

@@ -7,7 +7,6 @@ from aiohttp import web
 
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling, VersionSpan
-from openclaw_rl.trainer_local.sglang.labels import updating
 from tests.trainer_local.scripted_sglang import DONE, OURS, Script, answer, event, plays
 
 
@@ -41,8 +40,8 @@ async def test_scripted_weight_versions_become_spans() -> None:
     assert (await answer(plays(event([5, 6], 2, DONE)))).last.versions == [VersionSpan(0, 0, 2)]
 
 
-async def test_scripted_what_is_sampled_while_weights_change_is_one_span_with_what_comes_before() -> None:
-    labels = ["default", updating(1, 0, "host:1:change"), "1.0a", updating(2, 1, "host:1:change"), "2.0b"]
+async def test_scripted_labels_of_the_same_version_are_one_span() -> None:
+    labels = ["default", "0", "1.0a", "1.0c", "2.0b"]
     spans = [{"version": label, "start": place, "end": place + 1} for place, label in enumerate(labels)]
     found = await answer(plays(event([5, 6, 7, 8, 9], 5, DONE, weight_version="2.0b", weight_versions=spans)))
     assert list(found.last.versions) == [VersionSpan(0, 0, 2), VersionSpan(1, 2, 4), VersionSpan(2, 4, 5)]

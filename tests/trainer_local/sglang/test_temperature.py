@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from openclaw_rl.trainer_local.training.temperature import cooled
+from openclaw_rl.trainer_local.sglang.temperature import cooled
 
 
 @pytest.mark.parametrize("temperature", [0.99, 0.7, 0.2, 0.01])

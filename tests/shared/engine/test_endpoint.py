@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.errors import EngineError
-from openclaw_rl.trainer_local.sglang.http import EngineHttp
 
 ANSWER = b'HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"a": 12}'
 
 
 @asynccontextmanager
-async def server(answers: list[int]) -> AsyncIterator[EngineHttp]:
+async def server(answers: list[int]) -> AsyncIterator[EngineEndpoint]:
     """A connection's server answers as often as the next of `answers` says; then it reads one more and hangs up."""
     left = list(answers)
 
@@ -28,7 +28,7 @@ async def server(answers: list[int]) -> AsyncIterator[EngineHttp]:
         writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    engine = EngineHttp(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", 1.0)
+    engine = EngineEndpoint(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", 1.0)
     try:
         yield engine
     finally:

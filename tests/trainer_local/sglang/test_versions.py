@@ -3,24 +3,20 @@ cannot be read again. Fakes, and said to be; the real one is in `tests/real`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from openclaw_rl.shared.engine.answers import BROKEN
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling, VersionSpan
 from openclaw_rl.trainer_local.models.folder import dtype, problem, quantization
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
-from openclaw_rl.trainer_local.sglang.full_weights import chosen
-from openclaw_rl.trainer_local.sglang.held import Keeping
-from openclaw_rl.trainer_local.sglang.labels import BROKEN, lent, me, number, plain, version_of
-from openclaw_rl.trainer_local.sglang.rescue import Rescue
-from openclaw_rl.trainer_local.sglang.weight_transfer import Batch, _flattened, batched, from_folder, in_type_of
+from openclaw_rl.trainer_local.sglang.owner import Owner
+from openclaw_rl.trainer_local.sglang.versions import Adapters, VersionStore, version_of
 from tests.trainer_local.fake_fleet import FakeServer, running
 from tests.trainer_local.serving import collect, write_adapter, write_model
 
@@ -50,9 +46,8 @@ def served(checkpoints: Path, version: int) -> str:
     return str(checkpoints / str(version) / "served")
 
 
-def client(url: str, base: Path, checkpoints: Path, most: int = 4, how: str = "auto") -> SglangEngine:
-    keeping = Keeping(base=str(base), checkpoints=checkpoints, most=most, transfer=how)
-    return SglangEngine(url, patience=1, keeping=keeping)
+def client(url: str, base: Path, checkpoints: Path) -> SglangEngine:
+    return SglangEngine(url, patience=1, store=VersionStore(str(base), checkpoints), owns=True)
 
 
 async def test_a_version_reaches_every_fake_server_behind_a_router(base: Path, checkpoints: Path) -> None:
@@ -93,7 +88,7 @@ async def test_chat_goes_on_while_one_of_several_fake_servers_is_away(base: Path
         await engine.load(1, served(checkpoints, 1), live=True)
         first = min(servers, key=lambda server: server.url)
         first.gone = True
-        engine._workers.know("")
+        engine._forget()
         answer = await collect(engine.generate([1], Sampling()))
         away = await engine.info()
         first.gone, first.label, first.adapters = False, "default", []
@@ -132,13 +127,13 @@ async def test_a_fake_server_that_drops_the_filtered_logprobs_is_caught(base: Pa
 async def test_a_fake_server_keeps_the_live_adapter_and_those_used_last(base: Path, checkpoints: Path) -> None:
     server = FakeServer()
     async with running(server) as url:
-        engine = client(url, base, checkpoints, most=3)
+        owner = Owner(url, VersionStore(str(base), checkpoints, max_versions=3))
         for version in (1, 2, 3, 4):
-            await engine.load(version, served(checkpoints, version), live=version == 1)
-            assert engine._held is not None
-            await engine._held._tidying  # type: ignore[attr-defined]
-        await engine.close()
-    assert sorted(number(name) for name in server.adapters) == [1, 4]
+            await owner.load(version, served(checkpoints, version), live=version == 1)
+            assert isinstance(owner._held, Adapters)
+            await owner._held.settle()
+        await owner.close()
+    assert sorted(map(version_of, server.adapters)) == [1, 4]
 
 
 async def test_a_version_that_is_nowhere_is_told_by_its_number(base: Path, checkpoints: Path) -> None:
@@ -180,31 +175,51 @@ async def test_full_weights_onto_a_quantized_fake_server_are_refused_with_the_re
         engine = client(url, base, whole)
         for load in (
             engine.load(1, served(whole, 1), live=True),
-            engine.load_tensors(1, lambda: from_folder(served(whole, 1)), served(whole, 1)),
+            engine.load_tensors(1, lambda: iter(()), served(whole, 1)),
         ):
             with pytest.raises(EngineError, match=r"quantized again; train a LoRA") as refused:
                 await load
             assert refused.value.status == 400
         assert not (await engine.info()).beside
         await engine.close()
-    assert fake.did == []
+    assert "pause_generation" not in fake.did
 
 
 async def test_a_change_reaches_every_fake_server_in_the_same_order(base: Path, whole: Path) -> None:
     servers = [FakeServer(enable_lora=False), FakeServer(enable_lora=False)]
     async with running(*servers) as url:
-        engine = client(url, base, whole, how="ipc")
-        batches = lambda: from_folder(served(whole, 1))  # noqa: E731
-        await engine.load_tensors(1, batches, served(whole, 1))
-        assert (await engine.info()).live == 1
+        owner = Owner(url, VersionStore(str(base), whole))
+        await owner.load(1, served(whole, 1), live=True)
         again = [list(server.did) for server in servers]
-        await engine.load_tensors(1, batches, served(whole, 1))
-        await engine.close()
-    assert again[0] == again[1] == servers[0].did, "weights that are served already are not sent again"
+        await owner.load(1, served(whole, 1), live=True)
+        await owner.close()
+    assert again[0] == again[1] == servers[0].did, "weights that are served already are not read again"
     assert again[0] == [
-        *("update_weight_version", "pause_generation", "flush_cache", "end_weight_update", "begin_weight_update"),
-        *("update_weights_from_tensor", "end_weight_update", "update_weight_version", "continue_generation"),
+        *("pause_generation", "flush_cache", "begin_weight_update", "update_weights_from_disk"),
+        *("update_weight_version", "end_weight_update", "continue_generation"),
     ]
+
+
+@pytest.mark.parametrize("updating", [True, False], ids=["changing weights", "about to go on"])
+async def test_what_a_killed_owner_left_undone_the_next_one_undoes(updating: bool, base: Path, whole: Path) -> None:
+    server = FakeServer(enable_lora=False)
+    server.paused, server.updating = True, updating
+    async with running(server) as url:
+        engine = client(url, base, whole)
+        info = await engine.info()
+        await engine.close()
+    assert (info.live, info.trouble, server.paused, server.updating) == (0, "", False, False)
+    assert ("update_weights_from_disk" in server.did) is updating
+
+
+async def test_only_the_owner_changes_the_full_weights_of_a_fake_server(base: Path, whole: Path) -> None:
+    server = FakeServer(enable_lora=False)
+    async with running(server) as url:
+        engine = SglangEngine(url, patience=1, store=VersionStore(str(base), whole))
+        with pytest.raises(EngineError, match="changed by the learner") as refused:
+            await engine.load(1, served(whole, 1), live=True)
+        await engine.close()
+    assert refused.value.status == 503 and server.did == []
 
 
 async def test_a_fake_server_whose_old_weights_cannot_be_read_is_left_to_be_started_anew(
@@ -219,61 +234,44 @@ async def test_a_fake_server_whose_old_weights_cannot_be_read_is_left_to_be_star
         info = await engine.info()
         await engine.close()
     assert server.label == BROKEN and info.live == -1 and "broke off" in info.trouble
-    assert "continue_generation" not in server.did
+    assert server.paused
 
 
-@pytest.mark.parametrize(
-    ("route", "time", "live"),
-    [("update_weight_version", 2, 0), ("end_weight_update", 2, 0), ("continue_generation", 1, 1)],
-    ids=["the last label", "the end", "going on"],
-)
-async def test_fake_servers_of_which_one_fails_at_the_last_moment_all_serve_the_same_and_answer(
-    route: str, time: int, live: int, base: Path, whole: Path
+@pytest.mark.parametrize("route", ["update_weight_version", "end_weight_update"])
+async def test_fake_servers_of_which_one_fails_at_the_last_moment_all_serve_the_old_weights_and_answer(
+    route: str, base: Path, whole: Path
 ) -> None:
     servers = [FakeServer(enable_lora=False), FakeServer(enable_lora=False)]
-    servers[1].refuses = {route: time}
     async with running(*servers) as url:
         engine = client(url, base, whole)
+        await engine.info()
+        servers[1].refuses = {route: 1}
         with pytest.raises(EngineError, match="no memory left"):
             await engine.load(1, served(whole, 1), live=True)
         info = await engine.info()
         await engine.close()
     assert servers[1].refuses == {}, "it failed where it was to"
-    assert info.live == live and servers[0].label == servers[1].label
+    assert info.live == 0 and servers[0].label == servers[1].label
     assert [server.paused for server in servers] == [False, False]
 
 
-async def test_of_two_that_change_fake_servers_weights_at_the_same_moment_one_waits(
-    base: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fake_server_that_does_not_go_on_at_once_is_told_again(base: Path, whole: Path) -> None:
     servers = [FakeServer(enable_lora=False), FakeServer(enable_lora=False)]
-    both, begin, stand_by = asyncio.Barrier(2), [1, 2], Rescue.stand_by
-
-    async def together(rescue: Rescue) -> None:
-        await stand_by(rescue)
-        if begin:
-            begin.pop()
-            await both.wait()
-
-    monkeypatch.setattr(Rescue, "stand_by", together)
     async with running(*servers) as url:
-        engines = [client(url, base, whole), client(url, base, whole)]
-        changes = [engine.load(version, served(whole, 1), live=True) for version, engine in enumerate(engines, 1)]
-        await asyncio.gather(*changes)
-        live = (await engines[0].info()).live
-        for engine in engines:
-            await engine.close()
-    change = ["pause_generation", "flush_cache", "end_weight_update", "begin_weight_update"]
-    change += ["update_weights_from_disk", "end_weight_update", "continue_generation"]
-    for server in servers:
-        assert [step for step in server.did if step != "update_weight_version"] == 2 * change
-    assert live in (1, 2)
+        engine = client(url, base, whole)
+        await engine.info()
+        servers[1].refuses = {"continue_generation": 1}
+        await engine.load(1, served(whole, 1), live=True)
+        info = await engine.info()
+        await engine.close()
+    assert servers[1].refuses == {} and info.live == 1
+    assert [server.paused for server in servers] == [False, False]
 
 
 @pytest.mark.parametrize(
-    ("setting", "device", "colocated", "how"),
+    ("setting", "device", "colocated", "way"),
     [
-        ("auto", "cuda", True, "ipc"),
+        ("auto", "cuda", True, "disk"),
         ("auto", "cuda", False, "nccl"),
         ("auto", "cpu", False, "gloo"),
         ("auto", "cpu", True, "gloo"),
@@ -281,44 +279,13 @@ async def test_of_two_that_change_fake_servers_weights_at_the_same_moment_one_wa
         ("nccl", "cuda", True, "nccl"),
     ],
 )
-def test_how_weights_go_follows_from_where_both_are(setting: str, device: str, colocated: bool, how: str) -> None:
-    assert chosen(setting, {"device": device}, colocated=colocated) == how
-
-
-def test_a_label_says_what_is_served_whoever_has_the_memory() -> None:
-    label = lent("7.0aff", me())
-    assert plain(label) == "7.0aff" and number(label) == 7 and plain("7.0aff") == "7.0aff"
-
-
-def test_batches_hold_no_more_than_they_may() -> None:
-    named = [(name, torch.zeros(size)) for name, size in (("a", 10), ("b", 20), ("c", 100), ("d", 1))]
-    assert [[name for name, _ in batch] for batch in batched(named, 130)] == [["a", "b"], ["c"], ["d"]]
-
-
-def test_a_batch_in_one_piece_of_memory_is_the_same_tensors() -> None:
-    batch: Batch = [
-        ("half", torch.tensor([1.5, 2.5, 3.5], dtype=torch.bfloat16)),
-        ("single", torch.arange(6.0).view(2, 3).t()),
-        ("flag", torch.tensor([True, False, True])),
-        ("number", torch.tensor(7)),
-    ]
-    flat, views = _flattened(batch)
-    given = dict(batch)
-    assert {name for name, _ in views} == given.keys()
-    for name, view in views:
-        assert torch.equal(view, given[name]) and view.dtype == given[name].dtype
-        assert view.untyped_storage().data_ptr() == flat.untyped_storage().data_ptr()
-
-
-def test_weights_are_rounded_as_the_engine_would_round_them() -> None:
-    batch: Batch = [("w", torch.tensor([1.0001], dtype=torch.float32)), ("n", torch.tensor([3]))]
-
-    def batches() -> Iterator[Batch]:
-        yield batch
-
-    ((weight, count),) = in_type_of(batches, "bfloat16")()
-    assert weight[1].dtype == torch.bfloat16 and count[1].dtype == torch.int64
-    assert in_type_of(batches, "float32") is batches and in_type_of(batches, "auto") is batches
+async def test_how_full_weights_go_follows_from_where_both_are(
+    setting: str, device: str, colocated: bool, way: str, base: Path
+) -> None:
+    async with running(FakeServer(enable_lora=False, device=device)) as url:
+        engine = SglangEngine(url, store=VersionStore(str(base)), transfer=setting, colocated=colocated)
+        assert (await engine.info()).transfer == way
+        await engine.close()
 
 
 def test_a_folder_says_how_it_is_quantized_and_in_what_type(base: Path, tmp_path: Path) -> None:

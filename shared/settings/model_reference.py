@@ -1,0 +1,81 @@
+"""How settings name models other than the policy: `NAME`, or `NAME@URL` where it runs at an address of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.hooks import is_hook
+
+Kind = Literal["rules", "policy", "engine", "reward-model", "hook", "litellm"]
+_PLACED = re.compile(r"(?:(.+)@)?(https?://\S+)")
+_CLASSIFIER = "ForSequenceClassification"
+
+
+class ModelReference(msgspec.Struct, frozen=True):
+    """A model that `setting` names. `name`: the folder or hub name of an engine's model ("" where only its URL is
+    given), the folder of a reward model, the path of a hook, LiteLLM's name. `url`: where it runs, "" for an engine
+    that `serve` starts and for a provider's own address.
+    """
+
+    setting: str
+    kind: Kind
+    name: str = ""
+    url: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name for people and for the journal."""
+        prefix = f"{self.kind}:" if self.kind in ("engine", "reward-model") else ""
+        return prefix + (self.name or self.url) if prefix or self.name else self.kind
+
+    def at(self, *, name: str = "", url: str = "") -> str:
+        """The setting's text for the same model in another folder, or running at `url`."""
+        name, url = name or self.name, url or self.url
+        return f"{self.kind}:{name}@{url}" if name and url else f"{self.kind}:{name or url}"
+
+
+def read_model(text: str, setting: str) -> ModelReference:
+    """The model of the setting `judge`, `hint_model`, `side_model` or `fallback_model`.
+
+    A prefix or a plain word decides, then the form of a hook, then whether there is such a folder (a sequence
+    classifier is a reward model, any other model gets an engine); the rest is LiteLLM's. Raises `ConfigError`.
+    """
+    if text in ("rules", "policy"):
+        return ModelReference(setting, "rules" if text == "rules" else "policy")
+    placed = _PLACED.fullmatch(text.removeprefix("engine:"))
+    name, url = (placed[1] or "", placed[2].rstrip("/")) if placed else (text.removeprefix("engine:").strip(), "")
+    if text.startswith("engine:"):
+        if not name and not url:
+            raise ConfigError(f"{setting} = {text!r} names no folder: engine:FOLDER, or engine:FOLDER@URL if it runs")
+        return ModelReference(setting, "engine", name, url)
+    if text.startswith("reward-model:"):
+        folder = text.removeprefix("reward-model:").strip()
+        if not folder:
+            raise ConfigError(f"{setting} = {text!r} names no folder: reward-model:FOLDER")
+        return ModelReference(setting, "reward-model", folder)
+    if is_hook(text):
+        return ModelReference(setting, "hook", text)
+    config = _config(name)
+    if config is not None:
+        is_classifier = any(str(one).endswith(_CLASSIFIER) for one in config.get("architectures") or ())
+        return ModelReference(setting, "reward-model" if is_classifier else "engine", name, url)
+    if text.startswith(("/", "./", "../", "~")):
+        raise ConfigError(f"{setting} = {text!r} is no folder of a model (it has no config.json)")
+    if not name:
+        raise ConfigError(f"{setting} = {text!r} names no model; write its name before the address: NAME@{url}")
+    return ModelReference(setting, "litellm", name, url)
+
+
+def _config(folder: str) -> dict[str, Any] | None:
+    """The config of a model folder; `None` where it is none."""
+    try:
+        found = json.loads((Path(folder).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

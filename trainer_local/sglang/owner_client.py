@@ -1,0 +1,118 @@
+"""A client of the owner of an SGLang in another process (`owner_api`).
+
+The owner writes where it listens into the data folder (`card_path`). A lease on weights or memory is renewed while its
+block runs; without that it ends by itself, and what it was for is undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from openclaw_rl.shared.engine.client import LOAD_SECONDS
+from openclaw_rl.shared.engine.endpoint import INFO_SECONDS, EngineEndpoint, decode_or_none
+from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.process import alive
+from openclaw_rl.trainer_local.sglang.owner import PATIENCE_SECONDS
+
+LEASE_SECONDS = 30.0
+"""How long a lease lasts without being renewed: this long chat waits after a trainer was killed."""
+_RENEW_SECONDS = 5.0
+
+
+class LeaseRequest(msgspec.Struct, frozen=True):
+    """`POST /lease`: to change the weights to `version`, those of the folder `path`, or to have memory."""
+
+    version: int | None = None
+    path: str = ""
+    tags: list[str] = []
+
+
+class LoadRequest(msgspec.Struct, frozen=True):
+    """`POST /load`."""
+
+    version: int
+    path: str
+    live: bool
+
+
+class _Problem(msgspec.Struct):
+    message: str
+    status: int | None = None
+
+
+class OwnerClient:
+    """The owner that listens at `url`; its methods are those of `owner.Owner`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._endpoint = EngineEndpoint(url, PATIENCE_SECONDS)
+
+    async def load(self, version: int, path: str, *, live: bool) -> None:
+        """As `Owner.load`."""
+        await self._post("/load", LoadRequest(version, path, live))
+
+    def change(self, version: int, path: str) -> contextlib.AbstractAsyncContextManager[bool]:
+        """As `Owner.change`."""
+        return self._lease(LeaseRequest(version=version, path=path))
+
+    def lend(self, tags: Sequence[str]) -> contextlib.AbstractAsyncContextManager[bool]:
+        """As `Owner.lend`."""
+        return self._lease(LeaseRequest(tags=list(tags)))
+
+    async def close(self) -> None:
+        """Release connections."""
+        self._endpoint.close()
+
+    @contextlib.asynccontextmanager
+    async def _lease(self, request: LeaseRequest) -> AsyncIterator[bool]:
+        lease = (await self._post("/lease", request)).get("lease")
+        if lease is None:
+            yield False
+            return
+        renewing = asyncio.create_task(self._renew(lease))
+        try:
+            yield True
+        except BaseException:
+            with contextlib.suppress(EngineError):
+                await self._post(f"/lease/{lease}/abandon")
+            raise
+        else:
+            await self._post(f"/lease/{lease}/end")
+        finally:
+            renewing.cancel()
+
+    async def _renew(self, lease: str) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            with contextlib.suppress(EngineError):
+                await self._post(f"/lease/{lease}/renew", seconds=INFO_SECONDS)
+
+    async def _post(
+        self, path: str, body: msgspec.Struct | None = None, seconds: float = 2 * LOAD_SECONDS
+    ) -> dict[str, Any]:
+        status, raw = await self._endpoint.post(path, msgspec.json.encode(body), seconds)
+        if status == 200:
+            return dict(msgspec.json.decode(raw))
+        problem = decode_or_none(raw, _Problem)
+        if problem is None:
+            raise EngineError(f"the owner of SGLang at {self.url} answered {path} with status {status}", status=status)
+        raise EngineError(problem.message, status=problem.status)
+
+
+def card_path(run: Path, url: str) -> Path:
+    """The file in which the owner of the SGLang at `url` writes where it listens; `run` is the data folder's."""
+    return run / f"sglang-{re.sub(r'[^a-z0-9]+', '-', url.partition('://')[2].strip('/').lower())}.json"
+
+
+def owner_url(card: Path) -> str:
+    """Where the owner that wrote this card listens, "" where none runs."""
+    content = read_json(card)
+    return str(content["url"]) if content and alive(int(content["pid"])) else ""
