@@ -145,7 +145,7 @@ class PolicyAnswer:
             self._prompter.outgoing.said(message)
 
     def why_untrainable(self) -> str:
-        """Why the finished answer cannot be trained on, "" if it can."""
+        """Reason why the finished answer cannot be trained on, "" if it can."""
         answer, request = self._parsed, self._request  # as it was parsed, with calls of tools that were not offered
         assert answer is not None
         if len(self.ids) != len(self.logprobs):
