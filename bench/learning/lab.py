@@ -58,7 +58,7 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
         chosen = Settings(**{**own, **settings})  # type: ignore[arg-type]
         engine = EmbeddedEngine(
             EngineOptions(
-                model=chosen.model, checkpoints=str(chosen.checkpoints_path), max_versions=chosen.engine_max_versions
+                model=chosen.model, checkpoints=str(chosen.checkpoints_path), max_versions=chosen.engine.max_versions
             )
         )
         async with _serving(create_engine_app(engine, incremental=True)) as engine_url:

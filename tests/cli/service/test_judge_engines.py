@@ -104,17 +104,17 @@ def test_judges_are_started_where_the_placement_has_them_and_not_as_the_policy_i
     _, lines = started(tmp_path, wide, **changes)
     assert set(lines) == {"judge", "hint"} and len(wide.judges[0].gpus) == 2
     for server, line in zip(wide.judges, (lines["judge"], lines["hint"]), strict=True):
-        plan = json.loads(given(line, "--plan"))
-        assert plan["gpus"] == [[gpu.handle for gpu in server.gpus]] and not plan["router"]
-        assert plan["memory"] == [[server.memory_fraction, server.static_bytes]]
-        arguments = plan["arguments"]
-        assert given(arguments, "--model-path") == server.model and plan["host"] == "127.0.0.1"
+        fleet = json.loads(given(line, "--plan"))
+        assert fleet["gpus"] == [[gpu.handle for gpu in server.gpus]] and not fleet["router"]
+        assert fleet["memory"] == [[server.memory_fraction, server.static_bytes]]
+        arguments = fleet["arguments"]
+        assert given(arguments, "--model-path") == server.model and fleet["host"] == "127.0.0.1"
         assert not {"--mem-fraction-static", "--enable-lora", "--quantization", "--enable-memory-saver"} & {*arguments}
     alone = changes | {"hint_model": "", "judge_gpus": "6,7"}
     placed = place(Settings(**alone), imagined("8x80"), {})
     assert [server.memory_fraction for server in placed.judges] == [0.0]
-    ((fraction, _),) = json.loads(given(started(tmp_path, placed, **alone)[1]["judge"], "--plan"))["memory"]
-    assert fraction == 0, "GPUs of its own are all SGLang's"
+    fleet = json.loads(given(started(tmp_path, placed, **alone)[1]["judge"], "--plan"))
+    assert fleet["memory"][0][0] == 0.0, "GPUs of its own are all SGLang's"
     nowhere = changes | {"hint_model": "", "judge": f"engine:{POLICY}", "judge_gpus": "0"}
     _, lines = started(tmp_path, place(Settings(**nowhere), imagined("8x80"), {}), **nowhere)
     assert "openclaw_rl.trainer_local.embedded.server" in lines["judge"] and given(lines["judge"], "--device") == "cpu"
