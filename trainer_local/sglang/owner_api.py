@@ -113,7 +113,7 @@ def _route(handle: Callable[[bytes], Awaitable[bool]]) -> Callable[[Request], Aw
     return endpoint
 
 
-class _Server(uvicorn.Server):
+class _LoopbackServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are left to the process."""
@@ -125,7 +125,7 @@ async def listening(owner: Owner, card: Path | None) -> AsyncIterator[str]:
     """The API is reachable at the URL that the block gets; the file `card` names it meanwhile."""
     bound = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-    server = _Server(uvicorn.Config(create_app(owner), log_level="warning", access_log=False))
+    server = _LoopbackServer(uvicorn.Config(create_app(owner), log_level="warning", access_log=False))
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     if card is not None:
         write_json(card, {"url": url, "pid": os.getpid()})
