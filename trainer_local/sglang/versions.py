@@ -57,8 +57,8 @@ class VersionStore(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The versions in the servers. `live` is −1 where they do not agree, or a change broke off; `default` is the version
-    that a request without one gets meanwhile. `names` are the adapters in memory, by version, `None` without adapters.
+    """The versions in the servers. `live` is −1 where they do not agree, or a change broke off; `default` is the one
+    that a request without a version gets meanwhile. `names` are the adapters in memory, by version (`None` without any).
     """
 
     live: int
