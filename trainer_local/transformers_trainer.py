@@ -33,13 +33,17 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
-from openclaw_rl.trainer_local.training.ema import moved, wearing
 from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, move_state
-from openclaw_rl.trainer_local.training.random_state import random_state, read_random_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
-from openclaw_rl.trainer_local.training.step import train, undone_on_failure
-from openclaw_rl.trainer_local.training.stop import emptied, stopping
-from openclaw_rl.trainer_local.training.targets import RunModel
+from openclaw_rl.trainer_local.training.step import (
+    empty_cache,
+    raise_if_stopped,
+    random_state,
+    read_random_state,
+    train,
+    undone_on_failure,
+)
+from openclaw_rl.trainer_local.training.targets import RunModel, moving_average, swapped_weights
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
@@ -83,9 +87,8 @@ class TransformersTrainer:
         return ""
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe, *, stop: asyncio.Event | None = None) -> StepReport:
-        """Raises `StepStopped` soon after `stop` is set. Metrics next to the common ones: `loss/*`,
-        `ratio/*` and `advantage/*` of the last epoch (`Objective.metrics`), `kl/parent`, `kl/base` and `entropy/mean`
-        (`Measures.metrics`), `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`.
+        """Raises `TrainerError` soon after `stop` is set. Metrics: `loss/*`, `ratio/*` and `advantage/*` of the last
+        epoch; `kl/parent`, `kl/base`, `entropy/mean`, `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`.
         """
         return await self._run(lambda: self._guarded_step(list(samples), recipe, stop))
 
@@ -114,7 +117,7 @@ class TransformersTrainer:
 
     async def free(self) -> None:
         """Give unused memory of the device back."""
-        await self._run(emptied)
+        await self._run(empty_cache)
 
     async def close(self) -> None:
         """Waits for the call in progress."""
@@ -142,7 +145,7 @@ class TransformersTrainer:
                     drawn = read_random_state(self._device)
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
-                    average = moved(average or weights, self._weights.parameters, recipe.ema_decay)
+                    average = moving_average(average or weights, self._weights.parameters, recipe.ema_decay)
         finally:
             self._stop = None
             self._offload()
@@ -171,16 +174,16 @@ class TransformersTrainer:
     ) -> None:
         stop = self._stop
 
-        def going_on(indices: Sequence[int], logits: Tensor) -> Tensor | None:
+        def use_unless_stopped(indices: Sequence[int], logits: Tensor) -> Tensor | None:
             if stop is not None:
-                stopping(stop.is_set)
+                raise_if_stopped(stop.is_set)
             return use(indices, logits)
 
         head = self._head if self._weights.lora or model is self._weights.model else output_head(model)
         run_all_rows(
             model,
             rows,
-            going_on,
+            use_unless_stopped,
             sight=self._sight,
             micro_batch_tokens=recipe.micro_batch_tokens
             if self._device.type != "cpu"
@@ -250,7 +253,7 @@ class _Learning:
         self.run_policy = trainer._run_policy(recipe)
         self.run_base = trainer._run_base(recipe)
         teacher = {"base": None, "live": parent, "ema": trainer._average or parent}[recipe.teacher]
-        self.run_teacher: RunModel | None = None if teacher is None else partial(self._run_wearing, teacher)
+        self.run_teacher: RunModel | None = None if teacher is None else partial(self._run_with_weights, teacher)
 
     def part(self, samples: Sequence[Sample]) -> list[Sample]:
         return list(samples)
@@ -290,11 +293,11 @@ class _Learning:
         )
         return float(changed**0.5)
 
-    def _run_wearing(
+    def _run_with_weights(
         self, values: Mapping[str, Tensor], rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]
     ) -> None:
         training = self._weights.model.training
         self._weights.model.eval()
-        with wearing(self._weights.parameters, values):
+        with swapped_weights(self._weights.parameters, values):
             self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe)
         self._weights.model.train(training)

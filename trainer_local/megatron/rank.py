@@ -25,11 +25,16 @@ from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
-from openclaw_rl.trainer_local.training.ema import moved
-from openclaw_rl.trainer_local.training.random_state import random_state, read_random_state
-from openclaw_rl.trainer_local.training.step import Learning, train, undone_on_failure
-from openclaw_rl.trainer_local.training.stop import emptied, stopping
-from openclaw_rl.trainer_local.training.targets import RunModel
+from openclaw_rl.trainer_local.training.step import (
+    Learning,
+    empty_cache,
+    raise_if_stopped,
+    random_state,
+    read_random_state,
+    train,
+    undone_on_failure,
+)
+from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
 
 Value = TypeVar("Value")
 
@@ -114,7 +119,7 @@ class Rank:
                     drawn = read_random_state(self._group.device)
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
-                    average = moved(average or before, weights.snapshot(), recipe.ema_decay)
+                    average = moving_average(average or before, weights.snapshot(), recipe.ema_decay)
                 self._group.exchange(None)  # all have made it
         finally:
             self.optimizer.offload()
@@ -153,7 +158,7 @@ class Rank:
 
     def free(self) -> None:
         """Give unused memory of the device back."""
-        emptied()
+        empty_cache()
 
     def full_weight(self, name: str) -> list[tuple[str, Tensor]]:
         """As `RankWeights.full_weight`."""
@@ -285,7 +290,7 @@ class RankLearning:
     def _run(self, rows: Sequence[Row], use: Use, *, backward: bool = False) -> None:
         def use_unless_stopped(indices: Sequence[int], logits: Tensor) -> Tensor | None:
             if self._stop:
-                stopping(lambda: self._weights.group.stop_requested(self._stop))
+                raise_if_stopped(lambda: self._weights.group.stop_requested(self._stop))
             return use(indices, logits)
 
         run_packed(

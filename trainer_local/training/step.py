@@ -8,6 +8,7 @@ is made on figures of all of them, so that all decide alike.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -84,7 +85,7 @@ class Learning(Protocol):
         ...
 
     def change(self) -> float:
-        """How far the weights are from where the step began: the norm of the difference."""
+        """Norm of the difference between the weights and those before the step."""
         ...
 
 
@@ -157,6 +158,41 @@ def undone_on_failure(undo: Callable[[], None], number: int, recipe: Recipe) -> 
             raise
         loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
         raise TrainerError(f"Step {number}{loss} failed and was undone: {error}") from error
+
+
+def raise_if_stopped(asked: Callable[[], bool]) -> None:
+    """Raise `TrainerError` on request, because a step's GPUs are needed. Called before each micro batch."""
+    if asked():
+        raise TrainerError("The step was stopped on request, and undone")
+
+
+def empty_cache() -> None:
+    """Return memory that torch caches on the GPU, and what an error still references."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def read_random_state(device: torch.device) -> dict[str, Tensor]:
+    """The current state of torch's generators on the CPU and on `device`."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+@contextmanager
+def random_state(device: torch.device, start: Mapping[str, Tensor] | int) -> Iterator[None]:
+    """Draw from `start`, a state or a seed, while the block runs; then restore the state of the process."""
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        if isinstance(start, int):
+            torch.manual_seed(start)
+        else:
+            torch.set_rng_state(start["cpu"])
+            if cuda and "cuda" in start:
+                torch.cuda.set_rng_state(start["cuda"], device)
+        yield
 
 
 def _targets(
