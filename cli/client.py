@@ -40,7 +40,7 @@ class Service:
             host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
             url = f"http://{host}:{settings.port}"
         url = url.rstrip("/").removesuffix("/v1")
-        key = key or settings.api_key
+        key = key or settings.serve.key
         if not key and card is not None and url == card["url"]:
             key = str(card["key"])
         if not key:

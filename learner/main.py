@@ -131,7 +131,7 @@ async def _learn(
             if trainer is None:
                 progress.now("training is off")
                 return
-            prompter = await asyncio.to_thread(Prompter.of, settings)
+            prompter = await asyncio.to_thread(Prompter.from_settings, settings)
             rollouts = Rollouts(engine, prompter, settings, progress)
             how = method(settings.method, settings)
             learner = Learner(

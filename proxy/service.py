@@ -22,6 +22,7 @@ from openclaw_rl.proxy.dialects.gate import DialectGate
 from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.versions import ServedVersions
 from openclaw_rl.proxy.engine.watch import EngineWatch
+from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
 from openclaw_rl.proxy.metrics.metrics import Metrics
@@ -63,14 +64,14 @@ class ProxyService:
         self.session_limit = SessionLimit(journal, settings.max_sessions, idle, settings.request_timeout)
         self.sessions = SessionKeeper(journal, self.conversations, self.recorder, self.session_limit, idle)
 
-        self.dialects = DialectGate(settings.dialect_concurrency, settings.queue_seconds, settings.queue_length)
+        self.dialects = DialectGate(settings.serve.queue_seconds)
         self.others = OtherModels(settings, self.dialects.process, self.watch)
         self.parser = RequestParser(settings, self.names, self.watch, self.conversations.chains)
         self.renderer = PromptRenderer(prompter, self.watch, self.conversations)
         self.tools = ToolChooser(engine, prompter, self.renderer)
 
-        self.pulse = Pulse(self.watch, settings.slow_client_seconds)
-        self.limits = KeyLimits(settings.key_concurrency, settings.queue_seconds, settings.queue_length)
+        self.pulse = Pulse(self.watch, limits.CLIENT_SECONDS)
+        self.limits = KeyLimits(settings.serve.key_concurrency, settings.serve.queue_seconds)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()

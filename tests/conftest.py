@@ -47,7 +47,7 @@ def service(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def start_proxy(engine_server: Engine, tmp_path: Path) -> Iterator[Callable[..., Proxy]]:
-    """Starts further proxies on the same engine: `start_proxy(data=folder, max_body_bytes=5000)`; they end with the
+    """Starts further proxies on the same engine: `start_proxy(data=folder, max_sessions=2)`; they end with the
     test.
     """
     with ExitStack() as stack:

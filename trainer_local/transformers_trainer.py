@@ -33,16 +33,9 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
-from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, move_state
+from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, free_device_memory, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
-from openclaw_rl.trainer_local.training.step import (
-    empty_cache,
-    raise_if_stopped,
-    random_state,
-    read_random_state,
-    train,
-    undone_on_failure,
-)
+from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
 from openclaw_rl.trainer_local.training.targets import RunModel, moving_average, swapped_weights
 
 CPU_MICRO_BATCH = 2048
@@ -80,17 +73,16 @@ class TransformersTrainer:
         self._optimizer = self._new_optimizer()
         self._average: Mapping[str, Tensor] | None = None
         self._step = 0
-        self._stop: asyncio.Event | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
     async def obstacle(self) -> str:
         return ""
 
-    async def step(self, samples: Sequence[Sample], recipe: Recipe, *, stop: asyncio.Event | None = None) -> StepReport:
-        """Raises `TrainerError` soon after `stop` is set. Metrics: `loss/*`, `ratio/*` and `advantage/*` of the last
-        epoch; `kl/parent`, `kl/base`, `entropy/mean`, `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`.
+    async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
+        """Metrics: `loss/*`, `ratio/*` and `advantage/*` of the last epoch; `kl/parent`, `kl/base`, `entropy/mean`,
+        `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`.
         """
-        return await self._run(lambda: self._guarded_step(list(samples), recipe, stop))
+        return await self._run(lambda: self._guarded_step(list(samples), recipe))
 
     async def save(self, path: str) -> Checkpoint:
         """Write `served/`, `trainer.pt` and `meta.json`."""
@@ -117,7 +109,7 @@ class TransformersTrainer:
 
     async def free(self) -> None:
         """Give unused memory of the device back."""
-        await self._run(empty_cache)
+        await self._run(free_device_memory)
 
     async def close(self) -> None:
         """Waits for the call in progress."""
@@ -126,7 +118,7 @@ class TransformersTrainer:
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _guarded_step(self, samples: list[Sample], recipe: Recipe, stop: asyncio.Event | None) -> StepReport:
+    def _guarded_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
         weights = self._weights.snapshot()
         optimizer = copied(self._optimizer.state_dict())
 
@@ -137,7 +129,6 @@ class TransformersTrainer:
 
         try:
             with undone_on_failure(undo, self._step + 1, recipe):
-                self._stop = stop
                 move_state(self._optimizer, self._device)
                 check_images(samples, self._sight)
                 with random_state(self._device, self._random_state):
@@ -147,7 +138,6 @@ class TransformersTrainer:
                 if recipe.teacher == "ema" or average is not None:
                     average = moving_average(average or weights, self._weights.parameters, recipe.ema_decay)
         finally:
-            self._stop = None
             self._offload()
         self._random_state, self._average = drawn, average
         self._step += 1
@@ -172,18 +162,11 @@ class TransformersTrainer:
         recipe: Recipe,
         backward: bool = False,
     ) -> None:
-        stop = self._stop
-
-        def use_unless_stopped(indices: Sequence[int], logits: Tensor) -> Tensor | None:
-            if stop is not None:
-                raise_if_stopped(stop.is_set)
-            return use(indices, logits)
-
         head = self._head if self._weights.lora or model is self._weights.model else output_head(model)
         run_all_rows(
             model,
             rows,
-            use_unless_stopped,
+            use,
             sight=self._sight,
             micro_batch_tokens=recipe.micro_batch_tokens
             if self._device.type != "cpu"

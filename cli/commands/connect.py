@@ -107,7 +107,7 @@ def _undo(target: ConfigFile, *, force: bool, as_json: bool) -> None:
 
 
 def _offer(settings: Settings, service: Service, *, extension: bool) -> ServiceAccess:
-    settings = as_served(settings).model_copy(update={"api_key": service.key})
+    settings = as_served(settings).replace(api_key=service.key)
     entry = provider_entry(settings, service.url, service.key, served_model(settings, service.url))
     return ServiceAccess(
         url=service.url, key=service.key, provider=entry["models"]["providers"][PROVIDER], extension=extension

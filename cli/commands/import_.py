@@ -65,7 +65,7 @@ async def _import(settings: Settings, files: Sequence[Path], done: list[Imported
     try:
         info = await _ask(engine, settings)
         served = info.model_path if Path(info.model_path).is_dir() else settings.model
-        prompter = await asyncio.to_thread(Prompter.of, settings.replace(model=served))
+        prompter = await asyncio.to_thread(Prompter.from_settings, settings.replace(model=served))
         journal = AsyncJournal.open(settings.journal_path)
         try:
             context = settings.context_length or info.context_length

@@ -89,10 +89,10 @@ def announce(out: Console, supervisor: Supervisor) -> None:
             show(f"engine  {settings.engine_url}")
         return
     show(f"URL  {supervisor.url}/v1")
-    show(f"key  {settings.api_key}")
+    show(f"key  {settings.serve.key}")
     try:
         provider = provider_entry.provider_entry(
-            settings, supervisor.url, settings.api_key, provider_entry.served_model(settings, supervisor.url)
+            settings, supervisor.url, settings.serve.key, provider_entry.served_model(settings, supervisor.url)
         )
     except EngineError as error:
         show(f"The provider entry for openclaw.json is not known yet: {error}")
@@ -100,7 +100,7 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         show("\nFor ~/.openclaw/openclaw.json (openclaw-rl connect openclaw writes it):")
         show(json.dumps(provider, indent=2))
     show("\nTry it:")
-    show(provider_entry.curl_line(settings, supervisor.url, settings.api_key))
+    show(provider_entry.curl_line(settings, supervisor.url, settings.serve.key))
     elsewhere = "" if settings.data == Path("data").resolve() else f" --data {settings.data}"
     show(f"\nLogs are in {settings.data / 'logs'}. Ctrl-C stops the service.")
     show(f"In another shell: {_program()} status{elsewhere}\n")

@@ -20,7 +20,9 @@ def served_model(settings: Settings, url: str) -> dict[str, Any]:
     """
     path = f"{url}/v1/models/{settings.model_name}"
     try:
-        answer = httpx.get(path, headers={"authorization": f"Bearer {settings.api_key}"}, timeout=10.0, trust_env=False)
+        answer = httpx.get(
+            path, headers={"authorization": f"Bearer {settings.serve.key}"}, timeout=10.0, trust_env=False
+        )
         answer.raise_for_status()
         card: dict[str, Any] = answer.json()
     except (httpx.HTTPError, json.JSONDecodeError) as error:

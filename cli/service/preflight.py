@@ -77,7 +77,7 @@ def fallback(settings: Settings, flags: Mapping[str, str]) -> Settings:
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = {
         **{"backend": "embedded", "model": str(EMBEDDED_POLICY), "tokenizer": "", "family": "auto", "resume": ""},
-        **{"journal": "", "checkpoints": "", "engine-url": "", "context-length": "0"},
+        **{"checkpoints": "", "engine-url": "", "context-length": "0"},
         **{"data": str(data / "fallback"), "api-key": settings.serve.api_key or stored_key(data)},
     }
     return load({**flags, **own})[0]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.process import alive
-from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.settings import SETTINGS, Settings
 
-_TOLD = (
+_SHARED = (
     "backend",
     "model",
     "tokenizer",
@@ -29,11 +28,9 @@ _TOLD = (
 )
 
 
-def told(settings: Settings) -> dict[str, Any]:
-    """The settings that other commands have to share with the service, however it was given them, for its card."""
-    files: dict[str, str | Path] = {"journal": settings.journal_path, "checkpoints": settings.checkpoints_path}
-    where = {name: str(path if "://" in str(path) else Path(path).resolve()) for name, path in files.items()}
-    return {name: settings.value(name) for name in _TOLD} | where
+def shared_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that other commands share with the service, for its card."""
+    return {name: settings.value(name) for name in _SHARED} | {"checkpoints": str(settings.checkpoints_path)}
 
 
 def as_served(settings: Settings) -> Settings:
@@ -43,7 +40,7 @@ def as_served(settings: Settings) -> Settings:
     for role in ("engine", "proxy", "learner"):
         card = read_json(settings.data / "run" / f"{role}.json")
         if card is not None and alive(int(card["pid"])) and "settings" in card:
-            settings = settings.replace(**card["settings"])
+            settings = settings.replace(**{name: value for name, value in card["settings"].items() if name in SETTINGS})
             break
     with contextlib.suppress(ConfigError):
         return resolve_backend(settings)

@@ -18,8 +18,7 @@ from typing import Any
 
 import httpx
 
-from openclaw_rl.cli.service import data_folder
-from openclaw_rl.cli.service import run_file as running
+from openclaw_rl.cli.service import data_folder, run_file
 from openclaw_rl.cli.service.child import Child
 from openclaw_rl.cli.service.judge_engines import judge_engines
 from openclaw_rl.cli.service.plan import ServicePlan
@@ -270,9 +269,9 @@ class Supervisor:
 
     def _publish_cards(self) -> None:
         """Where this service can be found, for the other commands; the key makes it private."""
-        common = {"pid": os.getpid(), "started": time.time(), "settings": running.told(self.settings)}
+        common = {"pid": os.getpid(), "started": time.time(), "settings": run_file.shared_settings(self.settings)}
         cards = {
-            "proxy": {"url": self.url, "key": self.settings.serve.api_key},
+            "proxy": {"url": self.url, "key": self.settings.serve.key},
             "learner": {},
         } | {role: {"url": url} for role, url in self._urls.items()}
         for role in self.roles:

@@ -82,4 +82,4 @@ class PromptRenderer:
 
 def without_prompt(request: PlacedRequest) -> RenderedRequest:
     """The request for other models, where the policy cannot answer it."""
-    return RenderedRequest(**msgspec.structs.asdict(request), prompt=Prompt(None, [], forced=[]))
+    return RenderedRequest(**msgspec.structs.asdict(request), prompt=Prompt(None, []))

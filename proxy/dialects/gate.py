@@ -15,14 +15,15 @@ from openclaw_rl.proxy.dialects.process import AdapterProcess
 from openclaw_rl.proxy.http.limits import ConcurrencyLimit
 
 CHAT = "chat"
+_PLACES = 64
 
 
 class DialectGate:
     """The adapter process and its limit."""
 
-    def __init__(self, places: int, wait_seconds: float, longest_line: int) -> None:
+    def __init__(self, wait_seconds: float) -> None:
         self.process = AdapterProcess()
-        self.limit = ConcurrencyLimit(places, wait_seconds, longest_line, name="dialect_concurrency", per_key=False)
+        self.limit = ConcurrencyLimit(_PLACES, wait_seconds)
         self._secret = secrets.token_hex(16)
 
     def dialect_of(self, headers: Mapping[str, str]) -> str:

@@ -47,8 +47,8 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, se
             return await _read(receive, headers, limit, deadline)
     except TimeoutError as error:
         raise UploadTooSlow(
-            f"The request was not complete after {seconds:g} s, and arrived at less than {_SLOWEST >> 10} kB a second "
-            "(slow_client_seconds). Send it again."
+            f"The request was not complete after {seconds:g} s, and arrived at less than {_SLOWEST >> 10} kB a second. "
+            "Send it again."
         ) from error
 
 
@@ -68,7 +68,7 @@ async def _read(receive: Receive, headers: Mapping[str, str], limit: int, deadli
         due = deadline.when()
         if due is not None:
             deadline.reschedule(due + len(chunk) / _SLOWEST)
-    raise TooLarge(f"The request body is larger than {limit} bytes (max_body_bytes); send less, or raise the limit.")
+    raise TooLarge(f"The request body is larger than {limit} bytes; send less.")
 
 
 async def send_response(response: Response, send: Send) -> None:

@@ -16,6 +16,10 @@ import msgspec
 
 from openclaw_rl.shared.errors import Overloaded
 
+LARGEST_BODY = 32 << 20  # as Anthropic's API (docs.anthropic.com, Errors)
+CLIENT_SECONDS = 60.0
+"""Time that a client may leave its answer unread, or take to send its request."""
+LONGEST_LINE = 1024
 _LONGEST_WAIT, _SHORTEST_WAIT = 60.0, 1.0
 _WEIGHT = 0.1  # of the latest answer in the average of how long answers take
 
@@ -38,17 +42,17 @@ class LimitFigures(msgspec.Struct, frozen=True):
 
 
 class ConcurrencyLimit:
-    """`name` is the setting that gives the number of `places`; a refusal `per_key` is a 429, else a 503."""
+    """`places` requests at a time; the others wait, at most `LONGEST_LINE` of them. A refusal `per_key` is a 429, which
+    names the setting key_concurrency, else a 503.
+    """
 
-    def __init__(self, places: int, wait_seconds: float, longest_line: int, *, name: str, per_key: bool) -> None:
+    def __init__(self, places: int, wait_seconds: float, *, per_key: bool = False) -> None:
         self.active = 0
         self.waiting = 0
         self.refused = 0
         self._places = places
-        self._name = name
         self._per_key = per_key
         self._wait_seconds = wait_seconds
-        self._longest_line = longest_line
         self._free = asyncio.Semaphore(places)
         self._average = 1.0
 
@@ -73,8 +77,8 @@ class ConcurrencyLimit:
             self._free.release()
 
     async def _queue(self) -> None:
-        if self.waiting >= self._longest_line:
-            raise self._refusal(f"{self._longest_line} more are waiting (queue_length)")
+        if self.waiting >= LONGEST_LINE:
+            raise self._refusal(f"{LONGEST_LINE} more are waiting")
         self.waiting += 1
         try:
             async with asyncio.timeout(self._wait_seconds):
@@ -88,10 +92,10 @@ class ConcurrencyLimit:
         self.refused += 1
         wait = (self.waiting + 1) * self._average / self._places
         wait = min(max(wait, _SHORTEST_WAIT), _LONGEST_WAIT)
-        whose = "for this API key" if self._per_key else "in dialects other than chat"
+        whose = "for this API key (key_concurrency)" if self._per_key else "in dialects other than chat"
         message = (
-            f"{self._places} requests are being answered {whose} ({self._name}), and {why}. "
-            f"Try again in {wait:.0f} s, send fewer at a time, or raise {self._name}."
+            f"{self._places} requests are being answered {whose}, and {why}. "
+            f"Try again in {wait:.0f} s, send fewer at a time{', or raise key_concurrency' if self._per_key else ''}."
         )
         return (RateLimited if self._per_key else Overloaded)(message, retry_after=wait)
 
@@ -99,14 +103,14 @@ class ConcurrencyLimit:
 class KeyLimits:
     """One limit for each API key. A key is known by its index in the settings, and never shown."""
 
-    def __init__(self, places: int, wait_seconds: float, longest_line: int) -> None:
-        self._arguments = (places, wait_seconds, longest_line)
+    def __init__(self, places: int, wait_seconds: float) -> None:
+        self._places, self._wait_seconds = places, wait_seconds
         self._limits: dict[int, ConcurrencyLimit] = {}
 
     def of_key(self, key: int) -> ConcurrencyLimit:
         """The limit of the key at this index."""
         if key not in self._limits:
-            self._limits[key] = ConcurrencyLimit(*self._arguments, name="key_concurrency", per_key=True)
+            self._limits[key] = ConcurrencyLimit(self._places, self._wait_seconds, per_key=True)
         return self._limits[key]
 
     @property

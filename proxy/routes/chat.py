@@ -21,6 +21,7 @@ from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest, place
 from openclaw_rl.proxy.chat.tool_choice import requires_choice
 from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.dialects.gate import CHAT
+from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import disconnected, read_headers, receive_body, send_response
 from openclaw_rl.proxy.http.errors import VISIBLE, TooSlow, error_response, internal_error, to_request_error
 from openclaw_rl.proxy.http.json import json_response
@@ -45,8 +46,8 @@ class ChatRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
         headers = read_headers(scope)
-        limit, patience = service.settings.max_body_bytes, service.settings.slow_client_seconds
-        data = await receive_body(receive, send, headers, limit, patience, self._refusal)
+        limit, seconds = limits.LARGEST_BODY, limits.CLIENT_SECONDS
+        data = await receive_body(receive, send, headers, limit, seconds, self._refusal)
         if data is None:
             return
         work = asyncio.current_task()
@@ -197,7 +198,7 @@ class ChatExchange:
         response = json_response(body, headers=self._response_headers)
         self._responded = True
         try:
-            async with asyncio.timeout(self._service.settings.slow_client_seconds):
+            async with asyncio.timeout(limits.CLIENT_SECONDS):
                 await send_response(response, self._send)
         except TimeoutError as error:
             raise ConnectionError("the client did not read its answer") from error
@@ -254,8 +255,8 @@ class ChatExchange:
 
     def _cut(self) -> None:
         """End an answer that its client does not read, so that it holds neither a place nor the engine."""
-        cause = f"the client read nothing for {self._service.settings.slow_client_seconds:g} s"
-        log.info("an answer was cut: %s (slow_client_seconds)", cause)
+        cause = f"the client read nothing for {limits.CLIENT_SECONDS:g} s"
+        log.info("an answer was cut: %s", cause)
         self._end(cause)
 
     def _too_slow(self) -> TooSlow:

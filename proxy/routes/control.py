@@ -18,6 +18,7 @@ from openclaw_rl.proxy.conversation.reactions import EXTENSION
 from openclaw_rl.proxy.conversation.session_id import check_session_id
 from openclaw_rl.proxy.dialects.headers import turn_digits
 from openclaw_rl.proxy.engine.versions import available
+from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import read_body, read_headers
 from openclaw_rl.proxy.http.errors import VISIBLE
 from openclaw_rl.proxy.http.json import decode_object, json_response
@@ -202,7 +203,7 @@ def _service(request: Request) -> ProxyService:
 async def _read(request: Request) -> tuple[ProxyService, dict[str, Any]]:
     """The service and the request's body, which may be empty."""
     service = _service(request)
-    data = await read_body(request.receive, request.headers, _LARGEST_BODY, service.settings.slow_client_seconds)
+    data = await read_body(request.receive, request.headers, _LARGEST_BODY, limits.CLIENT_SECONDS)
     return service, decode_object(data) if data.strip() else {}
 
 

@@ -15,6 +15,7 @@ from openclaw_rl.proxy.chat.parameters import read_thinking
 from openclaw_rl.proxy.chat.request import read_chat
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, MARK_HEADER
+from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import answer_unless_gone, read_body, read_headers, receive_body, send_response
 from openclaw_rl.proxy.http.errors import UpstreamFailed
 from openclaw_rl.proxy.http.json import decode_object, json_response
@@ -42,14 +43,12 @@ class DialectRoute:
         self._limits = service.limits
         self._path = path
         self._dialect = ROUTES[path]
-        self._max_body_bytes = service.settings.max_body_bytes
-        self._patience = service.settings.slow_client_seconds
         self._requests = service.metrics.dialect_requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = read_headers(scope)
         refusal = partial(dialect_response, self._path)
-        data = await receive_body(receive, send, headers, self._max_body_bytes, self._patience, refusal)
+        data = await receive_body(receive, send, headers, limits.LARGEST_BODY, limits.CLIENT_SECONDS, refusal)
         if data is None:
             return
         headers = {name: value for name, value in headers.items() if name not in _NOT_PASSED_ON}
@@ -96,13 +95,12 @@ async def count_tokens(request: Request) -> Response:
     dialects rest on it.
     """
     service: ProxyService = request.app.state.service
-    settings = service.settings
     headers = read_headers(request.scope)
-    data = await read_body(request.receive, headers, settings.max_body_bytes, settings.slow_client_seconds)
-    body = decode_object(data)
-    service.names.read(body.get("model"))
-    chat = await read_chat(body, len(data), service.watch.blind)
-    prompt = await service.renderer.tokenize(chat, read_thinking(body))
+    data = await read_body(request.receive, headers, limits.LARGEST_BODY, limits.CLIENT_SECONDS)
+    fields = decode_object(data)
+    service.names.read(fields.get("model"))
+    chat = await read_chat(fields, len(data), service.watch.blind)
+    prompt = await service.renderer.tokenize(chat, read_thinking(fields))
     return json_response({"object": "response.input_tokens", "input_tokens": prompt.length})
 
 

@@ -30,8 +30,10 @@ WHERE score IS NOT NULL AND kind = 'main'
        OR EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id))
 """
 
-_SAMPLE = "SELECT sample_id, turn, policy, temperature, reward, explicit, hint, hinted_prompts, time FROM samples"
-_VERSION = "SELECT number, parent, state, checkpoint, method, metrics, guard, time FROM versions"
+_SAMPLE_PLAIN = ("sample_id", "policy", "temperature", "reward", "hint", "time")
+_SAMPLE = f"SELECT turn, explicit, hinted_prompts, {', '.join(_SAMPLE_PLAIN)} FROM samples"
+_VERSION_PLAIN = ("number", "parent", "state", "checkpoint", "method", "time")
+_VERSION = f"SELECT metrics, guard, {', '.join(_VERSION_PLAIN)} FROM versions"
 
 
 def add_sample(connection: Connection, sample: Sample, *, correction: bool = False) -> None:
@@ -69,17 +71,11 @@ def add_sample(connection: Connection, sample: Sample, *, correction: bool = Fal
     if learned and not correction:
         return
     connection.execute("DELETE FROM quarantines WHERE turn = ?", (row,))
-    values = {
-        "sample_id": sample.sample_id,
+    values = {name: getattr(sample, name) for name in _SAMPLE_PLAIN} | {
         "turn": row,
         "state": "ready",
-        "policy": sample.policy,
-        "temperature": sample.temperature,
-        "reward": sample.reward,
         "explicit": sample.explicit,
-        "hint": sample.hint,
         "hinted_prompts": encoding.pack_prompts(sample.hinted_prompts, encoding.token_ids(turn.prompt_ids)),
-        "time": sample.time,
     }
     insert(connection, "samples", values)
 
@@ -91,7 +87,7 @@ def last_lesson(connection: Connection, turn_id: str) -> Sample | None:
         "AND state = 'consumed' ORDER BY id DESC LIMIT 1",
         (turn_id,),
     ).fetchone()
-    return None if row is None else _sample(read_turn(connection, row[1]), *row)
+    return None if row is None else _sample(read_turn(connection, row[0]), row)
 
 
 def ready_samples(connection: Connection, limit: int) -> tuple[list[Sample], list[Quarantine]]:
@@ -101,11 +97,11 @@ def ready_samples(connection: Connection, limit: int) -> tuple[list[Sample], lis
     found: list[Sample] = []
     faulty: list[Quarantine] = []
     for row in connection.execute(f"{_SAMPLE} WHERE state = 'ready' ORDER BY id LIMIT ?", (limit,)).fetchall():
-        turn = read_turn(connection, row[1])
+        turn = read_turn(connection, row[0])
         if fault := misplaced(turn):
             faulty.append(Quarantine(turn_id=turn.turn_id, reason=fault))
         else:
-            found.append(_sample(turn, *row))
+            found.append(_sample(turn, row))
     return found, faulty
 
 
@@ -174,15 +170,10 @@ def commit_version(connection: Connection, version: PolicyVersion) -> None:
         raise JournalError(
             f"version {version.number} names version {version.parent} as its parent, which the journal has not"
         )
-    values = {
-        "number": version.number,
-        "parent": version.parent,
+    values = {name: getattr(version, name) for name in _VERSION_PLAIN} | {
         "state": "candidate",
-        "checkpoint": version.checkpoint,
-        "method": version.method,
         "metrics": json.dumps(dict(version.metrics)),
         "guard": json.dumps(dict(version.guard)),
-        "time": version.time,
     }
     insert(connection, "versions", values)
     for position, sample_id in enumerate(version.sample_ids):
@@ -254,25 +245,20 @@ def next_version_number(connection: Connection) -> int:
     return int(connection.value("SELECT coalesce(max(number) + 1, 0) FROM versions"))
 
 
-def _sample(turn: Turn, sample_id: str, _: int, policy: str, *values: Any) -> Sample:
-    temperature, reward, explicit, hint, hinted, time = values
+def _sample(turn: Turn, row: tuple[Any, ...]) -> Sample:
+    _, explicit, hinted, *plain = row
     return Sample(
-        sample_id=sample_id,
+        **dict(zip(_SAMPLE_PLAIN, plain, strict=True)),
         turn_id=turn.turn_id,
-        policy=policy,
         origin="turn",
         prompt_ids=turn.prompt_ids,
         response_ids=turn.response_ids,
         logprobs=turn.logprobs,
         versions=turn.versions,
         images=images_of(turn),
-        temperature=temperature,
         no_ratio=no_ratio(turn.sampling),
-        reward=reward,
         explicit=bool(explicit),
-        hint=hint,
         hinted_prompts=encoding.unpack_prompts(hinted, encoding.token_ids(turn.prompt_ids)),
-        time=time,
     )
 
 
@@ -338,16 +324,9 @@ def _existing(connection: Connection, number: int) -> PolicyVersion:
 
 
 def _version(connection: Connection, row: tuple[Any, ...]) -> PolicyVersion:
-    number, parent, state, checkpoint, method, metrics, guard, time = row
-    samples = connection.column("SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position", number)
-    return PolicyVersion(
-        number=number,
-        parent=parent,
-        state=state,
-        checkpoint=checkpoint,
-        sample_ids=tuple(samples),
-        method=method,
-        metrics=json.loads(metrics),
-        guard=json.loads(guard),
-        time=time,
+    metrics, guard, *plain = row
+    fields = dict(zip(_VERSION_PLAIN, plain, strict=True))
+    samples = connection.column(
+        "SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position", fields["number"]
     )
+    return PolicyVersion(**fields, sample_ids=tuple(samples), metrics=json.loads(metrics), guard=json.loads(guard))

@@ -36,10 +36,15 @@ FROM chain JOIN turns ON turns.id = chain.id JOIN contents ON contents.turn = ch
 ORDER BY distance DESC
 """
 
-_TURN = """
-SELECT turn_id, sessions.session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, turns.policy,
-  sampling, versions, finish_reason, status, error, arrived, first_token, finished,
-  request_key, answer_key, exchange_key, untrainable, image_spans, tools, answer, logprobs
+_PLAIN = (
+    *("turn_id", "episode", "parent_turn_id", "parent_reason", "kind", "kind_reason", "dialect", "policy"),
+    *("finish_reason", "status", "error", "request_key", "answer_key", "exchange_key", "untrainable"),
+)
+"""Fields of a turn that are columns as they are."""
+
+_TURN = f"""
+SELECT sessions.session_id, arrived, first_token, finished, sampling, versions, image_spans, tools, answer, logprobs,
+  {", ".join(f"turns.{name}" for name in _PLAIN)}
 FROM turns JOIN sessions ON sessions.id = session JOIN contents ON turn = turns.id WHERE turns.id = ?
 """
 
@@ -83,29 +88,17 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
     shared_ids = encoding.common_prefix(base.content.ids, prompt) if base else 0
     near = base.content.ids[shared_ids:] if base else array("I")
     answer_digest = encoding.digest(answer)
-    values: dict[str, Any] = {
-        "turn_id": turn.turn_id,
+    values: dict[str, Any] = {name: getattr(turn, name) for name in _PLAIN} | {
         "session": session,
-        "episode": turn.episode,
         "parent_turn_id": parent[0] if parent else None,
         "parent_reason": PARENT_FORGOTTEN if turn.parent_turn_id and not parent else turn.parent_reason,
-        "kind": turn.kind,
-        "kind_reason": turn.kind_reason,
-        "dialect": turn.dialect,
-        "policy": turn.policy,
+        "untrainable": untrainable,
         "sampling": msgspec.json.encode(turn.sampling),
         "versions": msgspec.json.encode([(span.version, span.start, span.end) for span in turn.versions]),
-        "finish_reason": turn.finish_reason,
-        "status": turn.status,
-        "error": turn.error,
+        "image_spans": msgspec.json.encode([(span.start, span.end) for span in turn.image_spans]),
         "arrived": turn.timings.arrived,
         "first_token": turn.timings.first_token,
         "finished": turn.timings.finished,
-        "request_key": turn.request_key,
-        "answer_key": turn.answer_key,
-        "exchange_key": turn.exchange_key,
-        "untrainable": untrainable,
-        "image_spans": msgspec.json.encode([(span.start, span.end) for span in turn.image_spans]),
         "prompt_digest": encoding.digest(b"".join([tools_digest, *digests]) if digests else prompt.tobytes()),
         "prompt_tokens": len(prompt),
         "response_tokens": len(response),
@@ -175,21 +168,12 @@ def turn_row(connection: Connection, turn_id: str) -> int:
 def read_turn(connection: Connection, row: int) -> Turn:
     """The turn of a row."""
     blobs, prompt, response = _replay(connection, row)
-    (
-        *identity, sampling, versions, finish_reason, status, error, arrived, first_token, finished,
-        request_key, answer_key, exchange_key, untrainable, images, tools, answer, logprobs,
-    ) = connection.execute(_TURN, (row,)).fetchone()  # fmt: skip
-    turn_id, session_id, episode, parent_turn_id, parent_reason, kind, kind_reason, dialect, policy = identity
+    session_id, arrived, first_token, finished, sampling, versions, images, tools, answer, logprobs, *plain = (
+        connection.execute(_TURN, (row,)).fetchone()
+    )
     return Turn(
-        turn_id=turn_id,
+        **dict(zip(_PLAIN, plain, strict=True)),
         session_id=session_id,
-        episode=episode,
-        parent_turn_id=parent_turn_id,
-        parent_reason=parent_reason,
-        kind=kind,
-        kind_reason=kind_reason,
-        dialect=dialect,
-        policy=policy,
         messages=[image_store.with_files(connection, _load(connection, blob)) for blob in blobs],
         tools=_load(connection, tools) if tools is not None else (),
         answer=_load(connection, answer),
@@ -198,15 +182,8 @@ def read_turn(connection: Connection, row: int) -> Turn:
         logprobs=encoding.unpack_floats(logprobs),
         sampling=_SAMPLING.decode(sampling),
         versions=tuple(VersionSpan(*span) for span in SPANS.decode(versions)),
-        finish_reason=finish_reason,
-        status=status,
-        error=error,
-        timings=Timings(arrived=arrived, first_token=first_token, finished=finished),
-        request_key=request_key,
-        answer_key=answer_key,
-        exchange_key=exchange_key,
-        untrainable=untrainable,
         image_spans=tuple(ImageSpan(*span) for span in _IMAGES.decode(images)),
+        timings=Timings(arrived=arrived, first_token=first_token, finished=finished),
     )
 
 

@@ -31,7 +31,7 @@ class Head:
         self.digest = hashlib.blake2b(self.ids.tobytes(), digest_size=16).digest()
 
 
-class Prompt:
+class Prompt(msgspec.Struct, eq=False):
     """Token ids of a prompt: those of `head` (None where nothing is shared), then `tail`.
 
     `forced` are the last ids of `tail` where the start of a tool call was written for the policy, and `forced_text`
@@ -40,30 +40,15 @@ class Prompt:
     says how much was taken out of the messages before they were written (`shared.redaction.outgoing`), by kind.
     """
 
-    __slots__ = ("forced", "forced_text", "head", "images", "reasoning_open", "tail", "taken", "tools", "vision")
-
-    def __init__(
-        self,
-        head: Head | None,
-        tail: Sequence[int],
-        *,
-        forced: list[int],
-        forced_text: str = "",
-        reasoning_open: bool = False,
-        tools: list[dict[str, Any]] | None = None,
-        images: Sequence[str] = (),
-        vision: Vision | None = None,
-        taken: Mapping[str, int] | None = None,
-    ) -> None:
-        self.tools = tools or []
-        self.taken = taken or {}
-        self.images = images
-        self.vision = vision
-        self.head = head
-        self.tail = tail
-        self.forced = forced
-        self.forced_text = forced_text
-        self.reasoning_open = reasoning_open
+    head: Head | None
+    tail: Sequence[int]
+    forced: Sequence[int] = ()
+    forced_text: str = ""
+    reasoning_open: bool = False
+    tools: list[dict[str, Any]] = []
+    images: Sequence[str] = ()
+    vision: Vision | None = None
+    taken: Mapping[str, int] = {}
 
     @property
     def length(self) -> int:

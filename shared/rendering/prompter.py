@@ -166,7 +166,7 @@ class Prompter:
             tools=chat.tools,
             images=images,
             vision=self.vision,
-            taken=taken,
+            taken=taken or {},
         )
 
     async def render_async(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:

@@ -15,7 +15,7 @@ from openclaw_rl.shared.errors import ConfigError
 
 SECRETS = frozenset(
     {
-        *("api_key", "more_api_keys", "model_keys", "tinker_api_key", "fireworks_api_key"),
+        *("api_key", "model_keys", "tinker_api_key", "fireworks_api_key"),
     }
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -35,12 +35,10 @@ class ServeSettings(Group):
     host: Address = Field("127.0.0.1", description="Address the proxy binds; anything but loopback needs an API key")
     port: int = Field(30000, ge=0, le=65535, description="Port of the proxy; 0 takes a free one")
     api_key: Key = Field(
-        "", description="Key clients send as a bearer token; created in the data folder by `serve` if empty"
-    )
-    more_api_keys: Key = Field(
         "",
-        description="Keys of further clients, comma-separated. Limits are for each key; permissions are not: each can "
-        "read and delete every session, and pause learning",
+        description="Key that clients send as a bearer token, or several, comma-separated; created in the data folder "
+        "by `serve` if empty. key_concurrency is for each key; all keys may do the same: read and delete every "
+        "session, pause learning",
     )
     model_name: str = Field(
         "policy", min_length=1, description="Model name that clients ask for; NAME@N asks for version N"
@@ -51,28 +49,17 @@ class ServeSettings(Group):
         "in the file a table [model_aliases] too",
     )
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
-    journal: str = Field("", description="Journal: a SQLite file; default DATA/journal.db")
     capture: bool = Field(True, description="Record turns; off serves only")
     thinking: bool = Field(False, description="Let the policy think before it answers, where its template can")
-    max_body_bytes: int = Field(32 << 20, ge=1024, description="Largest request body")
     max_output_tokens: int = Field(1024, ge=1, description="Answer length when the client names none")
     request_timeout: float = Field(600.0, gt=0, description="Seconds one answer may take")
     key_concurrency: int = Field(256, ge=1, description="Requests answered at the same time for one API key; more wait")
-    dialect_concurrency: int = Field(
-        64, ge=1, description="Requests answered at the same time in dialects other than chat; more wait"
-    )
     queue_seconds: float = Field(30.0, ge=0, description="Seconds a request may wait for its turn; then 429 or 503")
-    queue_length: int = Field(1024, ge=0, description="Requests that may wait, for each limit")
     max_sessions: int = Field(
         0, ge=0, description="Sessions active at the same time; a request for one more gets a 429; 0 sets no limit"
     )
     session_idle_seconds: float = Field(
         3600.0, gt=0, description="Seconds without a main turn or feedback after which an episode ends"
-    )
-    slow_client_seconds: float = Field(
-        60.0,
-        gt=0,
-        description="Seconds a client may leave a stream unread, or take to send its request (one more for each 16 kB)",
     )
     side_model: str = Field(
         "", description="LiteLLM model, NAME or NAME@URL, that answers side turns instead of the policy"
@@ -91,13 +78,6 @@ class ServeSettings(Group):
     @classmethod
     def _home(cls, value: Path) -> Path:
         return value.expanduser()
-
-    @field_validator("journal", mode="after")
-    @classmethod
-    def _journal(cls, value: str) -> str:
-        if re.match(r"postgres(ql)?(\+\w+)?://", value):
-            raise ValueError("PostgreSQL is not in this version; name a file for SQLite")
-        return value
 
     @field_validator("classification_rules", mode="after")
     @classmethod
@@ -126,13 +106,18 @@ class ServeSettings(Group):
 
     @property
     def api_keys(self) -> list[str]:
-        """Every key that lets a client in, `api_key` first; without any, every client is let in."""
-        return [key for key in (self.api_key, *self.more_api_keys.split(",")) if key]
+        """Every key that lets a client in; without any, every client is let in."""
+        return [key for key in self.api_key.split(",") if key]
+
+    @property
+    def key(self) -> str:
+        """The first of the keys, "" without any."""
+        return next(iter(self.api_keys), "")
 
     @property
     def journal_path(self) -> str:
         """The journal's file."""
-        return self.journal or str(self.data / "journal.db")
+        return str(self.data / "journal.db")
 
 
 class EngineSettings(Group):
@@ -166,12 +151,7 @@ class EngineSettings(Group):
         "127.0.0.1", alias="engine_host", description="Address that the engine started by `serve` binds"
     )
     port: int = Field(0, ge=0, le=65535, alias="engine_port", description="Port of that engine; 0 takes a free one")
-    max_versions: int = Field(
-        4, ge=2, alias="engine_max_versions", description="Versions the engine keeps in memory, including the base"
-    )
-    max_batch: int = Field(
-        32, ge=1, alias="engine_max_batch", description="Answers the embedded engine decodes at the same time"
-    )
+    max_versions: ClassVar[int] = 4  # that the engine keeps in memory, including the base
 
     @field_validator("device", mode="after")
     @classmethod

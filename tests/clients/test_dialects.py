@@ -11,6 +11,7 @@ import httpx
 import openai
 import pytest
 
+from openclaw_rl.proxy.http.limits import LARGEST_BODY
 from tests.clients.conftest import Captured
 from tests.clients.engine_log import BROKEN, ENDLESS
 from tests.clients.words import ANTHROPIC_TOOLS, CHAT_TOOLS, RESPONSES_TOOLS, TWO_CALLS
@@ -144,7 +145,7 @@ def test_bodies_that_are_none(captured: Captured) -> None:
                 assert error is None or error["message"], (path, body)
                 assert "Traceback" not in response.text
         assert client.get("/v1/messages").status_code == 405
-        large = client.post("/v1/messages", content=b" " * (captured.proxy.settings.max_body_bytes + 1))
+        large = client.post("/v1/messages", content=b" " * (LARGEST_BODY + 1))
     assert (large.status_code, large.json()["error"]["type"]) == (413, "request_too_large")
 
 

@@ -61,6 +61,8 @@ class FakeServer:
                 return web.json_response({"message": "no memory left"}, status=500)
         if path.endswith("e_generation"):
             self.paused = path == "pause_generation"
+        if path == "flush_cache" and self.running and not self.paused:
+            return web.json_response({"message": "requests are running"}, status=400)
         if path == "load_lora_adapter":
             self.adapters.append(body["lora_name"])
         elif path == "unload_lora_adapter":

@@ -77,7 +77,7 @@ class CloudEngine:
         self._live_error = ""
         self._has_tops = True
         self.versions = CloudVersions(
-            provider, settings.model, settings.checkpoints_path, limit=max(settings.engine_max_versions, 16)
+            provider, settings.model, settings.checkpoints_path, limit=max(settings.engine.max_versions, 16)
         )
         if live is not None and live[0] != 0:
             try:

@@ -18,6 +18,5 @@ def command(settings: Settings) -> list[str]:
         *("--host", settings.engine_host, "--port", str(settings.engine_port)),
         *("--checkpoints", str(settings.checkpoints_path), "--device", settings.device),
         *("--context-length", str(settings.context_length)),
-        *("--max-batch", str(settings.engine_max_batch), "--max-versions", str(settings.engine_max_versions)),
-        *("--log-level", settings.log_level),
+        *("--max-versions", str(settings.engine.max_versions), "--log-level", settings.serve.log_level),
     ]

@@ -54,7 +54,3 @@ class Leader:
                 if self._group.size > 1 and is_lost(error):
                     leave(f"A rank of the trainer is gone ({error})", after=AGENT_SECONDS)
                 raise
-
-    def request_stop(self, key: str) -> None:
-        """Ask all ranks to end the step that checks `key`. May be called while it runs."""
-        self._group.request_stop(key)

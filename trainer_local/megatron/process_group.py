@@ -66,7 +66,6 @@ class ProcessGroup:
         self.rank, self.size = rank, size
         self.tensor_parallel, self.device = 1, torch.device("cpu")
         self._arranged = 0
-        self._store = store
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=FOREVER)
         self._control = dist.new_group(backend="gloo", timeout=FOREVER) if size > 1 else None
@@ -220,19 +219,6 @@ class ProcessGroup:
             yield
         finally:
             timer.cancel()
-
-    def request_stop(self, key: str) -> None:
-        """Ask all ranks to end the step that checks `key`. May be called while it runs, by one rank alone."""
-        self._store.set(key, "stop")
-
-    def stop_requested(self, key: str) -> bool:
-        """True if the step is to end; the same on all ranks of one model."""
-        asked = bool(self._store.check([key]))
-        if self.tensor_parallel == 1:
-            return asked
-        flag = torch.tensor([float(asked)], device=self.device)
-        dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=self.tensor_group)
-        return bool(flag.item())
 
 
 def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:

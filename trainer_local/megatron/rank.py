@@ -25,15 +25,8 @@ from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
-from openclaw_rl.trainer_local.training.step import (
-    Learning,
-    empty_cache,
-    raise_if_stopped,
-    random_state,
-    read_random_state,
-    train,
-    undone_on_failure,
-)
+from openclaw_rl.trainer_local.training.optimizer import free_device_memory
+from openclaw_rl.trainer_local.training.step import Learning, random_state, read_random_state, train, undone_on_failure
 from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
 
 Value = TypeVar("Value")
@@ -87,12 +80,8 @@ class Rank:
         self._average: Mapping[str, Tensor] | None = None
         self.steps = 0
 
-    def step(
-        self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor], stop: str = ""
-    ) -> StepReport:
-        """As `Trainer.step`; what fails on one rank is undone on all. `start` is rank 0's random state, `stop` the key
-        of `ProcessGroup.stop_requested`, if any.
-        """
+    def step(self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor]) -> StepReport:
+        """As `Trainer.step`; what fails on one rank is undone on all. `start` is rank 0's random state."""
         weights = self.weights
         before, optimizer = weights.snapshot(), self.optimizer.snapshot()
 
@@ -113,7 +102,6 @@ class Rank:
                         parent=before,
                         average=self._average,
                         merge=self._settings.merge_prefixes,
-                        stop=stop,
                     )
                     report = train(learning, samples, recipe, self.steps + 1)
                     drawn = read_random_state(self._group.device)
@@ -158,7 +146,7 @@ class Rank:
 
     def free(self) -> None:
         """Give unused memory of the device back."""
-        empty_cache()
+        free_device_memory()
 
     def full_weight(self, name: str) -> list[tuple[str, Tensor]]:
         """As `RankWeights.full_weight`."""
@@ -204,9 +192,7 @@ class RankLearning:
         parent: Mapping[str, Tensor],
         average: Mapping[str, Tensor] | None,
         merge: bool,
-        stop: str = "",
     ) -> None:
-        self._stop = stop
         self._weights = weights
         self._optimizer = optimizer
         self._recipe = recipe
@@ -288,15 +274,10 @@ class RankLearning:
         return run
 
     def _run(self, rows: Sequence[Row], use: Use, *, backward: bool = False) -> None:
-        def use_unless_stopped(indices: Sequence[int], logits: Tensor) -> Tensor | None:
-            if self._stop:
-                raise_if_stopped(lambda: self._weights.group.stop_requested(self._stop))
-            return use(indices, logits)
-
         run_packed(
             self._weights.model,
             rows,
-            use_unless_stopped,
+            use,
             micro_batch_tokens=self._recipe.micro_batch_tokens,
             merge=self._merge,
             backward=backward,

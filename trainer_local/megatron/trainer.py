@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.records import Sample, new_id
+from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
 from openclaw_rl.trainer_local.megatron import checkpoint as checkpoints
@@ -55,27 +55,15 @@ class MegatronTrainer:
         """Always "": where a rank is gone this process ends, and the learner is started again."""
         return ""
 
-    async def step(self, samples: Sequence[Sample], recipe: Recipe, *, stop: asyncio.Event | None = None) -> StepReport:
-        """Raises `TrainerError` soon after `stop` is set, as if the step had failed. The metrics are those of
-        `TransformersTrainer.step`.
-        """
-        key = new_id("stop") if stop is not None else ""
+    async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
+        """The metrics are those of `TransformersTrainer.step`."""
 
         def work() -> StepReport:
-            report: StepReport = self._leader.call("step", list(samples), recipe, self._leader.rank.random_state, key)
+            report: StepReport = self._leader.call("step", list(samples), recipe, self._leader.rank.random_state)
             self._at = None
             return report
 
-        async def forward_stop(asked: asyncio.Event) -> None:
-            await asked.wait()
-            self._leader.request_stop(key)
-
-        forwarding = None if stop is None else asyncio.create_task(forward_stop(stop))
-        try:
-            return await self._run(work)
-        finally:
-            if forwarding is not None:
-                forwarding.cancel()
+        return await self._run(work)
 
     async def free(self) -> None:
         """Give unused memory of the devices back."""

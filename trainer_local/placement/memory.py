@@ -119,7 +119,7 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
     context = _context(settings, shape) if policy else min(shape.context or JUDGE_CONTEXT, JUDGE_CONTEXT)
     cache = context * kv_token(shape, tensor_parallel) + SEQUENCES * shape.state_bytes // tensor_parallel
     # Every version in memory, and the one being loaded, has a place (`--max-loras-per-batch`).
-    slots = settings.engine_max_versions + 1 if policy and settings.lora and settings.train else 0
+    slots = settings.engine.max_versions + 1 if policy and settings.lora and settings.train else 0
     adapters = slots * HALF * shape.adapter(settings.lora_rank, settings.lora_targets, tensor_parallel)
     precision = quantization or shape.quantization
     quantize = "quantization = fp8" if policy and not precision and (settings.lora or not settings.train) else ""

@@ -87,7 +87,7 @@ def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
         # The proxy gives an answer up at request_timeout; the client's own limit must not race it.
         request_timeout=settings.request_timeout + _GRACE_SECONDS,
         patience=_START_SECONDS if settings.backend == "megatron" else PATIENCE_SECONDS,
-        store=VersionStore(settings.model, settings.checkpoints_path, settings.engine_max_versions),
+        store=VersionStore(settings.model, settings.checkpoints_path, settings.engine.max_versions),
         transfer=settings.weight_transfer,
         colocated=_colocated(settings),
         run=settings.data / "run",

@@ -65,7 +65,7 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         *(sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller"),
         *("--plan", msgspec.json.encode(plan).decode(), "--log-level", settings.log_level),
         *("--base", settings.model, "--checkpoints", str(settings.checkpoints_path)),
-        *("--max-versions", str(settings.engine_max_versions)),
+        *("--max-versions", str(settings.engine.max_versions)),
         *("--card", str(card_path(settings.data / "run", engine_address(settings)))),
     ]
 
@@ -134,7 +134,7 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         found += ["--enable-lora", "--max-lora-rank", str(settings.lora_rank)]
         found += ["--lora-target-modules", *_targets(settings)]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
-        found += ["--max-loras-per-batch", str(settings.engine_max_versions + 1)]
+        found += ["--max-loras-per-batch", str(settings.engine.max_versions + 1)]
     for server in servers[:1]:
         if server.lends:
             found.append("--enable-memory-saver")

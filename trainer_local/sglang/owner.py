@@ -77,11 +77,12 @@ class Owner:
         async with self._exclusive() as held:
             if isinstance(held, Adapters):
                 await held.settle()
-            if await self._servers.busy():
+            if await self._servers.busy() or not await self._flush():
                 yield False
                 return
             try:
-                idle = await self._pause()
+                await self._servers.command("/pause_generation", {"mode": "retract"})
+                idle = await self._flush()
                 if idle:
                     await self._servers.each(release)
                 yield idle
@@ -100,16 +101,17 @@ class Owner:
             await self._held.close()
         self._servers.close()
 
-    async def _pause(self) -> bool:
-        """Hold requests back; whether none is in flight. SGLang ends when it is told to release memory in use."""
-        await self._servers.command("/pause_generation", {"mode": "retract"})
+    async def _flush(self) -> bool:
+        """Empty the servers' caches; whether they did, which they do only where nothing is in flight. SGLang ends when
+        it is told to release memory in use, and what it reports of its load may be some tokens old.
+        """
         try:
             await self._servers.command("/flush_cache", {}, _FLUSH_SECONDS)
         except EngineError as error:
             if error.status != 400:
                 raise
             return False
-        return not await self._servers.busy()
+        return True
 
     @contextlib.asynccontextmanager
     async def _exclusive(self) -> AsyncIterator[Adapters | FullWeights]:

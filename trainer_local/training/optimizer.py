@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,3 +55,10 @@ def copied(state: Any) -> Any:
     if isinstance(state, list):
         return [copied(value) for value in state]
     return state
+
+
+def free_device_memory() -> None:
+    """Give back what torch keeps of the GPU for later, with what an error still holds."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -8,7 +8,6 @@ is made on figures of all of them, so that all decide alike.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -158,19 +157,6 @@ def undone_on_failure(undo: Callable[[], None], number: int, recipe: Recipe) -> 
             raise
         loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
         raise TrainerError(f"Step {number}{loss} failed and was undone: {error}") from error
-
-
-def raise_if_stopped(asked: Callable[[], bool]) -> None:
-    """Raise `TrainerError` on request, because a step's GPUs are needed. Called before each micro batch."""
-    if asked():
-        raise TrainerError("The step was stopped on request, and undone")
-
-
-def empty_cache() -> None:
-    """Return memory that torch caches on the GPU, and what an error still references."""
-    gc.collect()
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def read_random_state(device: torch.device) -> dict[str, Tensor]:

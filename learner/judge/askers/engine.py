@@ -42,7 +42,7 @@ class LazyPrompter:
     @classmethod
     def policy(cls, settings: Settings) -> LazyPrompter:
         """The prompter of the served policy."""
-        return cls(lambda: asyncio.to_thread(Prompter.of, settings))
+        return cls(lambda: asyncio.to_thread(Prompter.from_settings, settings))
 
     @classmethod
     def ready(cls, prompter: Prompter) -> LazyPrompter:

@@ -104,15 +104,17 @@ def test_judges_are_started_where_the_placement_has_them_and_not_as_the_policy_i
     _, lines = started(tmp_path, wide, **changes)
     assert set(lines) == {"judge", "hint"} and len(wide.judges[0].gpus) == 2
     for server, line in zip(wide.judges, (lines["judge"], lines["hint"]), strict=True):
-        assert json.loads(given(line, "--gpus")) == [[gpu.handle for gpu in server.gpus]] and "--router" not in line
-        assert json.loads(given(line, "--memory")) == [[server.memory_fraction, server.static_bytes]]
-        arguments = json.loads(given(line, "--arguments"))
-        assert given(arguments, "--model-path") == server.model and given(line, "--host") == "127.0.0.1"
+        fleet = json.loads(given(line, "--plan"))
+        assert fleet["gpus"] == [[gpu.handle for gpu in server.gpus]] and not fleet["router"]
+        assert fleet["memory"] == [[server.memory_fraction, server.static_bytes]]
+        arguments = fleet["arguments"]
+        assert given(arguments, "--model-path") == server.model and fleet["host"] == "127.0.0.1"
         assert not {"--mem-fraction-static", "--enable-lora", "--quantization", "--enable-memory-saver"} & {*arguments}
     alone = changes | {"hint_model": "", "judge_gpus": "6,7"}
     placed = place(Settings(**alone), imagined("8x80"), {})
     assert [server.memory_fraction for server in placed.judges] == [0.0]
-    assert "--memory" not in started(tmp_path, placed, **alone)[1]["judge"], "GPUs of its own are all SGLang's"
+    fleet = json.loads(given(started(tmp_path, placed, **alone)[1]["judge"], "--plan"))
+    assert fleet["memory"][0][0] == 0.0, "GPUs of its own are all SGLang's"
     nowhere = changes | {"hint_model": "", "judge": f"engine:{POLICY}", "judge_gpus": "0"}
     _, lines = started(tmp_path, place(Settings(**nowhere), imagined("8x80"), {}), **nowhere)
     assert "openclaw_rl.trainer_local.embedded.server" in lines["judge"] and given(lines["judge"], "--device") == "cpu"

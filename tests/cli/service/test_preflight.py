@@ -98,7 +98,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_fallback_is_the_shipped_policy_with_a_folder_of_its_own(tmp_path: Path) -> None:
     flags = {
         **{"backend": "tinker", "model-path": "Qwen/Qwen3-8B", "tokenizer": "Qwen/Qwen3-8B", "data": "mine"},
-        **{"backend-fallback": "embedded", "port": "30123", "journal": "mine.db", "resume": "/old"},
+        **{"backend-fallback": "embedded", "port": "30123", "resume": "/old"},
     }
     settings, _ = load(flags, environ={})
     assert settings.learning_rate == 1e-4

@@ -16,6 +16,7 @@ import uvicorn
 
 from openclaw_rl.proxy.app import create_app
 from openclaw_rl.proxy.dialects.errors import dialect_response
+from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import read_body
 from openclaw_rl.proxy.http.limits import ConcurrencyLimit, RateLimited
 from openclaw_rl.proxy.service import ProxyService
@@ -31,8 +32,8 @@ HELLO = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 8}
 CHAT = "/v1/chat/completions"
 
 
-def limit(places: int = 1, wait: float = 30.0, line: int = 8) -> ConcurrencyLimit:
-    return ConcurrencyLimit(places, wait, line, name="key_concurrency", per_key=True)
+def limit(places: int = 1, wait: float = 30.0) -> ConcurrencyLimit:
+    return ConcurrencyLimit(places, wait, per_key=True)
 
 
 class GatedEngine(ScriptedEngine):
@@ -95,10 +96,11 @@ async def test_who_waits_too_long_is_told_when_to_come_back() -> None:
         assert places.active == 1
 
 
-async def test_a_full_line_refuses_at_once() -> None:
-    places = limit(line=0)
+async def test_a_full_line_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LONGEST_LINE", 0)
+    places = limit()
     async with places.place():
-        with pytest.raises(RateLimited, match="queue_length") as refused:
+        with pytest.raises(RateLimited, match="more are waiting") as refused:
             async with places.place():
                 pass
     assert refused.value.retry_after is not None and refused.value.retry_after >= 1.0
@@ -138,7 +140,7 @@ async def test_a_place_given_to_one_that_gives_up_is_not_lost() -> None:
 
 
 def test_everybodys_limit_is_no_fault_of_the_client() -> None:
-    shared = ConcurrencyLimit(1, 0.0, 0, name="dialect_concurrency", per_key=False)
+    shared = ConcurrencyLimit(1, 0.0)
     assert isinstance(shared._refusal("x"), Overloaded) and shared._refusal("x").status == 503
 
 
@@ -148,7 +150,7 @@ async def served(
 ) -> AsyncIterator[tuple[str, ProxyService, Any]]:
     """The application on a port of its own, over an engine in this process."""
     port = claim_port("127.0.0.1", 0, setting="port")
-    settings = Settings(model=str(policy), data=data, api_key="one", more_api_keys="two", port=port, **changes)
+    settings = Settings(model=str(policy), data=data, api_key="one,two", port=port, **changes)
     prompter = Prompter(policy)
     made = engine(prompter, "word")
     service = ProxyService(settings, AsyncJournal.open(settings.journal_path), made, prompter)
@@ -167,9 +169,12 @@ def asking(url: str, key: str = "one") -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=30.0)
 
 
-async def test_each_key_has_places_of_its_own(policy_folder: Path, tmp_path: Path) -> None:
+async def test_each_key_has_places_of_its_own(
+    policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LONGEST_LINE", 1)
     async with (
-        served(GatedEngine, policy_folder, tmp_path, key_concurrency=1, queue_length=1) as (url, service, engine),
+        served(GatedEngine, policy_folder, tmp_path, key_concurrency=1) as (url, service, engine),
         asking(url) as one,
         asking(url, "two") as two,
     ):
@@ -195,7 +200,7 @@ async def test_each_key_has_places_of_its_own(policy_folder: Path, tmp_path: Pat
 
 async def test_a_key_has_the_same_places_in_every_dialect(policy_folder: Path, tmp_path: Path) -> None:
     async with (
-        served(GatedEngine, policy_folder, tmp_path, key_concurrency=1, queue_length=0) as (url, service, engine),
+        served(GatedEngine, policy_folder, tmp_path, key_concurrency=1, queue_seconds=0.0) as (url, service, engine),
         asking(url) as one,
     ):
         engine.gate = asyncio.Event()
@@ -225,10 +230,11 @@ async def test_a_client_that_leaves_the_line_leaves_no_trace(policy_folder: Path
 
 
 async def test_a_client_that_reads_nothing_stops_its_own_answer_and_nobody_elses(
-    policy_folder: Path, tmp_path: Path
+    policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limits, "CLIENT_SECONDS", 1.0)
     async with (
-        served(EndlessEngine, policy_folder, tmp_path, slow_client_seconds=1.0) as (url, service, engine),
+        served(EndlessEngine, policy_folder, tmp_path) as (url, service, engine),
         asking(url) as client,
     ):
         body = httpx.Request(
@@ -256,16 +262,17 @@ async def test_a_client_that_reads_nothing_stops_its_own_answer_and_nobody_elses
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", CHAT + "/input_tokens", "/rl/feedback"])
 async def test_a_client_that_does_not_get_done_with_its_request_is_sent_away(
-    policy_folder: Path, tmp_path: Path, path: str
+    policy_folder: Path, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(ScriptedEngine, policy_folder, tmp_path, slow_client_seconds=0.3) as (url, service, _):
+    monkeypatch.setattr(limits, "CLIENT_SECONDS", 0.3)
+    async with served(ScriptedEngine, policy_folder, tmp_path) as (url, service, _):
         port = httpx.URL(url).port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer one\r\ncontent-length: 1000\r\n\r\n{{"
         writer.write(head.encode())
         told = await asyncio.wait_for(reader.read(), 20.0)  # to its end: the connection is closed
         writer.close()
-        assert told.startswith(b"HTTP/1.1 408 ") and b"slow_client_seconds" in told
+        assert told.startswith(b"HTTP/1.1 408 ")
         assert b"timeout" in told
         if path == CHAT:
             assert 'openclaw_rl_requests_total{status="408"} 1.0' in service.metrics.render().decode()

@@ -16,7 +16,7 @@ from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.rendering.prompter import Prompter
 from tests.shared.tiny_model import tiny_model
 
-NO_PROMPT = Prompt(None, [], forced=[])
+NO_PROMPT = Prompt(None, [])
 
 
 @cache

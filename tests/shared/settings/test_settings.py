@@ -76,7 +76,6 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         ({"learning-rate": "nan"}, "learning_rate = 'nan'"),
         ({"host": "http://here"}, "not an address"),
         ({"engine-url": "localhost:3"}, "not a URL"),
-        ({"journal": "postgresql://db/x"}, "PostgreSQL is not in this version"),
         ({"device": "tpu"}, "not a device"),
         ({"served-model-name": "policy@3"}, "NAME@N"),
         ({"method": "ppo"}, "no method; choose one of rehearse, binary, opd"),
@@ -160,7 +159,7 @@ def test_places_that_follow_from_others(tmp_path: Path) -> None:
     settings, _ = load({"data": str(tmp_path), "model": "folder"}, environ={})
     assert settings.journal_path == str(tmp_path / "journal.db")
     assert settings.tokenizer_path == "folder"
-    assert load({"journal": "j.db", "tokenizer": "t"}, environ={})[0].journal_path == "j.db"
+    assert load({"tokenizer": "t"}, environ={})[0].engine.tokenizer_path == "t"
 
 
 def test_the_recipe_takes_every_number_from_the_settings() -> None:
@@ -192,7 +191,10 @@ def test_keys_of_other_models_go_by_their_role(tmp_path: Path) -> None:
     assert "sk-3" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "instead"), [("judge_api_base", "judge = NAME@URL"), ("side_api_key", "side=KEY")])
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("judge_api_base", "judge = NAME@URL"), ("side_api_key", "side=KEY"), ("journal", "DATA/journal.db")],
+)
 def test_a_setting_that_was_removed_says_what_takes_its_place(elsewhere: Path, name: str, instead: str) -> None:
     with pytest.raises(ConfigError, match=f"is no setting any more: .*{instead}"):
         load(environ={f"OPENCLAW_RL_{name.upper()}": "x"})

@@ -73,8 +73,8 @@ def test_what_is_missing_is_said_before_anything_starts() -> None:
 
 
 def test_a_lora_policy_is_served_with_adapters_and_priorities() -> None:
-    line = arguments(settings(lora_rank=8, engine_max_versions=5, context_length=4096, model="/policy"))
-    assert (told(line, "--max-lora-rank"), told(line, "--max-loras-per-batch")) == ("8", "6")
+    line = arguments(settings(lora_rank=8, context_length=4096, model="/policy"))
+    assert (told(line, "--max-lora-rank"), told(line, "--max-loras-per-batch")) == ("8", "5")
     assert (told(line, "--context-length"), told(line, "--model-path")) == ("4096", "/policy")
     assert line[line.index("--lora-target-modules") + 1 :][:3] == ["q_proj", "k_proj", "v_proj"]
     assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first"} <= {*line}

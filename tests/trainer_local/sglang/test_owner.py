@@ -88,10 +88,7 @@ async def test_no_memory_is_lent_by_a_busy_fake_server(servers: list[FakeServer]
 async def test_what_comes_in_at_the_last_moment_goes_first(
     servers: list[FakeServer], either: Owner | OwnerClient
 ) -> None:
-    def come(path: str) -> None:
-        servers[0].running = int(path == "flush_cache" or bool(servers[0].running))
-
-    servers[0].meanwhile = come
+    servers[0].meanwhile = lambda path: setattr(servers[0], "running", 1)
     async with either.lend(TAGS) as lent:
         assert not lent
     assert all(map(serves, servers)) and all(GAVE not in server.did for server in servers)
