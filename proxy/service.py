@@ -81,9 +81,10 @@ class ProxyService:
     def turn(self, request: RenderedRequest, plan: AnswerPlan) -> ChatTurn:
         """The answer to a request, not begun."""
         policy = PolicyAnswer(request, engine=self.engine, prompter=self.prompter, metrics=self.metrics)
-        routed = plan != AnswerPlan()
-        source = FallbackAnswer(request, policy, plan, self.watch, self.metrics) if routed else None
-        return ChatTurn(request, policy, source, recorder=self.recorder, metrics=self.metrics)
+        fallback = None
+        if plan != AnswerPlan():
+            fallback = FallbackAnswer(request, policy, plan, self.watch, self.metrics)
+        return ChatTurn(request, policy, fallback, recorder=self.recorder, metrics=self.metrics)
 
     async def start(self) -> None:
         """Begin the background work."""

@@ -21,9 +21,8 @@ _LOOK_SECONDS = 1.0
 
 
 class FallbackAnswer:
-    """Asks the models of `plan` until one answers; once an answer has begun no other model is asked.
-
-    `answered_by` is the other model that answered, `None` while, or if, the policy does.
+    """Asks the models of `plan` until one answers, as a `PolicyAnswer` does of the policy alone. Once an answer has
+    begun no other model is asked. `answered_by` is another model that answered, `None` for the policy.
     """
 
     def __init__(
@@ -45,6 +44,7 @@ class FallbackAnswer:
 
     @property
     def credit(self) -> str:
+        """The other model that answered, and why; "" for the policy."""
         return "" if self.answered_by is None else "; ".join([f"answered by {self.answered_by}", *self._reasons])
 
     async def parts(self) -> AsyncIterator[AnswerPart]:

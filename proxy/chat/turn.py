@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from openclaw_rl.proxy.chat.fallback_answer import FallbackAnswer
 from openclaw_rl.proxy.chat.policy_answer import AnswerPart, PolicyAnswer
 from openclaw_rl.proxy.chat.request import RenderedRequest
 from openclaw_rl.proxy.conversation.recorder import Recorder, RequestEntry
@@ -21,39 +22,17 @@ from openclaw_rl.shared.messages.answer import Answer, Delta
 from openclaw_rl.shared.records import ImageSpan, Timings, Turn, TurnStatus, now
 
 
-class AnswerSource(Protocol):
-    """Source of an answer: the policy, or the policy and other models in its place. `credit` names the other
-    model that answered, and why ("" for the policy); `first_token` is a time in Unix seconds.
-    """
-
-    @property
-    def first_token(self) -> float | None: ...
-
-    @property
-    def credit(self) -> str: ...
-
-    def parts(self) -> AsyncIterator[AnswerPart]: ...
-
-    def finish(self, *, aborted: bool = False) -> tuple[Sequence[Delta], Answer]: ...
-
-    def notes(self) -> list[str]: ...
-
-    def usage(self) -> dict[str, Any]: ...
-
-    def why_untrainable(self) -> str: ...
-
-
 class ChatTurn:
     """Use once: `begin`, then all of `parts`, then `complete`; or `abandon` where that breaks off.
 
-    `source` gives the answer, of which `policy` holds what the policy sampled: nothing where another model answered.
+    `policy` holds what the policy sampled: nothing where another model of `fallback` answered.
     """
 
     def __init__(
         self,
         request: RenderedRequest,
         policy: PolicyAnswer,
-        source: AnswerSource | None = None,
+        fallback: FallbackAnswer | None = None,
         *,
         recorder: Recorder,
         metrics: Metrics,
@@ -61,7 +40,7 @@ class ChatTurn:
         self.request = request
         self.turn_id = request.placement.turn_id
         self.policy = policy
-        self._source: AnswerSource = source or policy
+        self._answer = fallback or policy
         self._recorder = recorder
         self._metrics = metrics
         self._entry: RequestEntry | None = None
@@ -83,12 +62,12 @@ class ChatTurn:
 
     def parts(self) -> AsyncIterator[AnswerPart]:
         """The answer as it comes. Raises `EngineError` or `OtherModelFailed`."""
-        return self._source.parts()
+        return self._answer.parts()
 
     async def complete(self) -> tuple[Sequence[Delta], Answer]:
         """The last deltas and the whole answer, once the turn is committed. Raises `JournalError`."""
         deltas, answer = self._finish()
-        await self._commit("complete", answer, "; ".join(filter(None, self._source.notes())))
+        await self._commit("complete", answer, "; ".join(filter(None, self._answer.notes())))
         return deltas, answer
 
     async def abandon(self, status: TurnStatus, error: str) -> None:
@@ -105,15 +84,15 @@ class ChatTurn:
     @property
     def credit(self) -> str:
         """The other model that answered, and why; "" for the policy."""
-        return self._source.credit
+        return self._answer.credit
 
     def usage(self) -> dict[str, Any]:
         """OpenAI's usage object."""
-        return self._source.usage()
+        return self._answer.usage()
 
     def _finish(self, *, aborted: bool = False) -> tuple[Sequence[Delta], Answer]:
         self._finished = True
-        return self._source.finish(aborted=aborted)
+        return self._answer.finish(aborted=aborted)
 
     async def _commit(self, status: TurnStatus, answer: Answer, error: str) -> None:
         request, metrics = self.request, self._metrics
@@ -160,10 +139,10 @@ class ChatTurn:
             finish_reason=answer.finish_reason,
             status=status,
             error=error,
-            timings=Timings(arrived=request.arrived, first_token=self._source.first_token, finished=now()),
+            timings=Timings(arrived=request.arrived, first_token=self._answer.first_token, finished=now()),
             request_key=placement.request_key,
             answer_key=request.chain.answer_key(message),
             exchange_key=request.chain.exchange_key(message),
-            untrainable=self._source.why_untrainable(),
+            untrainable=self._answer.why_untrainable(),
             image_spans=tuple(ImageSpan(image.start, image.end) for image in policy.images),
         )
