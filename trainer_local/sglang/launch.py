@@ -31,7 +31,7 @@ _ARGUMENTS, _GPUS = "{args}", "{gpus}"
 
 
 class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for."""
+    """The programs to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for."""
 
     host: str = "127.0.0.1"
     port: int
@@ -78,7 +78,7 @@ def serving(servers: Sequence[Server]) -> list[list[str]]:
 
 
 def program(settings: Settings) -> list[str]:
-    """What starts SGLang, before its arguments."""
+    """The command that starts SGLang, before its arguments."""
     variables = [f"{name}={value}" for name, value in sglang_variables(settings).items()]
     return [*(["env", *variables] if variables else []), *_program(settings)]
 
@@ -97,7 +97,7 @@ def _program(settings: Settings) -> list[str]:
 
 
 def router(settings: Settings) -> list[str]:
-    """What starts SGLang's router, before its arguments."""
+    """The command that starts the router, before its arguments."""
     if settings.sglang_router_command:
         return shlex.split(settings.sglang_router_command)
     if settings.sglang_python:
