@@ -51,7 +51,7 @@ TOOL_RESULT = 160
 ANSWER = 120
 """Tokens, assumed."""
 
-SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2}
+SHAPE: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2}
 SHAPE |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 32_768}
 """A model large enough for attention to matter."""
 
