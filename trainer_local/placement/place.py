@@ -89,10 +89,9 @@ class _Planner:
     def __init__(self, settings: Settings, environ: Mapping[str, str], roles: Sequence[str], host_memory: int) -> None:
         """Raises `ConfigError` for settings that no GPUs could satisfy."""
         self._settings, self._host_memory = settings, host_memory
-        self._models: dict[ServerRole, str] = {
-            "policy": settings.model,
-            **JudgeModels.from_settings(settings.judge).to_serve,
-        }
+        self._models: dict[ServerRole, str] = {"policy": settings.model}
+        for role, model in JudgeModels.from_settings(settings.judge).to_serve.items():
+            self._models[role] = model
         self._shapes = {role: read_shape(model) for role, model in self._models.items()}
         self._servers: dict[str, list[ServerRole]] = {"serve": ["policy"], "judge": [*self._models][1:]}
         self._torchrun = Torchrun.from_environment(environ)
