@@ -22,7 +22,7 @@ from openclaw_rl.trainer_local.placement.assignments import (
     requested,
 )
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape
-from openclaw_rl.trainer_local.placement.validation import check_settings, check_transfer, why_unusable
+from openclaw_rl.trainer_local.placement.validation import check_settings, why_unusable
 
 LENT: tuple[tuple[str, ...], ...] = ((), ("kv_cache",), ("kv_cache", "weights"))
 """What SGLang may release for a step where it shares GPUs with the trainer; the less, the sooner it answers again."""
@@ -69,8 +69,6 @@ class Planner:
         for role, mine in ways[0].items():
             if why := why_unusable(self._settings, self._shapes, role, len(mine)):
                 raise ConfigError(why)
-        if not self._settings.lora and {"train", "serve"} <= ways[0].keys():  # adapters go by files
-            check_transfer(self._settings, apart=apart(ways[0]))
         tried: list[tuple[int, Placement]] = []
         for lends in LENT:
             for way in ways:

@@ -18,7 +18,7 @@ def check_settings(settings: Settings, shape: ModelShape | None) -> None:
     size = settings.tensor_parallel
     if not settings.train:
         return
-    quantized = f"quantization = {settings.quantization}" if settings.quantization else ""
+    quantized = f"--quantization {settings.quantization} in sglang_args" if settings.quantization else ""
     if not quantized and shape is not None and shape.quantization:
         quantized = f"model = {settings.model}, which is quantized ({shape.quantization}),"
     if quantized and not settings.lora:
@@ -38,15 +38,6 @@ def check_settings(settings: Settings, shape: ModelShape | None) -> None:
                 f"tensor_parallel = {size} does not divide the {count} {name} of model = {settings.model}: set it to "
                 f"{_choices(fitting)}"
             )
-
-
-def check_transfer(settings: Settings, *, apart: bool) -> None:
-    """Raise `ConfigError` if full weights cannot go from the trainer's GPUs to SGLang's as the settings say."""
-    if settings.weight_transfer == "nccl" and not apart:
-        raise ConfigError(
-            "weight_transfer = nccl goes from one GPU to another, and training and serving share theirs: set "
-            "weight_transfer = auto, which goes by disk"
-        )
 
 
 def why_unusable(settings: Settings, shapes: Shapes, role: str, size: int) -> str:
