@@ -308,7 +308,7 @@ TOO_LARGE: list[tuple[str, dict[str, Any], list[str]]] = [
     ),
     ("80", {"model": "Qwen/Qwen3-4B", "lora": False}, ["offload_optimizer = true", "lora = true"]),
     ("8x80", {"model": "Qwen/Qwen3-32B"}, ["a larger tensor_parallel"]),
-    ("24", {"model": "Qwen/Qwen3-8B", "train": False, "context_length": 65536}, ["quantization = fp8", "(now 65536)"]),
+    ("24", {"model": "Qwen/Qwen3-8B", "train": False, "context_length": 65536}, ["--quantization fp8", "(now 65536)"]),
     ("12", {"model": "Qwen/Qwen3-32B"}, []),
 ]
 
