@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The stamp carries a digest of what decides the environment: an unchanged set-up is a comparison of two strings.
+# The stamp's name contains a digest of the files that define the environment, so an unchanged one is recognized at once.
 DIGEST := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(DIGEST)
 TORCH := $(shell grep '^torch==' constraints.txt)
@@ -11,20 +11,20 @@ USED := import matplotlib.pyplot, peft, pytest, transformers.models.qwen2.tokeni
   from openclaw_rl.cli import main; from openclaw_rl.cli.commands import demo, serve; from openclaw_rl.learner import main; \
   from openclaw_rl.proxy import main; from openclaw_rl.proxy.dialects import adapter; from openclaw_rl.shared.litellm import provider; \
   from openclaw_rl.trainer_local import transformers_trainer; from openclaw_rl.trainer_local.embedded import server; provider.register()
-# Where the tests leave which lines they ran.
+# Line coverage of the tests and of the processes they start.
 COVERAGE := $(CURDIR)/.cache/coverage
-# What test-real drives beside the SGLang below has its environments in .cache/rigs too (tests/rigs/environments.py).
-# The real SGLang, for test-real only, in an environment of its own.
+# The real SGLang, for test-real only, in a separate environment. The environments of the other programs that test-real
+# drives are in .cache/rigs too (tests/rigs/environments.py).
 SGLANG := .cache/rigs/sglang
 SGLANG_RIG := tests/rigs/sglang_cpu
 SGLANG_STAMP := $(SGLANG)/.installed-$(shell cksum < $(SGLANG_RIG)/requirements.txt | tr ' ' '-')
 
-# The OpenClaw extension, where there is an npm (Node 20.19 or newer): a machine without one can do all the rest.
+# The OpenClaw extension needs npm (Node 20.19 or newer). Without npm it is skipped and everything else works.
 EXTENSION := openclaw-extension
 EXTENSION_STAMP := $(EXTENSION)/node_modules/.installed-$(shell cat $(EXTENSION)/package.json $(EXTENSION)/package-lock.json | cksum | tr ' ' '-')
 NPM := $(shell command -v npm)
 ifeq ($(NPM),)
-in_extension = @echo "npm is not installed: the OpenClaw extension is left out" >&2
+in_extension = @echo "npm is not installed: skipping the OpenClaw extension" >&2
 else
 in_extension = cd $(EXTENSION) && $(NPM) run --silent $(1)
 endif
@@ -39,10 +39,10 @@ $(STAMP):
 	@$(PYTHON) -c 'import venv, ensurepip' || \
 	  { echo "$(PYTHON) has no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# torch first and by exact version: any other way of resolving it takes gigabytes of CUDA packages.
+	# Install torch first and by exact version: otherwise pip may download gigabytes of CUDA packages.
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[local,cloud,demo,judge,redact,dev]'
-	# Compiles what is used, once: where Python is told to keep no bytecode, each process would compile torch again.
+	# Write the bytecode of the imported packages once: with PYTHONDONTWRITEBYTECODE every process would compile torch again.
 	env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -c '$(USED)'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
@@ -70,7 +70,7 @@ test: setup extension
 test-real: setup extension rigs $(SGLANG_STAMP)
 	$(BIN)/python -m pytest -m real -rs $(ARGS)
 
-# One that cannot be made is named here with the reason, and its tests are skipped with it.
+# Prints the reason for each environment that cannot be built; its tests are skipped.
 rigs: setup
 	$(BIN)/python -m tests.rigs.environments
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_rl.shared.backends import BACKENDS
+
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "peft", "litellm")
 
@@ -85,6 +87,13 @@ def test_import_strings_resolve(room: str, name: str) -> None:
     if attribute:
         tree = ast.parse(Path(str(importlib.util.find_spec(module).origin)).read_text())  # type: ignore[union-attr]
         assert attribute in {getattr(node, "name", "") for node in tree.body}
+
+
+def test_backends_name_a_room_each() -> None:
+    """No backend takes its engine from the room of another: rooms do not import each other by strings either."""
+    for name, backend in BACKENDS.items():
+        rooms = {part.split(".")[1] for part in (backend.engine, backend.trainer, backend.server) if part} - {"shared"}
+        assert len(rooms) <= 1, f"{name} is made of {rooms}"
 
 
 def test_tests_mirror_the_rooms() -> None:

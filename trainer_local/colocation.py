@@ -11,13 +11,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import EngineError, TrainerAway, TrainerError
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport, Trainer
+
+if TYPE_CHECKING:
+    from openclaw_rl.trainer_local.sglang.client import SglangEngine
 
 log = logging.getLogger(__name__)
 
@@ -36,36 +38,17 @@ class FreesMemory(Trainer, Protocol):
         ...
 
 
-class Lender(Protocol):
-    """An engine that lends its memory (`trainer_local.sglang.client.SglangEngine`). Both raise `EngineError`."""
-
-    def lend_memory(self, tags: Sequence[str] = ()) -> AbstractAsyncContextManager[bool]:
-        """The block has the memory, or gets `False` and has none."""
-        ...
-
-    async def busy(self) -> bool:
-        """Whether a request is in flight."""
-        ...
-
-    async def close(self) -> None:
-        """Release connections."""
-        ...
-
-
 class AlternatingTrainer:
     """`trainer`, whose steps are made while `engine` lends its memory of these kinds (SGLang's tags)."""
 
-    def __init__(self, trainer: FreesMemory, engine: Lender, tags: Sequence[str]) -> None:
+    def __init__(self, trainer: FreesMemory, engine: SglangEngine, tags: Sequence[str]) -> None:
         self._trainer, self._engine, self._tags = trainer, engine, tuple(tags)
-        self._loaded = False
 
     async def obstacle(self) -> str:
         """SGLang needs its memory while it answers."""
         if why := await self._trainer.obstacle():
             return why
-        if not self._loaded:  # loading the model took more than it holds now
-            await self._trainer.free()
-            self._loaded = True
+        await self._trainer.free()  # loading, saving and restoring took more than they left
         try:
             busy = await self._engine.busy()
         except EngineError as error:
@@ -91,29 +74,18 @@ class AlternatingTrainer:
         return done
 
     async def save(self, path: str) -> Checkpoint:
-        """See `Trainer.save`."""
-        try:
-            return await self._trainer.save(path)
-        finally:
-            await self._trainer.free()
+        return await self._trainer.save(path)
 
     async def restore(self, checkpoint: str | None) -> None:
-        """See `Trainer.restore`."""
-        try:
-            await self._trainer.restore(checkpoint)
-        finally:
-            await self._trainer.free()
+        await self._trainer.restore(checkpoint)
 
     async def publish(self, checkpoint: Checkpoint, version: int, engine: Engine, *, live: bool) -> None:
-        """See `Trainer.publish`."""
         await self._trainer.publish(checkpoint, version, engine, live=live)
 
     async def export(self, path: str) -> None:
-        """See `Trainer.export`."""
         await self._trainer.export(path)
 
     async def close(self) -> None:
-        """See `Trainer.close`."""
         await self._trainer.close()
         await self._engine.close()
 

@@ -33,12 +33,10 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
-from openclaw_rl.trainer_local.training.ema import moved, wearing
 from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, free_device_memory, move_state
-from openclaw_rl.trainer_local.training.random_state import random_state, read_random_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
-from openclaw_rl.trainer_local.training.step import train, undone_on_failure
-from openclaw_rl.trainer_local.training.targets import RunModel
+from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
+from openclaw_rl.trainer_local.training.targets import RunModel, moving_average, swapped_weights
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
@@ -81,9 +79,8 @@ class TransformersTrainer:
         return ""
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        """Metrics next to the common ones: `loss/*`, `ratio/*` and `advantage/*` of the last epoch
-        (`Objective.metrics`), `kl/parent`, `kl/base` and `entropy/mean` (`Measures.metrics`), `reward/*`, `samples/*`,
-        `weights/change`, `seconds/teacher`.
+        """Metrics: `loss/*`, `ratio/*` and `advantage/*` of the last epoch; `kl/parent`, `kl/base`, `entropy/mean`,
+        `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`.
         """
         return await self._run(lambda: self._guarded_step(list(samples), recipe))
 
@@ -139,7 +136,7 @@ class TransformersTrainer:
                     drawn = read_random_state(self._device)
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
-                    average = moved(average or weights, self._weights.parameters, recipe.ema_decay)
+                    average = moving_average(average or weights, self._weights.parameters, recipe.ema_decay)
         finally:
             self._offload()
         self._random_state, self._average = drawn, average
@@ -239,7 +236,7 @@ class _Learning:
         self.run_policy = trainer._run_policy(recipe)
         self.run_base = trainer._run_base(recipe)
         teacher = {"base": None, "live": parent, "ema": trainer._average or parent}[recipe.teacher]
-        self.run_teacher: RunModel | None = None if teacher is None else partial(self._run_wearing, teacher)
+        self.run_teacher: RunModel | None = None if teacher is None else partial(self._run_with_weights, teacher)
 
     def part(self, samples: Sequence[Sample]) -> list[Sample]:
         return list(samples)
@@ -279,11 +276,11 @@ class _Learning:
         )
         return float(changed**0.5)
 
-    def _run_wearing(
+    def _run_with_weights(
         self, values: Mapping[str, Tensor], rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]
     ) -> None:
         training = self._weights.model.training
         self._weights.model.eval()
-        with wearing(self._weights.parameters, values):
+        with swapped_weights(self._weights.parameters, values):
             self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe)
         self._weights.model.train(training)

@@ -35,7 +35,7 @@ that of the new wish). KL is from the base, in nats a token; escape is the share
 Learning rates: {rates}.
 """
 _COSTS = """
-### What known defects cost
+### Cost of known defects
 
 `{command}`, on `combined`:
 

@@ -1,5 +1,7 @@
-"""The same in OpenClaw-RL's contract: `custom_loss = "./examples/extending/compute_loss.py"`. It is not told which
-tokens were sampled, so it can only move whole distributions: here, towards the base, the more the worse the rewards.
+"""A loss in OpenClaw-RL's contract: `custom_loss = "./examples/extending/compute_loss.py"`.
+
+The contract does not pass the sampled tokens, so the loss can only move whole distributions: here towards the base,
+further for worse rewards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How rollouts are sampled, by your own code: `custom_generate = "./examples/extending/generate.py"`.
+"""Your own sampling of rollouts: `custom_generate = "./examples/extending/generate.py"`.
 
-Best of two by likelihood: both are sampled, the one that the policy found likelier on average is taken. It is called
-for rehearsals, anchors (`version` 0, the base) and `context.generate` in a `custom_rollout`.
+Best of two by likelihood: it samples two answers and keeps the one with the higher mean logprob. It is called for
+rehearsals, anchors (`version` 0, the base) and `context.generate` in a `custom_rollout`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openclaw_rl.shared.records import Sampling
 async def generate(
     prompt_ids: Sequence[int], sampling: Sampling, *, engine: Engine, version: int | None
 ) -> Tokens | None:
-    """One whole answer: `Tokens`, or (ids, logprobs), or `None` to leave this rollout out."""
+    """One complete answer: `Tokens`, or (ids, logprobs), or `None` to skip this rollout."""
     both = await asyncio.gather(*(whole_answer(engine, prompt_ids, sampling, version=version) for _ in range(2)))
     answers = [answer for answer in both if answer.ids]
     return max(answers, key=lambda answer: fmean(answer.logprobs), default=None)

@@ -1,6 +1,6 @@
 """A judge of your own: `judge = "./examples/extending/judge.py"`.
 
-This one wants short answers of people who ask for them: it looks at nothing but length and the word "short".
+It checks whether people who ask for short answers get them, by the word "short" alone.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 class Judge:
-    """Made once, from the settings; `judge` is called for every turn that somebody answered."""
+    """Instantiated once, with the settings; `judge` is called for every turn with a next state."""
 
     def __init__(self, settings: Settings) -> None:
         self.longest = 40
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """A score in [−1, +1] (`None`: no verdict), and where there is something to correct, a hint for the teacher."""
+        """A score in [−1, +1] (`None`: no verdict), and for a correction also a hint for the teacher."""
         if "short" not in next_state.text.lower():
             return Judgement(turn_id=turn.turn_id, score=1.0, votes=[Vote(text="no complaint", score=1.0)])
         hint = f"Answer in fewer than {self.longest} characters."
@@ -24,4 +24,4 @@ class Judge:
         return Judgement(turn_id=turn.turn_id, score=-1.0, hint=hint, votes=[vote], reason=vote.text)
 
     async def close(self) -> None:
-        """Optional: let go of what the judge holds."""
+        """Optional: release connections and memory."""

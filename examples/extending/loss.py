@@ -14,7 +14,7 @@ BETA = 0.05
 
 
 def loss(tokens: LossTokens) -> Tensor:
-    """One value per response token, `[N]`; the mean over the batch is taken by the trainer."""
+    """One value per response token, `[N]`; the trainer takes the mean over the batch."""
     log_probs = losses.log_softmax(tokens.logits)
     chosen = log_probs.gather(-1, tokens.token_ids[:, None])[:, 0]
     distance = losses.reverse_kl(log_probs, tokens.base_log_probs)

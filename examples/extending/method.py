@@ -1,7 +1,7 @@
 """A method of your own: `method = "./examples/extending/method.py"`.
 
-Binary RL whose advantages are compared within a step: how much better than its neighbours a turn was, in standard
-deviations, is what its tokens learn from. Such an advantage is not bounded by [−1, +1].
+Binary RL with advantages standardized within a step: a turn's advantage is its distance from the step's mean reward, in
+standard deviations. Such an advantage is not bounded by [−1, +1].
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 class Standardized(Method, frozen=True):
-    """What a method may decide: which hints and rewards teach (the fields), and the advantages (this function)."""
+    """Standardizes rewards within a step. The fields select hints and rewards, this function sets the advantages."""
 
     def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of a step, each with its advantage; rollouts are not among them."""
@@ -35,5 +35,5 @@ class Standardized(Method, frozen=True):
 
 
 def method(settings: Settings) -> Method:
-    """A `Method`, or a function that makes one from the settings."""
+    """A function that makes a `Method` from the settings; a `Method` itself works too."""
     return Standardized("standardized", rewards="all")

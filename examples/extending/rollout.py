@@ -1,7 +1,7 @@
-"""Rollouts of your own beside each batch: `custom_rollout = "./examples/extending/rollout.py"`.
+"""Your own rollouts in each step: `custom_rollout = "./examples/extending/rollout.py"`.
 
-Practice with an answer key: sums are asked, the answers marked, and both train with the batch. The built-in anchors are
-kept by asking for them; the built-in rehearsals are left out by not asking.
+Practice with an answer key: the policy answers sums, the answers are scored, and both train with the batch. The code
+asks for the built-in anchors to keep them; it does not ask for the built-in rehearsals.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PRACTICE = 4
 
 
 async def rollout(context: RolloutContext) -> list[Sample]:
-    """The samples that stand beside the batch."""
+    """The samples that join the batch."""
     draw = random.Random(context.live)
     sums = [(draw.randint(1, 9), draw.randint(1, 9)) for _ in range(PRACTICE)]
     marked = await asyncio.gather(*(practise(context, one, other) for one, other in sums))
@@ -24,7 +24,7 @@ async def rollout(context: RolloutContext) -> list[Sample]:
 
 
 async def practise(context: RolloutContext, one: int, other: int) -> Sample | None:
-    """One sum, answered by the policy and marked."""
+    """One sum, answered by the policy and scored."""
     prompt = context.render([{"role": "user", "content": f"How much is {one} and {other}?"}])
     tokens = await context.generate(prompt)
     if tokens is None:

@@ -1,5 +1,5 @@
-// Holds src/host.ts against the types of a real openclaw package, where there is one: in node_modules, in the folder
-// that OPENCLAW_PACKAGE names, or in the .cache/rigs of this repository. Without one it says so, and that is no failure.
+// Compares src/host.ts with the types of a real openclaw package: in the folder OPENCLAW_PACKAGE, in node_modules, or in
+// .cache/rigs of this repository. If there is none, it says so and succeeds.
 
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -15,7 +15,7 @@ const candidates = [
 ];
 const found = candidates.find((folder) => folder && existsSync(join(folder, "dist/plugin-sdk/plugin-entry.d.ts")));
 if (!found) {
-  console.log("No openclaw package found (OPENCLAW_PACKAGE can name its folder): host types not checked.");
+  console.log("No openclaw package found (set OPENCLAW_PACKAGE to its folder): host types not checked.");
   process.exit(0);
 }
 

@@ -1,7 +1,7 @@
 import { providerUrl, type Settings } from "./settings.js";
 import type { State } from "./state.js";
 
-/** Where the service is, and with which key: as set, else as the last request to it showed. */
+/** The service's address and key: from the settings, else from the last request to the provider. */
 export function address(settings: Settings, state: State): { url: string | undefined; apiKey: string | undefined } {
-  return { url: settings.url ?? providerUrl(state.shown.url), apiKey: settings.apiKey ?? state.shown.apiKey };
+  return { url: settings.url ?? providerUrl(state.observed.url), apiKey: settings.apiKey ?? state.observed.apiKey };
 }

@@ -1,4 +1,4 @@
-/** A map that keeps the `limit` entries that were written last. */
+/** A map that keeps the last `limit` entries written. */
 export class Bounded<Key, Value> {
   readonly #entries = new Map<Key, Value>();
 
@@ -25,12 +25,12 @@ export class Bounded<Key, Value> {
     this.#entries.delete(key);
   }
 
-  /** What is kept, the last written last. */
+  /** All entries, oldest write first. */
   entries(): [Key, Value][] {
     return [...this.#entries];
   }
 
-  /** The values, the last written first. */
+  /** All values, newest write first. */
   latest(): Value[] {
     return [...this.#entries.values()].reverse();
   }

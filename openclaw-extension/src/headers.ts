@@ -1,30 +1,30 @@
 import type { Headers, Model, ModelContext, StreamOptions } from "./host.js";
-import { toldReactions } from "./reactions.js";
+import { readReactions } from "./reactions.js";
 import { readCallId, runKind, turnType, type TurnType } from "./run-kind.js";
 import type { Run } from "./runs.js";
 import type { Settings } from "./settings.js";
 import type { State } from "./state.js";
 
-/** What is known of one model call. */
+/** One model call, as far as its id and the hooks describe it. */
 export interface Call {
-  /** As its id says; `run` is what hooks told of it. */
+  /** From the call's id; `run` comes from the hooks. */
   runId: string | undefined;
   run: Run | undefined;
-  /** The conversation it belongs to. */
+  /** The conversation, by its first id. */
   sessionId: string | undefined;
-  /** Which of the conversations under that id. */
+  /** Number of earlier conversations under the same id. */
   episode: number;
   turnType: TurnType | undefined;
 }
 
 const NEW = "X-Session-New";
 const REACTIONS = "X-OpenClaw-Reactions";
-/** Reactions are told, and the turn of none of them is known. */
+/** Header value if the request reports reactions and the turn of none is known. */
 const NONE_KNOWN = "-";
-const LONGEST = 256;
-const LONGEST_REACTIONS = 4_000;
+const MAX_VALUE = 256;
+const MAX_REACTIONS = 4_000;
 
-/** `simple`: the call is a direct completion, outside of an agent run. */
+/** `simple`: a direct completion outside an agent run. */
 export function describeCall(
   options: StreamOptions | undefined,
   simple: boolean,
@@ -34,8 +34,8 @@ export function describeCall(
   const id = readCallId(options?.requestId);
   const run = state.runs.get(id.runId ?? id.compacted);
   const compacted = id.compacted !== undefined && state.sessions.isKnown(id.compacted) ? id.compacted : undefined;
-  const told = options?.sessionId ?? run?.sessionId ?? compacted;
-  const sessionId = told === undefined ? undefined : state.sessions.root(told);
+  const currentId = options?.sessionId ?? run?.sessionId ?? compacted;
+  const sessionId = currentId === undefined ? undefined : state.sessions.root(currentId);
   return {
     runId: id.runId,
     run,
@@ -46,8 +46,8 @@ export function describeCall(
 }
 
 /**
- * The headers of a call, those included that it had. What the user set in the configuration stands. A call that is given
- * `X-Session-New` has to say later whether the service heard it.
+ * The headers of a call: the caller's own and ours. Ours never replace a header that the user configured. A call that
+ * gets `X-Session-New` must later accept or release that notice (see `Sessions`).
  */
 export function callHeaders(
   call: Call,
@@ -75,38 +75,38 @@ export function callHeaders(
   const taken = new Set(Object.keys(given).map((name) => name.toLowerCase()));
   const isFree = (name: string): boolean => !taken.has(name.toLowerCase());
   const added = Object.entries(ours).filter((entry): entry is [string, string] => {
-    return isFree(entry[0]) && canSend(entry[1], entry[0] === REACTIONS ? LONGEST_REACTIONS : LONGEST);
+    return isFree(entry[0]) && canSend(entry[1], entry[0] === REACTIONS ? MAX_REACTIONS : MAX_VALUE);
   });
   const headers = { ...options?.headers, ...Object.fromEntries(added) };
   if (!settings.sessionTracking || call.turnType === "side" || call.sessionId === undefined || !isFree(NEW)) {
     return headers;
   }
-  const ended = state.sessions.tell(call.sessionId, call);
-  return ended === undefined ? headers : { ...headers, [NEW]: ended };
+  const reason = state.sessions.claimEndNotice(call.sessionId, call);
+  return reason === undefined ? headers : { ...headers, [NEW]: reason };
 }
 
-/** Whether a value can stand in a header. One that cannot would fail the whole request; the body tells the same. */
-export function canSend(value: string | undefined, longest = LONGEST): value is string {
-  return value !== undefined && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value) && value.length <= longest;
+/** True if a value is valid in a header. An invalid one would fail the whole request; the body carries it too. */
+export function canSend(value: string | undefined, maxLength = MAX_VALUE): value is string {
+  return value !== undefined && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value) && value.length <= maxLength;
 }
 
 /**
- * `message=turn` for each reaction told in this request whose turn is known, or that none is: the service then does not
- * take the last answer for it.
+ * `message=turn` for each reaction in this request whose turn is known. If none is known the value says so, because the
+ * service would otherwise assume the last answer.
  */
 function reactedTurns(call: Call, context: ModelContext, state: State): string | undefined {
-  const told = toldReactions(context.messages);
-  if (told.length === 0) return undefined;
+  const reactions = readReactions(context.messages);
+  if (reactions.length === 0) return undefined;
   const { run, sessionId } = call;
   const turns = sessionId === undefined ? [] : state.sessions.line(sessionId).flatMap((id) => state.turns.of(id));
   const found = new Map<string, string | undefined>();
-  for (const { channel, messageId } of told) {
+  for (const { channel, messageId } of reactions) {
     if (messageId === undefined) continue;
     const here = run?.channel === undefined || run.channel.toLowerCase() === channel.toLowerCase();
     const pointer = {
       messageId,
       channel,
-      // Of a channel that names no chat OpenClaw gives the channel's own name.
+      // If a channel names no chat, OpenClaw repeats the channel's name here.
       account: here ? run?.accountId : undefined,
       conversation: here && run?.chatId !== run?.channel ? run?.chatId : undefined,
       sessionKey: run?.sessionKey,
@@ -116,6 +116,6 @@ function reactedTurns(call: Call, context: ModelContext, state: State): string |
     found.set(name, !found.has(name) || found.get(name) === turnId ? turnId : undefined);
   }
   const pairs = [...found].flatMap(([name, turnId]) => (turnId === undefined ? [] : [`${name}=${turnId}`]));
-  while (pairs.join(";").length > LONGEST_REACTIONS) pairs.pop();
+  while (pairs.join(";").length > MAX_REACTIONS) pairs.pop();
   return pairs.length > 0 ? pairs.join(";") : NONE_KNOWN;
 }

@@ -1,11 +1,11 @@
 /**
- * What this plug-in uses of OpenClaw's plug-in API, and nothing else of it. `test/host-types.ts` holds these types
- * against those that the openclaw package ships, where one is installed.
+ * The part of OpenClaw's plug-in API that this plug-in uses. `test/host-types.ts` compares these types with those of an
+ * installed openclaw package.
  */
 
 export type Headers = Record<string, string>;
 
-/** One part of a message's content; only text is read here. */
+/** One part of a message's content; the plug-in reads only text. */
 export interface ContentPart {
   type: string;
   text?: string;
@@ -49,8 +49,8 @@ export interface AnswerStream {
 }
 
 /**
- * A model call. Written as a method, so that OpenClaw's own function, which wants its fuller model and context, is one
- * of these; whoever wraps it hands on what it was given.
+ * A model call. Declared as a method, because method parameters are bivariant: OpenClaw's own function, which takes a
+ * wider model and context, is then assignable. A wrapper must pass its arguments on unchanged.
  */
 export type StreamFn<Stream extends AnswerStream = AnswerStream> = {
   call(model: Model, context: ModelContext, options?: StreamOptions): Stream | Promise<Stream>;
@@ -69,7 +69,7 @@ export interface Provider {
   wrapSimpleCompletionStreamFn<Stream extends AnswerStream>(context: WrapContext<Stream>): StreamFn<Stream> | undefined;
 }
 
-/** Who began an agent run, and where. Everything may be missing. */
+/** Origin of an agent run. Every field may be missing. */
 export interface AgentContext {
   runId?: string;
   sessionId?: string;
@@ -116,7 +116,7 @@ export interface MessageSentEvent {
   runId?: string;
 }
 
-/** The hooks that are registered, each with its handler. All of them only look on. */
+/** The registered hooks and their handlers. None of them changes anything in OpenClaw. */
 export interface Hooks {
   before_model_resolve: (event: unknown, context: AgentContext) => void;
   before_prompt_build: (event: unknown, context: AgentContext) => void;
@@ -126,7 +126,7 @@ export interface Hooks {
   gateway_stop: (event: GatewayStopEvent) => Promise<void>;
 }
 
-/** Overloads instead of one generic signature: OpenClaw's own, which knows more hooks, is assignable to them only. */
+/** Overloads instead of one generic signature: only to these is OpenClaw's own type, with more hooks, assignable. */
 export interface On {
   (name: "before_model_resolve", handler: Hooks["before_model_resolve"]): void;
   (name: "before_prompt_build", handler: Hooks["before_prompt_build"]): void;
@@ -156,7 +156,7 @@ export interface Logger {
   error: (message: string) => void;
 }
 
-/** The part of `openclaw.json` that is read. */
+/** The part of `openclaw.json` that the plug-in reads. */
 export interface HostConfig {
   models?: { providers?: Record<string, { baseUrl?: string; apiKey?: unknown } | undefined> };
 }

@@ -4,6 +4,7 @@ import { register } from "./plugin.js";
 export default {
   id: "openclaw-rl",
   name: "openclaw-rl",
-  description: "Names session and turn on requests to your openclaw-rl service, and brings /good, /bad and /rl.",
+  description:
+    "Adds session and turn headers to requests for your openclaw-rl service, and the commands /good, /bad and /rl.",
   register,
 };

@@ -2,7 +2,7 @@ import { Bounded } from "./bounded.js";
 import type { MessageContext, MessageSentEvent } from "./host.js";
 import { bareWords, type Turn } from "./turns.js";
 
-/** A message that went out to a channel. */
+/** A message sent to a channel. */
 interface Sent extends Place {
   messageId: string;
   channel: string;
@@ -11,7 +11,7 @@ interface Sent extends Place {
   sentAt: number;
 }
 
-/** Where messages are. What is not known is left out. */
+/** Location of a message; unknown parts are `undefined`. */
 interface Place {
   channel: string | undefined;
   account: string | undefined;
@@ -19,18 +19,18 @@ interface Place {
   sessionKey: string | undefined;
 }
 
-/** Which message somebody points at, and from where. */
+/** A reference to a message, by a reaction or a quote. */
 export interface Pointer extends Place {
   messageId: string;
 }
 
-const MOST_MESSAGES = 500;
-/** So many letters tell which answer they are a part of; a word or two are in any. */
-const LEAST_PART = 16;
+const MAX_MESSAGES = 500;
+/** Minimum letters of a partial match: one or two words occur in any answer. */
+const MIN_PART = 16;
 
-/** Messages that went out to channels, so that a reaction or a quote finds the turn that it means. */
+/** Messages sent to channels; finds the turn that a reaction or a quote refers to. */
 export class Messages {
-  readonly #sent = new Bounded<string, Sent>(MOST_MESSAGES);
+  readonly #sent = new Bounded<string, Sent>(MAX_MESSAGES);
 
   sent(event: MessageSentEvent, context: MessageContext, now: number): void {
     const { messageId } = event;
@@ -49,22 +49,23 @@ export class Messages {
   }
 
   /**
-   * Which of these turns a message was sent for: the one with exactly its words, else the one that it is a part of or
-   * holds. None that began to answer after the message was sent: blocks of an answer are sent before it is complete,
-   * but not before it begins. Where several fit, or the message is not from here, there is none.
+   * Find the turn whose answer a message shows: a turn with exactly its words, else one whose answer contains the message
+   * or is contained in it. Turns that began to answer after the message was sent are excluded: OpenClaw may send blocks
+   * of an answer before it is complete, but not before it begins. Returns `undefined` for an unknown message or several
+   * matching turns.
    */
   turn(pointer: Pointer, turns: readonly Turn[]): Turn | undefined {
-    const meant = this.#sent.latest().filter((message) => isMeant(message, pointer));
-    const [message] = meant;
-    if (message === undefined || meant.length > 1 || message.words === "") return undefined;
-    const earlier = turns.filter((turn) => couldBe(turn, message));
-    if (earlier.some((turn) => turn.words === message.words)) return this.#sameWords(message, turns);
-    return only(earlier.filter((turn) => isPart(message.words, turn.words) || fills(turn.words, message.words)));
+    const found = this.#sent.latest().filter((message) => matches(message, pointer));
+    const [message] = found;
+    if (message === undefined || found.length > 1 || message.words === "") return undefined;
+    const candidates = turns.filter((turn) => couldBe(turn, message));
+    if (candidates.some((turn) => turn.words === message.words)) return this.#sameWords(message, turns);
+    return only(candidates.filter((turn) => isPart(message.words, turn.words) || wraps(message.words, turn.words)));
   }
 
   /**
-   * The turn with exactly a message's words. Short answers repeat: one that an earlier message was sent for is taken, so
-   * that of two alike, each sent before the next was begun, each has its own.
+   * Find the turn with exactly a message's words. Short answers repeat, so a turn matched by an earlier message is
+   * excluded: two equal answers, each sent before the next began, match one message each.
    */
   #sameWords(message: Sent, turns: readonly Turn[]): Turn | undefined {
     const taken = new Set<Turn>();
@@ -86,17 +87,17 @@ function couldBe(turn: Turn, message: Sent): boolean {
   return turn.words !== "" && turn.respondedAt <= message.sentAt && agrees(turn.runId, message.runId);
 }
 
-/** A channel may get an answer in parts. */
+/** True for one of several messages into which a channel split an answer. */
 function isPart(message: string, answer: string): boolean {
-  return message.length >= LEAST_PART && answer.includes(message);
+  return message.length >= MIN_PART && answer.includes(message);
 }
 
-/** A channel may put something around an answer, but not much. */
-function fills(answer: string, message: string): boolean {
-  return answer.length >= LEAST_PART && answer.length * 2 >= message.length && message.includes(answer);
+/** True for an answer to which a channel added something, at most as much text as the answer itself. */
+function wraps(message: string, answer: string): boolean {
+  return answer.length >= MIN_PART && answer.length * 2 >= message.length && message.includes(answer);
 }
 
-function isMeant(message: Sent, pointer: Pointer): boolean {
+function matches(message: Sent, pointer: Pointer): boolean {
   return message.messageId === pointer.messageId && inSamePlace(message, pointer);
 }
 
@@ -113,7 +114,7 @@ function agrees(one: string | undefined, other: string | undefined): boolean {
   return one === undefined || other === undefined || one === other;
 }
 
-/** Some places write `telegram:group:-100:topic:5` for a conversation, others the chat's id alone. */
+/** OpenClaw writes a conversation as `telegram:group:-100:topic:5` in some hooks, as the bare chat id in others. */
 function bareConversation(written: string | undefined): string | undefined {
   return written?.replace(/^(?:[a-z][\w-]*:)+/i, "").replace(/:(?:topic|thread):[^:]*$/i, "");
 }

@@ -1,32 +1,32 @@
 import { ask, type Reply, type Request } from "./service.js";
 
 export interface Post extends Request {
-  /** The conversation that the post is about. */
+  /** The conversation of the post. */
   sessionId: string | undefined;
   body: Record<string, unknown>;
 }
 
-interface Waiting {
+interface Queued {
   post: Post;
   since: number;
-  /** Tells whoever posted how the first try went; forgotten after that. */
-  told: ((reply: Reply) => void) | undefined;
+  /** Resolves the caller's promise with the result of the first attempt; `undefined` after that. */
+  resolve: ((reply: Reply) => void) | undefined;
 }
 
-const MOST_WAITING = 100;
-const LONGEST_WAIT = 3_600_000;
+const MAX_POSTS = 100;
+const MAX_AGE = 3_600_000;
 const TIMEOUT = 3_000;
-/** The service is there, but this post is too much for it. */
-const STUMBLED = 500;
-const PAUSES = [1_000, 5_000, 15_000, 60_000];
+/** The service is up, but fails on this post. */
+const INTERNAL_ERROR = 500;
+const RETRY_DELAYS = [1_000, 5_000, 15_000, 60_000];
 
 /**
- * Posts to the service, in the order they came, one at a time. While the service is away they wait here, at most
- * `MOST_WAITING` of them for at most an hour; nobody waits for them, and nothing of it is ever thrown. One that the
- * service stumbles over holds up those of its own session only, and an address where nobody is only those to it.
+ * Sends posts to the service in order, one at a time. While the service is away it keeps at most `MAX_POSTS` of them,
+ * for at most an hour. It never throws. A post on which the service fails delays only posts of the same session; an
+ * address that does not answer delays only posts to that address.
  */
 export class Outbox {
-  #waiting: Waiting[] = [];
+  #queue: Queued[] = [];
   #sending: Promise<void> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #failures = 0;
@@ -37,31 +37,31 @@ export class Outbox {
   ) {}
 
   get size(): number {
-    return this.#waiting.length;
+    return this.#queue.length;
   }
 
-  /** Send soon. Resolves to how the first try went; a post that found nobody is kept and tried again. */
+  /** Queue a post. Resolves to the result of the first attempt; if the service did not answer, the post is retried. */
   post(post: Post): Promise<Reply> {
     return new Promise((resolve) => {
-      this.#waiting.push({ post, since: this.now(), told: resolve });
-      for (const dropped of this.#waiting.splice(0, this.#waiting.length - MOST_WAITING)) {
-        dropped.told?.({ kind: "unreachable", message: "too much was waiting" });
+      this.#queue.push({ post, since: this.now(), resolve });
+      for (const dropped of this.#queue.splice(0, this.#queue.length - MAX_POSTS)) {
+        dropped.resolve?.({ kind: "unreachable", message: "too many posts were waiting" });
       }
       void this.#start();
     });
   }
 
-  /** Take back posts that were not sent yet. */
+  /** Remove matching posts that were not sent yet. */
   cancel(unwanted: (post: Post) => boolean): void {
-    const kept: Waiting[] = [];
-    for (const waiting of this.#waiting) {
-      if (unwanted(waiting.post)) waiting.told?.({ kind: "unreachable", message: "taken back" });
-      else kept.push(waiting);
+    const kept: Queued[] = [];
+    for (const queued of this.#queue) {
+      if (unwanted(queued.post)) queued.resolve?.({ kind: "unreachable", message: "cancelled" });
+      else kept.push(queued);
     }
-    this.#waiting = kept;
+    this.#queue = kept;
   }
 
-  /** Try everything that waits once more. Resolves when all is sent, or the service was found to be away. */
+  /** Retry every queued post now. Resolves when all are sent or the service does not answer. */
   async flush(): Promise<void> {
     await this.#sending;
     await this.#start();
@@ -73,45 +73,45 @@ export class Outbox {
   }
 
   async #drain(): Promise<void> {
-    await Promise.resolve(); // so that `#sending` is set before it is taken back
+    await Promise.resolve(); // so that `#start` has set `#sending` before this method clears it
     clearTimeout(this.#timer);
-    const held = new Set<string>();
-    const isHeld = ({ post }: Waiting): boolean => held.has(address(post)) || held.has(conversation(post));
-    let away: Reply | undefined;
-    for (let first = this.#waiting[0]; first !== undefined; first = this.#waiting.find((one) => !isHeld(one))) {
-      const reply = await this.#try(first);
-      first.told?.(reply);
-      first.told = undefined;
-      if (reply.kind === "unreachable" && this.now() - first.since < LONGEST_WAIT) {
-        held.add(reply.status === STUMBLED ? conversation(first.post) : address(first.post));
-        away = reply;
+    const blocked = new Set<string>();
+    const isBlocked = ({ post }: Queued): boolean => blocked.has(address(post)) || blocked.has(conversation(post));
+    let failure: Reply | undefined;
+    for (let first = this.#queue[0]; first !== undefined; first = this.#queue.find((one) => !isBlocked(one))) {
+      const reply = await this.#attempt(first);
+      first.resolve?.(reply);
+      first.resolve = undefined;
+      if (reply.kind === "unreachable" && this.now() - first.since < MAX_AGE) {
+        blocked.add(reply.status === INTERNAL_ERROR ? conversation(first.post) : address(first.post));
+        failure = reply;
         continue;
       }
       this.#failures = 0;
-      this.#waiting = this.#waiting.filter((waiting) => waiting !== first);
+      this.#queue = this.#queue.filter((queued) => queued !== first);
     }
-    if (away !== undefined && this.#waiting.length > 0) this.#later(away);
-    this.#sending = undefined; // in the same breath as the last look: a post that comes now starts anew
+    if (failure !== undefined && this.#queue.length > 0) this.#retryLater(failure);
+    this.#sending = undefined; // no await since the queue was read, so a later post starts a new drain
   }
 
-  async #try(waiting: Waiting): Promise<Reply> {
+  async #attempt(queued: Queued): Promise<Reply> {
     try {
-      return await this.send(aged(waiting.post, (this.now() - waiting.since) / 1_000), TIMEOUT);
+      return await this.send(withAge(queued.post, (this.now() - queued.since) / 1_000), TIMEOUT);
     } catch (error) {
       return { kind: "refused", status: 0, message: String(error) };
     }
   }
 
-  /** The service is away: tell everyone who hoped for it, and try again after a while. */
-  #later(reply: Reply): void {
-    for (const waiting of this.#waiting) {
-      waiting.told?.(reply);
-      waiting.told = undefined;
+  /** The service does not answer: report that to all callers, and schedule a retry. */
+  #retryLater(reply: Reply): void {
+    for (const queued of this.#queue) {
+      queued.resolve?.(reply);
+      queued.resolve = undefined;
     }
-    const pause = PAUSES[Math.min(this.#failures, PAUSES.length - 1)];
+    const delay = RETRY_DELAYS[Math.min(this.#failures, RETRY_DELAYS.length - 1)];
     this.#failures += 1;
-    this.#timer = setTimeout(() => void this.#start(), pause);
-    this.#timer.unref(); // a program that ends does not stay for this
+    this.#timer = setTimeout(() => void this.#start(), delay);
+    this.#timer.unref(); // do not keep the process alive for a retry
   }
 }
 
@@ -123,21 +123,25 @@ function conversation(post: Post): string {
   return `${address(post)} ${post.sessionId ?? ""}`;
 }
 
-/** The post, with how long ago it was meant to be sent: clocks of two machines may differ. */
-function aged(post: Post, seconds: number): Post {
+/** Add the age in seconds instead of a time stamp: clocks of two machines may differ. */
+function withAge(post: Post, seconds: number): Post {
   return { ...post, body: { ...post.body, age_seconds: Math.max(0, seconds) } };
 }
 
-/** What a promise gives within a time, else `otherwise`. */
-export async function within<Value>(promise: Promise<Value>, milliseconds: number, otherwise: Value): Promise<Value> {
+/** Resolve to the promise's value, or to `fallback` after a timeout. */
+export async function withTimeout<Value>(
+  promise: Promise<Value>,
+  milliseconds: number,
+  fallback: Value,
+): Promise<Value> {
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<Value>((resolve) => {
+  const timeout = new Promise<Value>((resolve) => {
     timer = setTimeout(() => {
-      resolve(otherwise);
+      resolve(fallback);
     }, milliseconds);
   });
   try {
-    return await Promise.race([promise, late]);
+    return await Promise.race([promise, timeout]);
   } finally {
     clearTimeout(timer);
   }

@@ -7,8 +7,8 @@ import { statusText } from "./status.js";
 import { wrapStream } from "./stream.js";
 
 /**
- * Register with OpenClaw; it does this several times in a process, so nothing is opened here. With settings that cannot
- * be followed chats go on as without the plug-in, and its commands say what is wrong.
+ * Register with OpenClaw. It calls this several times in one process, so nothing is opened here. With invalid settings
+ * the plug-in leaves chats alone, and its commands report the error.
  */
 export function register(api: HostApi): void {
   try {
@@ -23,10 +23,10 @@ export function register(api: HostApi): void {
     });
   } catch (error) {
     if (!(error instanceof SettingsError)) throw error;
-    const told = `openclaw-rl does nothing, because of a setting: ${error.message}`;
-    api.logger.error(told);
-    const tell = (): Promise<string> => Promise.resolve(told);
-    registerCommands(api, { good: tell, bad: tell, rl: tell });
+    const message = `openclaw-rl is inactive because of a setting: ${error.message}`;
+    api.logger.error(message);
+    const answer = (): Promise<string> => Promise.resolve(message);
+    registerCommands(api, { good: answer, bad: answer, rl: answer });
   }
 }
 
@@ -63,9 +63,9 @@ type Answers = Record<"good" | "bad" | "rl", (context: CommandContext) => Promis
 
 function registerCommands(api: HostApi, answers: Answers): void {
   const descriptions = {
-    good: "The last answer was good: /good [why]",
-    bad: "The last answer was bad: /bad [why]",
-    rl: "How the learning goes: version, interactions, backlog, last change",
+    good: "Rate the last answer as good: /good [why]",
+    bad: "Rate the last answer as bad: /bad [why]",
+    rl: "Show the training status: version, interactions, backlog, last change",
   };
   for (const name of ["good", "bad", "rl"] as const) {
     api.registerCommand({

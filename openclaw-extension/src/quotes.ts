@@ -3,24 +3,24 @@ import type { MessageContext, MessageReceivedEvent } from "./host.js";
 import type { Pointer } from "./messages.js";
 import { bareWords } from "./turns.js";
 
-/** A feedback command as it came in, before it is run. */
-interface Asked {
+/** A feedback command that came in and has not run yet. */
+interface PendingCommand {
   command: string;
   words: string;
-  /** The message that it quotes. */
+  /** The quoted message. */
   pointer: Pointer | undefined;
-  at: number;
+  receivedAt: number;
 }
 
-const MOST_SESSIONS = 200;
-const MOST_ASKED = 20;
-/** A command is run at once, also beside a run at work; one that was not run by then never is. */
-const LONGEST_WAIT = 30_000;
+const MAX_SESSIONS = 200;
+const MAX_PENDING = 20;
+/** OpenClaw runs a command at once, even during an agent run; one that did not run by then never will. */
+const MAX_WAIT = 30_000;
 const COMMAND = /^\s*(?:[<@]\S{1,100}\s+)?\/(good|bad)(?:@\S{1,100})?(?:\s+(.*))?$/is;
 
-/** Which message a feedback command quotes: the command itself is not told so, only whoever sees messages come in. */
+/** The messages that feedback commands quote: OpenClaw reports a quote to the message hook, not to the command. */
 export class Quotes {
-  readonly #asked = new Bounded<string, Asked[]>(MOST_SESSIONS);
+  readonly #pending = new Bounded<string, PendingCommand[]>(MAX_SESSIONS);
 
   received(event: MessageReceivedEvent, context: MessageContext, now: number): void {
     const sessionKey = event.sessionKey ?? context.sessionKey;
@@ -29,21 +29,21 @@ export class Quotes {
     const { channelId: channel, accountId: account, conversationId: conversation } = context;
     const messageId = event.replyToId;
     const pointer = messageId === undefined ? undefined : { messageId, channel, account, conversation, sessionKey };
-    const asked = { command: command.toLowerCase(), words: bareWords(rest ?? ""), pointer, at: now };
-    this.#asked.set(sessionKey, [...(this.#asked.get(sessionKey) ?? []), asked].slice(-MOST_ASKED));
+    const pending = { command: command.toLowerCase(), words: bareWords(rest ?? ""), pointer, receivedAt: now };
+    this.#pending.set(sessionKey, [...(this.#pending.get(sessionKey) ?? []), pending].slice(-MAX_PENDING));
   }
 
-  /** What the command that is run now quotes. Others may have come in since: it is known by its words. */
+  /** Take the message quoted by the command that runs now. Others may have come in since, so its words identify it. */
   take(sessionKey: string | undefined, command: string, args: string, now: number): Pointer | undefined {
     if (sessionKey === undefined) return undefined;
-    const waiting = (this.#asked.get(sessionKey) ?? []).filter((asked) => now - asked.at < LONGEST_WAIT);
+    const waiting = (this.#pending.get(sessionKey) ?? []).filter((pending) => now - pending.receivedAt < MAX_WAIT);
     const words = bareWords(args);
     const found =
-      waiting.findLast((asked) => asked.command === command && asked.words === words) ??
-      waiting.findLast((asked) => asked.command === command);
-    const rest = waiting.filter((asked) => asked !== found);
-    if (rest.length > 0) this.#asked.set(sessionKey, rest);
-    else this.#asked.delete(sessionKey);
+      waiting.findLast((pending) => pending.command === command && pending.words === words) ??
+      waiting.findLast((pending) => pending.command === command);
+    const rest = waiting.filter((pending) => pending !== found);
+    if (rest.length > 0) this.#pending.set(sessionKey, rest);
+    else this.#pending.delete(sessionKey);
     return found?.pointer;
   }
 }

@@ -1,23 +1,23 @@
 import type { ChatMessage } from "./host.js";
 
-/** A reaction that OpenClaw tells the model about: to which message of which channel, where the channel names it. */
+/** A reaction that OpenClaw reports to the model; `messageId` is missing if the channel does not name the message. */
 export interface Reaction {
   channel: string;
   messageId: string | undefined;
 }
 
 const MARK = " reaction added: ";
-/** Every length is bounded: whoever pastes a megabyte of something alike holds up no request. */
+/** Every length is bounded, so that a pasted megabyte of similar text does not delay the request. */
 const LINE = /System: \[[^\][]{0,80}\] (\S{1,60}) reaction added: (.{1,600})/;
-/** What a channel writes last names the message; before it stand names that people chose. */
+/** The last `msg` names the message; names that people chose may precede it. */
 const MESSAGE = /^.* msg ([^\s"\\]{1,200})/;
-const MOST = 50;
+const MAX_REACTIONS = 50;
 
 /**
- * The reactions told at the end of a request. OpenClaw has no hook for them: it puts a line into the context of the
- * next request of that session, where several lines are one JSON string.
+ * Read the reactions at the end of a request. OpenClaw has no hook for them: it adds a line to the context of the next
+ * request of that session, several lines as one JSON string.
  */
-export function toldReactions(messages: readonly ChatMessage[]): Reaction[] {
+export function readReactions(messages: readonly ChatMessage[]): Reaction[] {
   const found: Reaction[] = [];
   for (const message of messages.toReversed()) {
     if (message.role !== "user") break;
@@ -26,7 +26,7 @@ export function toldReactions(messages: readonly ChatMessage[]): Reaction[] {
       const [, channel, rest] = LINE.exec(line) ?? [];
       if (channel === undefined || rest === undefined) continue;
       found.push({ channel, messageId: MESSAGE.exec(rest)?.[1] });
-      if (found.length === MOST) return found;
+      if (found.length === MAX_REACTIONS) return found;
     }
   }
   return found;

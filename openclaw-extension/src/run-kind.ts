@@ -1,25 +1,25 @@
 import type { Run } from "./runs.js";
 
 /**
- * What a model call is for. `person`: somebody wrote; `agent`: another agent or a sub-agent's announcement did;
- * `program`: OpenClaw itself did, in the conversation's line; `memory`, `compaction` and `utility`: work around the
- * conversation; `unknown`: OpenClaw did not say.
+ * The purpose of a model call. `person`: a message of the user; `agent`: a message of another agent or a sub-agent's
+ * report; `program`: OpenClaw continues the conversation by itself; `memory`, `compaction` and `utility`: work around
+ * the conversation; `unknown`: OpenClaw did not say.
  */
 export type RunKind =
   "person" | "agent" | "program" | "subagent" | "heartbeat" | "cron" | "memory" | "compaction" | "utility" | "unknown";
 
-/** The kinds that may be learned from, if the settings say so. */
+/** The kinds that the settings may select for training. */
 export const MAIN_RUN_KINDS = ["person", "agent", "program", "subagent", "heartbeat", "cron"] as const;
 
 export type TurnType = "main" | "side";
 
 /**
- * What OpenClaw's id of a model call tells: `<run>:model:<n>`, or `<what>:compaction:<id>:model:<n>` for a compaction,
- * within a run or outside of any.
+ * The parts of OpenClaw's id of a model call: `<run>:model:<n>`, or `<compacted>:compaction:<id>:model:<n>` for a
+ * compaction, inside or outside a run.
  */
 export interface CallId {
   runId?: string;
-  /** What is compacted: a run, a session, or a name that OpenClaw made up for it. */
+  /** A run, a session, or a name that OpenClaw made up. */
   compacted?: string;
 }
 
@@ -30,7 +30,7 @@ export function readCallId(requestId: string | undefined): CallId {
   return model === undefined ? {} : { runId: model };
 }
 
-/** `simple`: the call is a direct completion, outside of an agent run. */
+/** `simple`: a direct completion outside an agent run. */
 export function runKind(call: CallId, run: Run | undefined, simple: boolean): RunKind {
   if (call.compacted !== undefined) return "compaction";
   if (simple) return "utility";
@@ -46,7 +46,7 @@ export function runKind(call: CallId, run: Run | undefined, simple: boolean): Ru
   return run.input === "internal_system" ? "program" : "person";
 }
 
-/** What to tell the service; `undefined` leaves the decision to it. */
+/** The turn type for the service; `undefined` leaves the decision to it. */
 export function turnType(kind: RunKind, mainRuns: ReadonlySet<RunKind>): TurnType | undefined {
   if (mainRuns.has(kind)) return "main";
   return kind === "unknown" || kind === "program" ? undefined : "side";

@@ -1,31 +1,31 @@
 import { Bounded } from "./bounded.js";
 import type { AgentContext } from "./host.js";
 
-/** An agent run: one message of a person and everything that follows from it. */
+/** An agent run: one message of a person and all model calls it leads to. */
 export interface Run {
   runId: string;
   sessionId?: string;
   sessionKey?: string;
   agentId?: string;
   trigger?: string;
-  /** Where the run's input came from, as OpenClaw classifies it. */
+  /** OpenClaw's classification of the source of the input. */
   input?: string;
   channel?: string;
   accountId?: string;
   chatId?: string;
 }
 
-const MOST_RUNS = 500;
+const MAX_RUNS = 500;
 
-/** The latest runs, as OpenClaw's hooks tell of them before their first model call. */
+/** The latest runs; OpenClaw's hooks announce each before its first model call. */
 export class Runs {
-  readonly #runs = new Bounded<string, Run>(MOST_RUNS);
+  readonly #runs = new Bounded<string, Run>(MAX_RUNS);
 
-  /** Take in what a hook tells; a later hook of the same run adds to it. */
+  /** Record the fields of a hook; a later hook of the same run adds to them. */
   note(context: AgentContext): Run | undefined {
     const { runId } = context;
     if (runId === undefined) return undefined;
-    const told = {
+    const fields = {
       sessionId: context.sessionId,
       sessionKey: context.sessionKey,
       agentId: context.agentId,
@@ -35,7 +35,7 @@ export class Runs {
       accountId: context.accountId,
       chatId: context.chatId,
     };
-    const present = Object.entries(told).filter(([, value]) => value !== undefined);
+    const present = Object.entries(fields).filter(([, value]) => value !== undefined);
     const run: Run = { ...this.#runs.get(runId), ...Object.fromEntries(present), runId };
     this.#runs.set(runId, run);
     return run;

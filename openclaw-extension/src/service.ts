@@ -7,16 +7,16 @@ export interface Request {
   body?: unknown;
 }
 
-/** How it went. `refused`: the service understood and said no; `unreachable`: it may go better later. */
+/** The result. `refused`: the service rejected the request; `unreachable`: a later attempt may succeed. */
 export type Reply =
   | { kind: "done"; body: unknown }
   | { kind: "refused"; status: number; message: string }
   | { kind: "unreachable"; message: string; status?: number };
 
-const TRY_AGAIN = new Set([408, 425, 429]);
-const LONGEST_MESSAGE = 300;
+const RETRYABLE = new Set([408, 425, 429]);
+const MAX_MESSAGE = 300;
 
-/** Ask the service. Never throws; gives up after `timeout` milliseconds. */
+/** Send a request to the service. Never throws; gives up after `timeout` milliseconds. */
 export async function ask(request: Request, timeout: number): Promise<Reply> {
   try {
     const response = await fetch(request.url, {
@@ -35,14 +35,14 @@ export async function ask(request: Request, timeout: number): Promise<Reply> {
     if (response.ok) return { kind: "done", body };
     const { status } = response;
     const message = errorMessage(body) ?? `HTTP ${status}`;
-    if (status >= 500 || TRY_AGAIN.has(status)) return { kind: "unreachable", message, status };
+    if (status >= 500 || RETRYABLE.has(status)) return { kind: "unreachable", message, status };
     return { kind: "refused", status, message };
   } catch (error) {
     return { kind: "unreachable", message: reason(error) };
   }
 }
 
-/** A field of an object that came as JSON. */
+/** A field of a decoded JSON value; `undefined` if it is no object. */
 export function field(value: unknown, name: string): unknown {
   return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 }
@@ -57,7 +57,7 @@ function parse(text: string): unknown {
 
 function errorMessage(body: unknown): string | undefined {
   const message = field(field(body, "error"), "message");
-  return typeof message === "string" ? message.slice(0, LONGEST_MESSAGE) : undefined;
+  return typeof message === "string" ? message.slice(0, MAX_MESSAGE) : undefined;
 }
 
 function reason(error: unknown): string {

@@ -1,14 +1,14 @@
 import { address } from "./address.js";
 import { canSend } from "./headers.js";
 import type { GatewayStopEvent, SessionEndEvent } from "./host.js";
-import { within, type Post } from "./outbox.js";
+import { withTimeout, type Post } from "./outbox.js";
 import type { Settings } from "./settings.js";
 import type { State } from "./state.js";
 
 const ROUTE = "/rl/session-done";
-/** OpenClaw gives all plug-ins together two seconds when it ends. */
+/** At shutdown, OpenClaw gives all plug-ins together two seconds. */
 const SHUTDOWN_MILLISECONDS = 1_500;
-/** What OpenClaw calls a shutdown; it has other words for a restart and for a new copy of a plug-in. */
+/** OpenClaw's reason for a shutdown; restarts and replaced plug-ins have others. */
 const SHUTDOWN = "gateway stopping";
 
 export function isSessionDone(post: Post): boolean {
@@ -16,11 +16,11 @@ export function isSessionDone(post: Post): boolean {
 }
 
 /**
- * Tell the service that a conversation is over. `new`, `reset`, `idle`, `daily`, `deleted`, `shutdown` and what OpenClaw
- * has no name for are ends. `compaction` is none: the conversation goes on, perhaps under another id. `restart` is none
- * either: the gateway is back in a moment, and people go on where they were.
+ * Report the end of a conversation to the service. `new`, `reset`, `idle`, `daily`, `deleted`, `shutdown` and unknown
+ * reasons end it. `compaction` does not: the conversation continues, perhaps under another id. `restart` does not
+ * either: the gateway is back in a moment and its conversations continue.
  *
- * Only at `shutdown` does the returned promise wait for the post, as the program ends after it.
+ * The returned promise waits for the post only at `shutdown`, because the process ends after it.
  */
 export function sessionEnded(
   event: SessionEndEvent,
@@ -39,7 +39,7 @@ export function sessionEnded(
   if (reason === "shutdown" && state.sessions.justEnded(sessionId) === reason) return undefined;
   state.sessions.ended(sessionId, reason, nextSessionId);
   const { url, apiKey } = address(settings, state);
-  if (url === undefined) return undefined; // the next request, which shows the address, tells of it
+  if (url === undefined) return undefined; // the next request shows the address and carries the notice
   const posted = state.outbox.post({
     method: "POST",
     url: url + ROUTE,
@@ -54,7 +54,7 @@ export function sessionEnded(
     sessionId,
   });
   if (reason !== "shutdown") return undefined;
-  return within(
+  return withTimeout(
     posted.then(() => undefined),
     SHUTDOWN_MILLISECONDS,
     undefined,
@@ -62,8 +62,8 @@ export function sessionEnded(
 }
 
 /**
- * OpenClaw tells the ends of a shutdown only for conversations that it saw begin in a channel since it started; those of
- * its dashboard and older ones end here. Then the program waits, a moment, for what was not sent yet.
+ * At shutdown OpenClaw reports the end only of conversations that began in a channel since it started; this ends those
+ * of its dashboard and older ones. Then wait briefly for posts that were not sent yet.
  */
 export function gatewayStopped(event: GatewayStopEvent, settings: Settings, state: State): Promise<void> {
   if (event.reason === SHUTDOWN) {
@@ -71,5 +71,5 @@ export function gatewayStopped(event: GatewayStopEvent, settings: Settings, stat
       void sessionEnded({ sessionId, reason: "shutdown" }, sessionKey, settings, state);
     }
   }
-  return within(state.outbox.flush(), SHUTDOWN_MILLISECONDS, undefined);
+  return withTimeout(state.outbox.flush(), SHUTDOWN_MILLISECONDS, undefined);
 }

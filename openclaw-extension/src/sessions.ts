@@ -1,40 +1,40 @@
 import { Bounded } from "./bounded.js";
 
-const MOST_SESSIONS = 500;
-const MOST_BEFORE = 10;
+const MAX_SESSIONS = 500;
+const MAX_PREDECESSORS = 10;
 
-/** A conversation that ended under an id that may be used again. */
-interface Ended {
+/** The end of a conversation whose id may be reused. */
+interface EndNotice {
   reason: string;
-  /** The request that tells the service of it, as long as nobody knows whether the service heard. */
-  teller: object | undefined;
+  /** The request that carries the notice, until the service has accepted or missed it. */
+  carrier: object | undefined;
 }
 
 /**
- * The conversations behind OpenClaw's session ids. A compaction may give a conversation a new id; here, and at the
- * service, it keeps the one it began with.
+ * The conversations behind OpenClaw's session ids. A compaction may give a conversation a new id; the plug-in and the
+ * service keep the first one.
  */
 export class Sessions {
-  readonly #roots = new Bounded<string, string>(MOST_SESSIONS);
-  readonly #byKey = new Bounded<string, string>(MOST_SESSIONS);
-  readonly #ended = new Bounded<string, Ended>(MOST_SESSIONS);
-  readonly #episodes = new Bounded<string, number>(MOST_SESSIONS);
-  /** The conversation before one that has another id. */
-  readonly #before = new Bounded<string, string>(MOST_SESSIONS);
-  /** With the session key, where one is known. */
-  readonly #open = new Bounded<string, string | undefined>(MOST_SESSIONS);
+  readonly #roots = new Bounded<string, string>(MAX_SESSIONS);
+  readonly #byKey = new Bounded<string, string>(MAX_SESSIONS);
+  readonly #endNotices = new Bounded<string, EndNotice>(MAX_SESSIONS);
+  readonly #episodes = new Bounded<string, number>(MAX_SESSIONS);
+  /** The previous conversation of a chat, if it had another id. */
+  readonly #predecessors = new Bounded<string, string>(MAX_SESSIONS);
+  /** The session key of each open conversation, if known. */
+  readonly #open = new Bounded<string, string | undefined>(MAX_SESSIONS);
 
-  /** The id that a conversation began with. */
+  /** The first id of a conversation. */
   root(sessionId: string): string {
     return this.#roots.get(sessionId) ?? sessionId;
   }
 
-  /** A conversation goes on under another id. */
+  /** Record that a conversation continues under another id. */
   continued(previous: string, next: string): void {
     if (next !== previous) this.#roots.set(next, this.root(previous));
   }
 
-  /** The conversation that a session key stands for at the moment. */
+  /** Record the current conversation of a session key. */
   note(sessionKey: string | undefined, sessionId: string | undefined): void {
     if (sessionKey !== undefined && sessionId !== undefined) this.#byKey.set(sessionKey, this.root(sessionId));
   }
@@ -43,74 +43,73 @@ export class Sessions {
     return sessionKey === undefined ? undefined : this.#byKey.get(sessionKey);
   }
 
-  /** Whether a run was in this conversation. */
+  /** True if a hook has announced a run of this conversation. */
   isKnown(sessionId: string): boolean {
     const root = this.root(sessionId);
     return this.#byKey.entries().some(([, known]) => known === root);
   }
 
-  /** A conversation ended; what comes under its id, or under `next`, from now on is a new one. */
+  /** Record an end: later requests under this id, or under `next`, belong to a new conversation. */
   ended(sessionId: string, reason: string, next?: string): void {
     const root = this.root(sessionId);
     this.#open.delete(root);
-    this.#ended.set(root, { reason, teller: undefined });
+    this.#endNotices.set(root, { reason, carrier: undefined });
     this.#episodes.set(root, this.episode(root) + 1);
-    if (next !== undefined && this.root(next) !== root) this.#before.set(this.root(next), root);
+    if (next !== undefined && this.root(next) !== root) this.#predecessors.set(this.root(next), root);
   }
 
-  /** How many conversations under this id have ended. */
+  /** Number of ended conversations under this id. */
   episode(sessionId: string): number {
     return this.#episodes.get(this.root(sessionId)) ?? 0;
   }
 
-  /** The ids of a conversation and of those before it, the last first. */
+  /** The ids of a conversation and its predecessors, newest first. */
   line(sessionId: string): string[] {
     const ids = [this.root(sessionId)];
-    for (let id = this.#before.get(ids[0] ?? ""); id !== undefined; id = this.#before.get(id)) {
-      if (ids.length > MOST_BEFORE || ids.includes(id)) break;
+    for (let id = this.#predecessors.get(ids[0] ?? ""); id !== undefined; id = this.#predecessors.get(id)) {
+      if (ids.length > MAX_PREDECESSORS || ids.includes(id)) break;
       ids.push(id);
     }
     return ids;
   }
 
-  /** Why the conversation before ended, as long as the service has not taken a request of the new one. */
+  /** The reason of the last end, until the service has accepted a request of the new conversation. */
   justEnded(sessionId: string): string | undefined {
-    return this.#ended.get(this.root(sessionId))?.reason;
+    return this.#endNotices.get(this.root(sessionId))?.reason;
   }
 
   /**
-   * Why the conversation before ended, if this request is the one to say so. One at a time says it: a request that
-   * said it in vain gives it back (`unheard`), and the next one says it. Where meanwhile another request of the new
-   * conversation was taken without it, nobody says it any more (`heard`): it would end that one too. Then the end is
-   * still told by its own post.
+   * Claim the notice that the previous conversation ended; returns the reason if this request is to carry it. One request
+   * at a time carries it: one that fails releases it for the next. Once the service has accepted any request of the new
+   * conversation the notice is dropped, because it would end the new conversation too; the end still has its own post.
    */
-  tell(sessionId: string, request: object): string | undefined {
-    const ended = this.#ended.get(this.root(sessionId));
-    if (ended === undefined || ended.teller !== undefined) return undefined;
-    ended.teller = request;
-    return ended.reason;
+  claimEndNotice(sessionId: string, request: object): string | undefined {
+    const notice = this.#endNotices.get(this.root(sessionId));
+    if (notice === undefined || notice.carrier !== undefined) return undefined;
+    notice.carrier = request;
+    return notice.reason;
   }
 
-  /** A request found nobody. */
-  unheard(sessionId: string, request: object): void {
-    const ended = this.#ended.get(this.root(sessionId));
-    if (ended?.teller === request) ended.teller = undefined;
+  /** Release the notice of a request that did not reach the service. */
+  releaseEndNotice(sessionId: string, request: object): void {
+    const notice = this.#endNotices.get(this.root(sessionId));
+    if (notice?.carrier === request) notice.carrier = undefined;
   }
 
-  /** The service took a request of the new conversation; gives whether that request told it of the end. */
-  heard(sessionId: string, request: object): boolean {
+  /** Drop the notice: the service accepted a request of the new conversation. True if that request carried it. */
+  dropEndNotice(sessionId: string, request: object): boolean {
     const root = this.root(sessionId);
-    const told = this.#ended.get(root)?.teller === request;
-    this.#ended.delete(root);
-    return told;
+    const carried = this.#endNotices.get(root)?.carrier === request;
+    this.#endNotices.delete(root);
+    return carried;
   }
 
-  /** A conversation has an answer. */
+  /** Record that a conversation has an answer. */
   begun(sessionId: string, sessionKey: string | undefined): void {
     this.#open.set(this.root(sessionId), sessionKey);
   }
 
-  /** Ids and keys of the conversations that have an answer and have not ended. */
+  /** Ids and keys of conversations that have an answer and have not ended. */
   open(): [string, string | undefined][] {
     return this.#open.entries();
   }

@@ -5,27 +5,27 @@ import { MAIN_RUN_KINDS, type RunKind } from "./run-kind.js";
 export const PROVIDER = "clawrl";
 
 export interface Settings {
-  /** Address of the service without `/v1`; `undefined` until a request shows it, where nothing is configured. */
+  /** Address of the service without `/v1`; `undefined` if not configured, until a request shows it. */
   url: string | undefined;
   apiKey: string | undefined;
   sessionTracking: boolean;
-  /** The kinds of runs that are learned from. */
+  /** The kinds of runs to train on. */
   mainRuns: ReadonlySet<RunKind>;
 }
 
-/** A setting that cannot be followed; the message says which, and what to write instead. */
+/** An invalid setting; the message names it and a valid value. */
 export class SettingsError extends Error {
   override readonly name = "SettingsError";
 }
 
-/** Other names that settings may be written by, from other programs of this kind. */
+/** Alternative names, from other programs of this kind. */
 const ALIASES = {
   url: "rollout_endpoint",
   sessionTracking: "session_tracking",
   trainingMode: "training_mode",
 } as const;
 
-/** The settings in `plugins.entries.openclaw-rl.config`, completed from the provider's entry. Throws `SettingsError`. */
+/** Read `plugins.entries.openclaw-rl.config`; the provider's entry supplies defaults. Throws `SettingsError`. */
 export function readSettings(given: Record<string, unknown> | undefined, config: HostConfig): Settings {
   const written = given ?? {};
   const provider = config.models?.providers?.[PROVIDER];
@@ -49,24 +49,24 @@ export function readSettings(given: Record<string, unknown> | undefined, config:
   };
 }
 
-/** The service's address out of one that clients use: without `/v1` and slashes at its end. Throws `SettingsError`. */
+/** The service's address from a client's base URL: without `/v1` and trailing slashes. Throws `SettingsError`. */
 export function serviceUrl(address: string): string {
   let parsed: URL | undefined;
   try {
     parsed = new URL(address);
   } catch {
-    // Told below, as any other address that is none.
+    // Reported below, like an address with another protocol.
   }
   if (parsed?.protocol !== "http:" && parsed?.protocol !== "https:") {
     throw new SettingsError(
-      `url is ${JSON.stringify(address)}, which is no address of a service; write one like "http://127.0.0.1:30000".`,
+      `url is ${JSON.stringify(address)}, which is not a service address; use one like "http://127.0.0.1:30000".`,
     );
   }
   const path = parsed.pathname.replace(/\/+$/, "").replace(/\/v1$/, "");
   return parsed.origin + path;
 }
 
-/** Like `serviceUrl`, but `undefined` for what is no address. */
+/** Like `serviceUrl`, but `undefined` for an invalid address. */
 export function providerUrl(baseUrl: string | undefined): string | undefined {
   if (baseUrl === undefined) return undefined;
   try {
@@ -76,7 +76,7 @@ export function providerUrl(baseUrl: string | undefined): string | undefined {
   }
 }
 
-/** A setting under its own name or its alias. Throws `SettingsError` where both are written and disagree. */
+/** A setting by its name or its alias. Throws `SettingsError` if both are set and disagree. */
 function either<Value>(
   written: Record<string, unknown>,
   name: keyof typeof ALIASES,
@@ -96,10 +96,10 @@ function either<Value>(
 
 function text(value: unknown, name: string): string {
   if (typeof value === "string") return value;
-  throw new SettingsError(`${name} is ${JSON.stringify(value)}; it must be a text.`);
+  throw new SettingsError(`${name} is ${JSON.stringify(value)}; it must be a string.`);
 }
 
-/** A key as it can be sent. OpenClaw shows plug-ins stand-ins for keys that it keeps to itself. */
+/** A key that can be sent; `undefined` for the placeholders by which OpenClaw hides secrets from plug-ins. */
 export function key(value: unknown): string | undefined {
   if (typeof value !== "string" || value.trim() === "" || /^\s*(?:oc-sent-|secretref-)/.test(value)) return undefined;
   return value.trim();

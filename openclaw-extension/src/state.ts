@@ -6,8 +6,8 @@ import { Sessions } from "./sessions.js";
 import { Turns } from "./turns.js";
 
 /**
- * What is remembered between hooks, model calls and commands; all of it in memory, and bounded. OpenClaw registers a
- * plug-in several times in one process, so it cannot live in a module.
+ * Everything kept between hooks, model calls and commands: in memory, and bounded. OpenClaw loads a plug-in several
+ * times in one process, so a module variable would not be shared.
  */
 export interface State {
   runs: Runs;
@@ -16,14 +16,14 @@ export interface State {
   messages: Messages;
   quotes: Quotes;
   outbox: Outbox;
-  /** Address and key as the last request showed them, for a provider whose entry does not tell. */
-  shown: { url?: string; apiKey?: string };
-  /** Model calls of agent runs since a hook last told of one: many mean that the hooks are not allowed. */
-  untold: number;
+  /** Address and key of the last request, for a provider whose entry does not contain them. */
+  observed: { url?: string; apiKey?: string };
+  /** Consecutive model calls of runs that no hook announced; several mean that the hooks are not allowed. */
+  unannounced: number;
 }
 
-/** Its number changes with the shape of `State`: an older copy of the plug-in may still be loaded beside this one. */
-const KEY = Symbol.for("openclaw-rl.state.1");
+/** Change the number with the shape of `State`: an older copy of the plug-in may still be loaded. */
+const KEY = Symbol.for("openclaw-rl.state.2");
 
 export function sharedState(): State {
   const holder = globalThis as { [KEY]?: State | undefined };
@@ -38,7 +38,7 @@ export function freshState(outbox = new Outbox()): State {
     messages: new Messages(),
     quotes: new Quotes(),
     outbox,
-    shown: {},
-    untold: 0,
+    observed: {},
+    unannounced: 0,
   };
 }

@@ -4,43 +4,43 @@ import type { Settings } from "./settings.js";
 import type { State } from "./state.js";
 
 const TIMEOUT = 2_000;
-/** So many model calls that no hook told of are no accident. */
-const MANY_UNTOLD = 3;
+/** This many consecutive calls of unannounced runs mean that a permission is missing. */
+const MANY_UNANNOUNCED = 3;
 
-/** What `/rl` says. */
+/** The answer to `/rl`. */
 export async function statusText(settings: Settings, state: State): Promise<string> {
   const { url, apiKey } = address(settings, state);
-  if (url === undefined) return "openclaw-rl does not know the address of its service: set url in its configuration.";
+  if (url === undefined) return "openclaw-rl has no service address: set url in its configuration.";
   const reply = await ask({ method: "GET", url: `${url}/rl/status`, apiKey }, TIMEOUT);
-  return [...told(reply, url), ...ownNotes(state)].join("\n");
+  return [...describeReply(reply, url), ...warnings(state)].join("\n");
 }
 
-function told(reply: Reply, url: string): string[] {
+function describeReply(reply: Reply, url: string): string[] {
   switch (reply.kind) {
     case "done":
-      return describe(reply.body, Date.now() / 1000);
+      return describeStatus(reply.body, Date.now() / 1000);
     case "refused":
-      return [`openclaw-rl at ${url} refuses: ${reply.message}`];
+      return [`openclaw-rl at ${url} refused: ${reply.message}`];
     case "unreachable":
       return [`openclaw-rl at ${url} does not answer: ${reply.message}`];
   }
 }
 
-/** The lines for a status report of the service. `now` in seconds since 1970. */
-export function describe(status: unknown, now: number): string[] {
+/** The lines for the service's status. `now` in seconds since 1970. */
+export function describeStatus(status: unknown, now: number): string[] {
   const backlog = field(status, "backlog");
   const change = field(status, "last_change");
   const lines = [
-    `Version ${count(field(field(status, "version"), "live"))} answers; training is ${word(field(status, "training"))}.`,
-    `${interactions(status, change)}; ${count(field(backlog, "unjudged"))} waiting for a judge, ` +
-      `${count(field(backlog, "ready"))} ready to be learned from.`,
+    `Version ${count(field(field(status, "version"), "live"))} is live; training is ${word(field(status, "training"))}.`,
+    `${interactions(status, change)}; ${count(field(backlog, "unjudged"))} waiting for the judge, ` +
+      `${count(field(backlog, "ready"))} ready for training.`,
   ];
   const time = field(change, "time");
   if (typeof time === "number") {
     lines.push(`Last change: version ${count(field(change, "version"))}, ${ago(now - time)}.`);
   }
   const untrained = field(status, "why_untrained");
-  if (typeof untrained === "string" && untrained !== "") lines.push(`Nothing was learned yet: ${untrained}.`);
+  if (typeof untrained === "string" && untrained !== "") lines.push(`Not trained yet: ${untrained}.`);
   return lines;
 }
 
@@ -51,12 +51,12 @@ function interactions(status: unknown, change: unknown): string {
     : `${plural(Number(field(status, "interactions") ?? 0), "interaction")} so far`;
 }
 
-function ownNotes(state: State): string[] {
+function warnings(state: State): string[] {
   const notes: string[] = [];
-  if (state.outbox.size > 0) notes.push(`${plural(state.outbox.size, "message")} to it still waiting here.`);
-  if (state.untold >= MANY_UNTOLD) {
+  if (state.outbox.size > 0) notes.push(`${plural(state.outbox.size, "message")} to the service waiting in OpenClaw.`);
+  if (state.unannounced >= MANY_UNANNOUNCED) {
     notes.push(
-      "OpenClaw does not tell this plug-in about runs: set plugins.entries.openclaw-rl.hooks.allowConversationAccess " +
+      "OpenClaw does not report runs to this plug-in: set plugins.entries.openclaw-rl.hooks.allowConversationAccess " +
         "to true.",
     );
   }

@@ -5,8 +5,8 @@ import { key, PROVIDER, type Settings } from "./settings.js";
 import type { State } from "./state.js";
 
 /**
- * OpenClaw's way to our provider, with headers on the requests and an eye on the answers. Whatever goes wrong here, the
- * request goes out as it would have without. `simple`: for direct completions, outside of agent runs.
+ * Wrap OpenClaw's model calls to our provider: add headers to requests and watch the answers. If anything fails here, the
+ * request is sent without them. `simple`: for direct completions outside agent runs.
  */
 export function wrapStream<Stream extends AnswerStream>(
   context: WrapContext<Stream>,
@@ -23,11 +23,11 @@ export function wrapStream<Stream extends AnswerStream>(
     let headers: Record<string, string>;
     try {
       const call = describeCall(options, simple, settings, state);
-      remember(call, simple, model, options?.apiKey, state);
+      observe(call, simple, model, options?.apiKey, state);
       headers = callHeaders(call, model, modelContext, options, settings, state);
       watch = new Watch(call, state);
     } catch (error) {
-      logger.warn(`openclaw-rl: a request goes without its headers: ${String(error)}`);
+      logger.warn(`openclaw-rl: sent a request without its headers: ${String(error)}`);
       return inner(model, modelContext, options);
     }
     let answer: Stream | Promise<Stream>;
@@ -49,18 +49,18 @@ export function wrapStream<Stream extends AnswerStream>(
   };
 }
 
-function remember(call: Call, simple: boolean, model: Model, apiKey: string | undefined, state: State): void {
-  if (model.baseUrl !== undefined) state.shown.url = model.baseUrl;
-  const shown = key(apiKey);
-  if (shown !== undefined) state.shown.apiKey = shown;
-  if (call.run !== undefined) state.untold = 0;
-  else if (!simple && call.turnType === undefined) state.untold += 1;
+function observe(call: Call, simple: boolean, model: Model, apiKey: string | undefined, state: State): void {
+  if (model.baseUrl !== undefined) state.observed.url = model.baseUrl;
+  const observedKey = key(apiKey);
+  if (observedKey !== undefined) state.observed.apiKey = observedKey;
+  if (call.run !== undefined) state.unannounced = 0;
+  else if (!simple && call.turnType === undefined) state.unannounced += 1;
 }
 
-/** What becomes of one model call. */
+/** Follows one model call to its end. */
 class Watch {
-  /** Whether the service took the request; `undefined` before it is known. */
-  #taken: boolean | undefined;
+  /** True if the service accepted the request; `undefined` until known. */
+  #accepted: boolean | undefined;
   #kind: string | undefined;
   #turnId: string | undefined;
   #respondedAt = Date.now();
@@ -72,54 +72,54 @@ class Watch {
     this.#kind = call.turnType;
   }
 
-  /** The head of a response. More than one comes where OpenClaw tries again. */
+  /** Handle a response's status and headers. OpenClaw may retry, so several can come. */
   responded({ status, headers = {} }: Partial<ModelResponse>): void {
     this.#respondedAt = Date.now();
     this.#kind = headers["x-openclaw-rl-kind"] ?? this.call.turnType;
     this.#turnId = headers["x-openclaw-rl-turn"];
-    if (status !== undefined && status >= 200 && status < 300) this.#tookIt();
+    if (status !== undefined && status >= 200 && status < 300) this.#accept();
     else this.failed();
   }
 
-  /** No answer came of it. */
+  /** Handle a failed request. */
   failed(): void {
-    this.#taken = false;
-    this.#unheard();
+    this.#accepted = false;
+    this.#releaseNotice();
   }
 
-  /** The answer is complete. */
+  /** Handle a complete answer. */
   answered(answer: AnswerMessage): void {
     if (answer.stopReason === "error" || answer.stopReason === "aborted") {
-      if (this.#taken === undefined) this.failed();
+      if (this.#accepted === undefined) this.failed();
       return;
     }
-    if (this.#taken === undefined) this.#tookIt();
+    if (this.#accepted === undefined) this.#accept();
     const { sessionId, episode, runId, run } = this.call;
-    if (this.#taken !== true || this.#kind !== "main" || sessionId === undefined) return;
-    if (this.#isPresent(sessionId)) this.state.sessions.begun(sessionId, run?.sessionKey);
+    if (this.#accepted !== true || this.#kind !== "main" || sessionId === undefined) return;
+    if (this.#isCurrent(sessionId)) this.state.sessions.begun(sessionId, run?.sessionKey);
     if (this.#turnId === undefined) return;
     const turn = { turnId: this.#turnId, sessionId, episode, runId, respondedAt: this.#respondedAt };
     this.state.turns.answered(turn, answer);
   }
 
-  #tookIt(): void {
-    this.#taken = true;
+  #accept(): void {
+    this.#accepted = true;
     const { sessionId } = this.call;
-    if (sessionId === undefined || !this.#isPresent(sessionId)) return;
+    if (sessionId === undefined || !this.#isCurrent(sessionId)) return;
     if (this.#kind === "side") {
-      this.#unheard(); // the service hears of an end from main requests only
-    } else if (this.state.sessions.heard(sessionId, this.call)) {
+      this.#releaseNotice(); // the service reads the notice on main requests only
+    } else if (this.state.sessions.dropEndNotice(sessionId, this.call)) {
       this.state.outbox.cancel((post) => isSessionDone(post) && post.sessionId === sessionId);
     }
   }
 
-  #unheard(): void {
+  #releaseNotice(): void {
     const { sessionId } = this.call;
-    if (sessionId !== undefined) this.state.sessions.unheard(sessionId, this.call);
+    if (sessionId !== undefined) this.state.sessions.releaseEndNotice(sessionId, this.call);
   }
 
-  /** Whether the conversation of the call goes on: a request that overlaps its end says nothing of the next one. */
-  #isPresent(sessionId: string): boolean {
+  /** True if the call's conversation has not ended: a request that overlaps the end is no part of the next one. */
+  #isCurrent(sessionId: string): boolean {
     return this.state.sessions.episode(sessionId) === this.call.episode;
   }
 }
@@ -128,6 +128,6 @@ async function follow(answer: AnswerStream | Promise<AnswerStream>, watch: Watch
   try {
     watch.answered(await (await answer).result());
   } catch {
-    watch.failed(); // OpenClaw has the same failure from the same promise, and tells of it.
+    watch.failed(); // OpenClaw gets the same failure from the same promise, and reports it
   }
 }

@@ -1,49 +1,49 @@
 import { Bounded } from "./bounded.js";
 import type { AnswerMessage } from "./host.js";
 
-/** A main turn that was answered, by the id that the service gave it. */
+/** An answered main turn; `turnId` is the service's id. */
 export interface Turn {
   turnId: string;
   sessionId: string;
-  /** Which of the session's episodes it was asked in. */
+  /** The session's episode at the request. */
   episode: number;
   runId: string | undefined;
-  /** Its words without spaces, marks and signs, so that what a channel made of them can be compared. */
+  /** The answer's letters and digits, to compare it with what a channel made of it. */
   words: string;
-  /** When its response began, in milliseconds since 1970: no part of it can have been sent before. */
+  /** Start of the response in milliseconds since 1970: no part of it can have been sent before. */
   respondedAt: number;
 }
 
-const MOST_SESSIONS = 200;
-const MOST_TURNS = 50;
-const MOST_WORDS = 16_000;
+const MAX_SESSIONS = 200;
+const MAX_TURNS = 50;
+const MAX_CHARACTERS = 16_000;
 
-/** The latest answered main turns of each session, in the order in which their answers were complete. */
+/** The latest answered main turns of each session, in the order in which the answers completed. */
 export class Turns {
-  readonly #sessions = new Bounded<string, Turn[]>(MOST_SESSIONS);
+  readonly #sessions = new Bounded<string, Turn[]>(MAX_SESSIONS);
 
-  answered(told: Omit<Turn, "words">, answer: AnswerMessage): void {
-    const turn = { ...told, words: bareWords(textOf(answer)) };
-    this.#sessions.set(turn.sessionId, [...(this.#sessions.get(turn.sessionId) ?? []), turn].slice(-MOST_TURNS));
+  answered(call: Omit<Turn, "words">, answer: AnswerMessage): void {
+    const turn = { ...call, words: bareWords(textOf(answer)) };
+    this.#sessions.set(turn.sessionId, [...(this.#sessions.get(turn.sessionId) ?? []), turn].slice(-MAX_TURNS));
   }
 
-  /** The turn of an episode that was answered last; where the episode has none, of those before it. */
+  /** The last answered turn of an episode, or of an earlier one if it has none. */
   last(sessionId: string, episode: number): Turn | undefined {
     const turns = this.of(sessionId);
     return turns.find((turn) => turn.episode === episode) ?? turns[0];
   }
 
-  /** The turns of a session, the one answered last first. */
+  /** The turns of a session, newest answer first. */
   of(sessionId: string): Turn[] {
     return (this.#sessions.get(sessionId) ?? []).toReversed();
   }
 }
 
-/** Letters and digits of a text, in lower case; of a text that has none, its signs. */
+/** The letters and digits of a text in lower case; if it has none, its symbols. */
 export function bareWords(text: string): string {
   const plain = text.normalize("NFKC").toLowerCase();
   const words = plain.replace(/[^\p{L}\p{N}]+/gu, "");
-  return (words === "" ? plain.replace(/[\s\u{FE0F}]+/gu, "") : words).slice(0, MOST_WORDS);
+  return (words === "" ? plain.replace(/[\s\u{FE0F}]+/gu, "") : words).slice(0, MAX_CHARACTERS);
 }
 
 function textOf(answer: AnswerMessage): string {

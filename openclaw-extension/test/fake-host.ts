@@ -16,23 +16,23 @@ import type {
 } from "../src/host.js";
 import plugin from "../src/index.js";
 
-/** What one model call sent, and what it is to be answered with. */
+/** A model call: the request, and the response to give. */
 export interface ModelCall {
   options?: StreamOptions;
   simple?: boolean;
   modelHeaders?: Headers;
-  /** Of the model that is asked; ours, if nothing else is said. */
+  /** Provider of the model; default: ours. */
   provider?: string;
   messages?: ChatMessage[];
-  /** The id that the service gives the turn; none: an answer without our headers. */
+  /** The service's turn id; `undefined`: a response without our headers. */
   turnId?: string;
-  /** What the service takes it for; "": it does not say. */
+  /** The service's classification; "": not in the response. */
   kind?: "main" | "side" | "";
   status?: number;
   answer?: Partial<AnswerMessage> | Error;
 }
 
-/** A model call under way, and what the service does about it. */
+/** A model call in progress; the test plays the service. */
 export class OpenCall {
   readonly stream: AnswerStream;
   #settle: ((answer: AnswerMessage | Error) => void) | undefined;
@@ -51,13 +51,13 @@ export class OpenCall {
     this.stream = { result: () => result };
   }
 
-  /** The head of the response comes. */
+  /** Deliver status and headers of the response. */
   async respond(): Promise<void> {
     const response: ModelResponse = { status: this.given.status ?? 200, headers: responseHeaders(this.given) };
     await this.options?.onResponse?.(response, undefined as never);
   }
 
-  /** The answer is complete, or fails. */
+  /** Complete the answer, or make it fail. */
   async finish(answer = this.given.answer): Promise<void> {
     const fine = { content: [{ type: "text", text: "Fine." }], stopReason: "stop" };
     this.#settle?.(answer instanceof Error ? answer : { ...fine, ...answer });
@@ -65,7 +65,7 @@ export class OpenCall {
   }
 }
 
-/** OpenClaw as far as the plug-in sees it: it registers, calls hooks, makes model calls and runs commands. */
+/** A stand-in for OpenClaw: registers the plug-in, calls hooks, makes model calls and runs commands. */
 export class FakeHost {
   readonly logged: string[] = [];
   readonly hooks = new Map<keyof Hooks, (event: never, context: never) => unknown>();
@@ -104,13 +104,13 @@ export class FakeHost {
     return handler?.(...args);
   }
 
-  /** A run begins: what OpenClaw tells before its first model call. */
+  /** Begin a run: fire the hooks that precede its first model call. */
   run(context: AgentContext): void {
     this.fire("before_model_resolve", { prompt: "hello" }, context);
     this.fire("before_prompt_build", { prompt: "hello", messages: [] }, context);
   }
 
-  /** A model call of a person's run `run-1` in session `s1`, if nothing else is said; gives the headers it sent. */
+  /** Make a model call, by default of a person's run `run-1` in session `s1`; returns the headers sent. */
   async call(given: ModelCall = {}): Promise<Headers> {
     const call = await this.begin(given);
     await call.respond();
@@ -118,7 +118,7 @@ export class FakeHost {
     return call.sent;
   }
 
-  /** A model call that waits for its response and its answer, so that something can happen meanwhile. */
+  /** Begin a model call; the test then delivers its response and its answer. */
   async begin(given: ModelCall = {}): Promise<OpenCall> {
     let call: OpenCall | undefined;
     const inner: StreamFn = (model, _context, options) => {
@@ -155,14 +155,14 @@ export class FakeHost {
   }
 }
 
-/** Forget what the plug-in keeps between registrations, as a new process would. */
+/** Drop the state shared between registrations, as a new process would. */
 export function forgetState(): void {
   for (const symbol of Object.getOwnPropertySymbols(globalThis)) {
     if (Symbol.keyFor(symbol)?.startsWith("openclaw-rl.")) Reflect.deleteProperty(globalThis, symbol);
   }
 }
 
-/** Let everything run that waits for nothing from outside. */
+/** Let pending callbacks run. */
 export async function settled(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
 }

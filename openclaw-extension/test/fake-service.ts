@@ -10,7 +10,7 @@ export interface Received {
 
 type Answer = { status: number; body: unknown } | "silence";
 
-/** A service that listens like ours, keeps what it gets, and answers as it is told. */
+/** A stand-in for our service: records its requests and answers as a test sets it. */
 export class FakeService {
   readonly received: Received[] = [];
   answer: (received: Received) => Answer = () => ({ status: 200, body: {} });
@@ -51,7 +51,7 @@ export class FakeService {
     return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
   }
 
-  /** The requests, once there are `count` of them. */
+  /** Wait for `count` requests; returns all so far. */
   async got(count: number): Promise<Received[]> {
     while (this.received.length < count) {
       await new Promise<void>((resolve) => this.#waiting.push(resolve));

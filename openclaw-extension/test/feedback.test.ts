@@ -22,11 +22,11 @@ afterEach(() => service.stop());
 const TOOL_CALL = { content: [{ type: "toolCall" }], stopReason: "toolUse" };
 
 describe("/good and /bad", () => {
-  it("go to the session's last main turn, with the words", async () => {
+  it("rate the session's last main turn, with the comment", async () => {
     await host.call({ turnId: "turn_a" });
     await host.call({ turnId: "turn_b" });
-    expect(await host.command("good", { args: " short and right " })).toBe("👍 noted for my last answer.");
-    expect(await host.command("bad")).toBe("👎 noted for my last answer.");
+    expect(await host.command("good", { args: " short and right " })).toBe("👍 recorded for my last answer.");
+    expect(await host.command("bad")).toBe("👎 recorded for my last answer.");
     const [good, bad] = await service.got(2);
     expect(good?.path).toBe("/rl/feedback");
     expect(good?.headers.authorization).toBe("Bearer KEY");
@@ -41,14 +41,14 @@ describe("/good and /bad", () => {
     expect(good?.body["feedback_id"]).not.toBe(bad?.body["feedback_id"]);
   });
 
-  it("mean the last main turn that was answered, be it a tool call", async () => {
+  it("rate the last answered main turn, even a tool call", async () => {
     await host.call({ turnId: "turn_answer" });
     await host.call({ turnId: "turn_tool", answer: TOOL_CALL });
     await host.command("good");
     expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_tool");
   });
 
-  it("mean the one whose answer was complete last, where turns overlap", async () => {
+  it("rate the answer that completed last if turns overlap", async () => {
     const first = await host.begin({ turnId: "turn_first" });
     await first.respond();
     await host.call({ turnId: "turn_second" });
@@ -57,21 +57,21 @@ describe("/good and /bad", () => {
     expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_first");
   });
 
-  it("mean an answer that was complete, not one that is being written", async () => {
+  it("rate a complete answer, not one in progress", async () => {
     await host.call({ turnId: "turn_a" });
     await (await host.begin({ turnId: "turn_b" })).respond();
     await host.command("bad");
     expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_a");
   });
 
-  it("after the end of a session mean its last turn", async () => {
+  it("rate the last turn of a session that ended", async () => {
     await host.call({ turnId: "turn_a" });
     host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
     await host.command("good");
     expect((await service.got(2))[1]?.body["turn_id"]).toBe("turn_a");
   });
 
-  it("after a reset mean a turn of the present episode, be it a tool call", async () => {
+  it("rate a turn of the current episode after a reset, even a tool call", async () => {
     await host.call({ turnId: "turn_a" });
     host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
     await host.call({ turnId: "turn_tool", answer: TOOL_CALL });
@@ -79,7 +79,7 @@ describe("/good and /bad", () => {
     expect((await service.got(2))[1]?.body["turn_id"]).toBe("turn_tool");
   });
 
-  it("are not about a turn of the episode before that was complete only after the reset", async () => {
+  it("ignore a turn of the previous episode that completed after the reset", async () => {
     const old = await host.begin({ turnId: "turn_old" });
     await old.respond();
     host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
@@ -89,20 +89,20 @@ describe("/good and /bad", () => {
     expect((await service.got(2))[1]?.body["turn_id"]).toBe("turn_new");
   });
 
-  it("after the end of a session that goes on under another id mean its last turn", async () => {
+  it("rate the last turn of a session that continues under another id", async () => {
     await host.call({ turnId: "turn_a" });
     host.fire("session_end", { sessionId: "s1", reason: "daily", nextSessionId: "s2" }, {});
     await host.command("good", { sessionId: "s2", sessionKey: undefined as never });
     expect((await service.got(2))[1]?.body).toMatchObject({ session_id: "s1", turn_id: "turn_a" });
   });
 
-  it("go to the last conversation of the chat where OpenClaw makes up an id for the command", async () => {
+  it("rate the chat's last conversation if OpenClaw makes up an id for the command", async () => {
     await host.call({ turnId: "turn_a" });
     await host.command("good", { sessionId: "never-used" });
     expect((await service.got(1))[0]?.body).toMatchObject({ session_id: "s1", turn_id: "turn_a" });
   });
 
-  it("leave the turn to the service where it is not known here", async () => {
+  it("leave the turn to the service if it is unknown here", async () => {
     await host.command("good");
     const [post] = await service.got(1);
     expect(post?.body["session_id"]).toBe("s1");
@@ -115,9 +115,9 @@ describe("/good and /bad", () => {
     expect((await service.got(1))[0]?.body).toMatchObject({ session_id: "s1", turn_id: "turn_a" });
   });
 
-  it("say so where there is no session", async () => {
+  it("report a missing session", async () => {
     const said = await host.command("good", { sessionId: undefined as never, sessionKey: "unknown" });
-    expect(said).toMatch(/does not say which session/);
+    expect(said).toMatch(/did not name a session/);
   });
 
   it("keep sessions apart", async () => {
@@ -128,40 +128,40 @@ describe("/good and /bad", () => {
     expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_1");
   });
 
-  it("say why the service did not take them", async () => {
+  it("report why the service rejected them", async () => {
     service.answer = () => ({ status: 404, body: { error: { message: "Session 's1' has no answered main turn." } } });
-    expect(await host.command("good")).toBe("👍 not taken: Session 's1' has no answered main turn.");
+    expect(await host.command("good")).toBe("👍 not recorded: Session 's1' has no answered main turn.");
     expect(sharedState().outbox.size).toBe(0);
   });
 
-  it("are kept while the service is away", async () => {
+  it("are saved while the service is away", async () => {
     service.answer = () => ({ status: 503, body: { error: { message: "starting" } } });
-    expect(await host.command("good", { args: "why" })).toMatch(/👍 kept: openclaw-rl is away \(starting\)/);
+    expect(await host.command("good", { args: "why" })).toMatch(/👍 saved: openclaw-rl does not answer \(starting\)/);
     service.answer = () => ({ status: 200, body: {} });
-    expect(await host.command("bad")).toBe("👎 noted for my last answer.");
+    expect(await host.command("bad")).toBe("👎 recorded for my last answer.");
     expect(service.received.slice(1).map((post) => post.body["score"])).toEqual([1, -1]);
   });
 
-  it("answer soon, also where the service hangs", async () => {
+  it("answer soon even if the service hangs", async () => {
     service.answer = () => "silence";
     const began = performance.now();
-    expect(await host.command("good")).toMatch(/kept/);
+    expect(await host.command("good")).toMatch(/saved/);
     expect(performance.now() - began).toBeLessThan(2_900);
   });
 
-  it("say what is missing where no address is known", async () => {
+  it("report a missing address", async () => {
     forgetState();
     host = new FakeHost();
     expect(await host.command("good")).toMatch(/set url/);
   });
 
-  it("use the address and key of the last request where none is configured", async () => {
+  it("use the address and key of the last request if none is configured", async () => {
     forgetState();
     host = new FakeHost();
-    await host.call({ options: { sessionId: "s1", requestId: "run-1:model:1", apiKey: "SHOWN" } });
-    sharedState().shown.url = `${service.url}/v1`;
+    await host.call({ options: { sessionId: "s1", requestId: "run-1:model:1", apiKey: "OBSERVED" } });
+    sharedState().observed.url = `${service.url}/v1`;
     await host.command("good");
-    expect((await service.got(1))[0]?.headers.authorization).toBe("Bearer SHOWN");
+    expect((await service.got(1))[0]?.headers.authorization).toBe("Bearer OBSERVED");
   });
 });
 
@@ -175,29 +175,29 @@ describe("a command that quotes a message", () => {
     host.fire("message_sent", { content: "It has 700,000 people.", success: true, messageId: "42" }, telegram);
   });
 
-  it("means that message", async () => {
+  it("rates that message", async () => {
     host.fire("message_received", { content: "/bad no, Bergen", replyToId: "41" }, telegram);
-    expect(await host.command("bad", { args: "no, Bergen" })).toBe("👎 noted for the answer you quoted.");
+    expect(await host.command("bad", { args: "no, Bergen" })).toBe("👎 recorded for the answer you quoted.");
     expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_a");
   });
 
-  it("means it once", async () => {
+  it("uses the quote once", async () => {
     host.fire("message_received", { content: "/bad", replyToId: "41" }, telegram);
     await host.command("bad");
     await host.command("good");
     expect((await service.got(2)).map((post) => post.body["turn_id"])).toEqual(["turn_a", "turn_b"]);
   });
 
-  it("is about no other message where the quoted one is not known, and says so", async () => {
+  it("rates no other message if the quoted one is unknown, and says so", async () => {
     host.fire("message_received", { content: "/bad", replyToId: "7" }, telegram);
     expect(await host.command("bad")).toBe(
-      "👎 not taken: which answer you quote is not known here. Without a quote /bad is about my last.",
+      "👎 not recorded: I do not know which answer you quoted. Send /bad without a quote to rate my last one.",
     );
     await host.command("good");
     expect((await service.got(1)).map((post) => post.body["score"])).toEqual([1]);
   });
 
-  it("is told apart from another of the same moment", async () => {
+  it("is distinguished from another at the same time", async () => {
     host.fire("message_received", { content: "/good", replyToId: "41" }, telegram);
     host.fire("message_received", { content: "/good@claw_bot nice number" }, telegram);
     host.fire("message_received", { content: "<@77> /bad", replyToId: "42" }, telegram);
@@ -210,7 +210,7 @@ describe("a command that quotes a message", () => {
     expect((await service.got(4))[3]?.body["turn_id"]).toBe("turn_c");
   });
 
-  it("means that message also where OpenClaw takes its time, not where the command was never run", async () => {
+  it("rates that message after a delay, but not if the command never ran", async () => {
     vi.useFakeTimers({ toFake: ["Date"] });
     host.fire("message_received", { content: "/bad", replyToId: "41" }, telegram);
     vi.setSystemTime(Date.now() + 20_000);
@@ -218,12 +218,12 @@ describe("a command that quotes a message", () => {
     expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_a");
     host.fire("message_received", { content: "/bad", replyToId: "41" }, telegram);
     vi.setSystemTime(Date.now() + 3_600_000);
-    await host.command("bad"); // of the menu, where no message comes in
+    await host.command("bad"); // from the menu, without a message
     expect((await service.got(2))[1]?.body["turn_id"]).toBe("turn_b");
     vi.useRealTimers();
   });
 
-  it("means a message of the conversation before", async () => {
+  it("rates a message of the previous conversation", async () => {
     host.fire("session_end", { sessionId: "s1", reason: "daily", nextSessionId: "s2" }, {});
     host.run({ ...PERSON, runId: "run-2", sessionId: "s2" });
     await host.call({ turnId: "turn_c", options: { sessionId: "s2", requestId: "run-2:model:1" } });
@@ -232,7 +232,7 @@ describe("a command that quotes a message", () => {
     expect((await service.got(2))[1]?.body).toMatchObject({ session_id: "s1", turn_id: "turn_a" });
   });
 
-  it("is not mistaken for a quote in other words", async () => {
+  it("is not confused with a quote in an ordinary message", async () => {
     host.fire("message_received", { content: "what about this?", replyToId: "41" }, telegram);
     await host.command("good");
     expect((await service.got(1))[0]?.body["turn_id"]).toBe("turn_b");

@@ -1,4 +1,4 @@
-/** Not run: `npm run typecheck:host` holds `src/host.ts` against the types of an installed openclaw package. */
+/** Not run: `npm run typecheck:host` compares `src/host.ts` with the types of an installed openclaw package. */
 
 import type { OpenClawPluginApi, OpenClawPluginDefinition } from "openclaw/plugin-sdk/plugin-entry";
 
@@ -22,7 +22,7 @@ export function everythingUsed(api: OpenClawPluginApi, hooks: Hooks, provider: P
   void [logger, config, pluginConfig];
 }
 
-/** The plug-in is handed OpenClaw's own API. */
+/** The plug-in accepts OpenClaw's own API. */
 export function registered(api: OpenClawPluginApi): void {
   plugin.register(api);
 }

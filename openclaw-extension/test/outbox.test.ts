@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { Outbox, within, type Post } from "../src/outbox.js";
+import { Outbox, withTimeout, type Post } from "../src/outbox.js";
 import type { Reply, Request } from "../src/service.js";
 
 const DONE: Reply = { kind: "done", body: {} };
@@ -29,14 +29,14 @@ describe("the outbox", () => {
     vi.useRealTimers();
   });
 
-  it("sends in order and tells how it went", async () => {
+  it("sends in order and returns the results", async () => {
     const replies = await Promise.all([outbox.post(post("a")), outbox.post(post("b"))]);
     expect(sent).toEqual(["a", "b"]);
     expect(replies).toEqual([DONE, DONE]);
     expect(outbox.size).toBe(0);
   });
 
-  it("says at every try how long ago it was meant", async () => {
+  it("adds the age of a post at every attempt", async () => {
     const bodies: unknown[] = [];
     const late = new Outbox((request: Request) => {
       bodies.push(request.body);
@@ -47,7 +47,7 @@ describe("the outbox", () => {
     expect(bodies).toEqual([0, 1, 6].map((age_seconds) => ({ name: "a", age_seconds })));
   });
 
-  it("keeps what found nobody, tells everyone at once, and tries again later, in order", async () => {
+  it("keeps posts that reach no service, reports to all callers at once, and retries in order", async () => {
     reply = AWAY;
     expect(await Promise.all([outbox.post(post("a")), outbox.post(post("b"))])).toEqual([AWAY, AWAY]);
     expect(sent).toEqual(["a"]);
@@ -59,7 +59,7 @@ describe("the outbox", () => {
     expect(outbox.size).toBe(0);
   });
 
-  it("tries less and less often, and not for ever", async () => {
+  it("retries ever more rarely, and not for ever", async () => {
     reply = AWAY;
     await outbox.post(post("a"));
     await vi.advanceTimersByTimeAsync(59 * 60_000);
@@ -70,13 +70,13 @@ describe("the outbox", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  it("does not repeat what was refused", async () => {
+  it("does not retry a refused post", async () => {
     reply = { kind: "refused", status: 404, message: "no" };
     expect(await outbox.post(post("a"))).toEqual(reply);
     expect(outbox.size).toBe(0);
   });
 
-  it("keeps a hundred posts, the latest ones", async () => {
+  it("keeps the latest hundred posts", async () => {
     reply = AWAY;
     for (let number = 0; number < 130; number += 1) void outbox.post(post(String(number)));
     await vi.advanceTimersByTimeAsync(0);
@@ -88,28 +88,28 @@ describe("the outbox", () => {
     expect(sent.at(-1)).toBe("129");
   });
 
-  it("is held up by a post that the service stumbles over only in that post's session", async () => {
-    const stumbling = new Outbox((request: Request) => {
+  it("delays only the session of a post on which the service fails", async () => {
+    const failing = new Outbox((request: Request) => {
       sent.push(request.url.slice("http://h/".length));
-      const stumbles: Reply = { kind: "unreachable", message: "bug", status: 500 };
-      return Promise.resolve(request.url.endsWith("a") ? stumbles : DONE);
+      const failure: Reply = { kind: "unreachable", message: "bug", status: 500 };
+      return Promise.resolve(request.url.endsWith("a") ? failure : DONE);
     });
-    const replies = [post("a"), { ...post("a2"), sessionId: "a" }, post("b")].map((one) => stumbling.post(one));
+    const replies = [post("a"), { ...post("a2"), sessionId: "a" }, post("b")].map((one) => failing.post(one));
     expect((await Promise.all(replies)).map((one) => one.kind)).toEqual(["unreachable", "unreachable", "done"]);
     expect(sent).toEqual(["a", "b"]);
     await vi.advanceTimersByTimeAsync(1_000);
     expect(sent).toEqual(["a", "b", "a"]);
-    expect(stumbling.size).toBe(2);
+    expect(failing.size).toBe(2);
   });
 
-  it("is held up by an address where nobody is only for posts to that address", async () => {
+  it("delays only posts to an address that does not answer", async () => {
     const moved = new Outbox((request: Request) => Promise.resolve(request.url.startsWith("http://h/") ? AWAY : DONE));
     const replies = [post("a"), { ...post("a"), url: "http://new/a" }].map((one) => moved.post(one));
     expect((await Promise.all(replies)).map((one) => one.kind)).toEqual(["unreachable", "done"]);
     expect(moved.size).toBe(1);
   });
 
-  it("takes posts back", async () => {
+  it("cancels posts", async () => {
     reply = AWAY;
     await Promise.all([outbox.post(post("a")), outbox.post(post("b"))]);
     outbox.cancel((one) => one.sessionId === "a");
@@ -118,7 +118,7 @@ describe("the outbox", () => {
     expect(sent).toEqual(["a", "b"]);
   });
 
-  it("is not stopped by a sender that throws", async () => {
+  it("survives a sender that throws", async () => {
     const thrown = new Outbox(() => {
       throw new Error("bug");
     });
@@ -126,15 +126,15 @@ describe("the outbox", () => {
     expect(thrown.size).toBe(0);
   });
 
-  it("sends what is posted the moment another post is told", async () => {
+  it("sends a post queued at the moment another one is resolved", async () => {
     await outbox.post(post("a")).then(() => outbox.post(post("b")));
     expect(sent).toEqual(["a", "b"]);
   });
 });
 
-describe("within", () => {
-  it("waits for a promise, but not longer than said", async () => {
-    expect(await within(Promise.resolve(1), 1_000, 2)).toBe(1);
-    expect(await within(new Promise<number>(() => undefined), 1, 2)).toBe(2);
+describe("withTimeout", () => {
+  it("waits for a promise, at most for the given time", async () => {
+    expect(await withTimeout(Promise.resolve(1), 1_000, 2)).toBe(1);
+    expect(await withTimeout(new Promise<number>(() => undefined), 1, 2)).toBe(2);
   });
 });

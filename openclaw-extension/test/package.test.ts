@@ -1,4 +1,4 @@
-/** The compiled package: what npm would publish, unpacked elsewhere and loaded by a Node of its own. */
+/** The package as npm would publish it, unpacked elsewhere and loaded in a separate Node process. */
 
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
-/** Everything that a build needs: a copy is built, so that a test leaves no `dist` behind. */
+/** Everything a build needs: the test builds a copy, so that it leaves no `dist` behind. */
 const SOURCES = [
   "package.json",
   "openclaw.plugin.json",
@@ -69,7 +69,7 @@ describe("the packed package", () => {
     expect(compiled.filter((name) => !/\.(?:js|d\.ts)$/.test(name))).toEqual([]);
   });
 
-  it("names an entry that is there", () => {
+  it("names an existing entry point", () => {
     const pack = JSON.parse(readFileSync(join(unpacked, "package.json"), "utf8")) as {
       type: string;
       openclaw: { extensions: string[] };
@@ -80,9 +80,9 @@ describe("the packed package", () => {
     for (const entry of pack.openclaw.extensions) expect(readFileSync(join(unpacked, entry), "utf8")).not.toBe("");
   });
 
-  it("loads, registers and ends without anything else installed", () => {
+  it("loads, registers and exits with nothing else installed", () => {
     const program = ["--input-type=module", "--eval", PROGRAM, join(unpacked, "dist/index.js")];
-    const options = { cwd: folder, encoding: "utf8", timeout: 8_000 } as const; // what waits to be sent holds nobody up
+    const options = { cwd: folder, encoding: "utf8", timeout: 8_000 } as const; // a queued post must not keep the process alive
     const seen: unknown = JSON.parse(execFileSync(process.execPath, program, options));
     expect(seen).toEqual({
       hooks: [
@@ -96,7 +96,7 @@ describe("the packed package", () => {
       commands: ["good", "bad", "rl"],
       providers: ["clawrl"],
       headers: { "X-Session-Id": "s1" },
-      text: expect.stringMatching(/^👍 kept: openclaw-rl is away/) as string,
+      text: expect.stringMatching(/^👍 saved: openclaw-rl does not answer/) as string,
     });
   });
 });

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import type { ChatMessage, MessageContext } from "../src/host.js";
-import { toldReactions } from "../src/reactions.js";
+import { readReactions } from "../src/reactions.js";
 import { FakeHost, forgetState, type ModelCall } from "./fake-host.js";
 
 const KEY = "agent:main:telegram:direct:77";
@@ -17,8 +17,8 @@ const LINE = "System: [2026-11-20 10:16 UTC] Telegram reaction added: 👍 by Ad
 
 let host: FakeHost;
 
-/** The end of a request, as OpenClaw writes it: what the person says, then its own context. */
-function told(...lines: string[]): ChatMessage[] {
+/** The end of a request as OpenClaw writes it: the person's message, then its own context. */
+function requestWith(...lines: string[]): ChatMessage[] {
   const context = `Conversation data (data, not instructions):\n${JSON.stringify(lines.join("\n"))}`;
   return [
     { role: "assistant", content: [{ type: "text", text: LINE.replace("41", "1") }] },
@@ -31,7 +31,7 @@ function on(messageId: string): string {
   return LINE.replace("41", messageId);
 }
 
-/** A moment later: what happens in one millisecond is told apart by nobody. */
+/** Advance the clock: events of the same millisecond cannot be ordered. */
 function later(): void {
   vi.setSystemTime(Date.now() + 1_000);
 }
@@ -48,7 +48,7 @@ function sent(messageId: string, content: string, context: Partial<MessageContex
 }
 
 async function reacted(...lines: string[]): Promise<string | undefined> {
-  return (await host.call({ messages: told(...lines) }))["X-OpenClaw-Reactions"];
+  return (await host.call({ messages: requestWith(...lines) }))["X-OpenClaw-Reactions"];
 }
 
 beforeEach(() => {
@@ -63,13 +63,13 @@ afterEach(() => {
 });
 
 describe("reactions in a request", () => {
-  it("are read from the messages after the last answer only", () => {
-    expect(toldReactions(told(LINE, on("42")))).toEqual([
+  it("are read only from messages after the last answer", () => {
+    expect(readReactions(requestWith(LINE, on("42")))).toEqual([
       { channel: "Telegram", messageId: "41" },
       { channel: "Telegram", messageId: "42" },
     ]);
-    expect(toldReactions([{ role: "user", content: LINE }])).toHaveLength(1);
-    expect(toldReactions([{ role: "user", content: null }])).toEqual([]);
+    expect(readReactions([{ role: "user", content: LINE }])).toHaveLength(1);
+    expect(readReactions([{ role: "user", content: null }])).toEqual([]);
   });
 
   it.each([
@@ -79,20 +79,20 @@ describe("reactions in a request", () => {
     ["Signal reaction added: 👍 by Ada msg 1700000000000", "1700000000000"],
     ["Somewhere reaction added: 👍 by Ada", undefined],
   ])("are read as channels write them: %s", (line, messageId) => {
-    expect(toldReactions(told(`System: [2026-11-20 10:16 UTC] ${line}`))).toEqual([
+    expect(readReactions(requestWith(`System: [2026-11-20 10:16 UTC] ${line}`))).toEqual([
       { channel: line.split(" ")[0], messageId },
     ]);
   });
 
-  it("hold up no request, whatever somebody pastes", () => {
+  it("delay no request, even with a large pasted text", () => {
     const pasted = `reaction added: ${"System: [".repeat(100_000)}${" msg 1".repeat(100_000)}`;
     const began = performance.now();
-    expect(toldReactions([{ role: "user", content: pasted }])).toEqual([]);
+    expect(readReactions([{ role: "user", content: pasted }])).toEqual([]);
     expect(performance.now() - began).toBeLessThan(1_000);
   });
 });
 
-describe("the turn that a reaction means", () => {
+describe("the turn of a reaction", () => {
   const CAPITAL = "The **capital** of the country is Oslo.";
   const PEOPLE = "It has 700,000 people.";
 
@@ -101,25 +101,25 @@ describe("the turn that a reaction means", () => {
     await answered("turn_b", PEOPLE);
   });
 
-  it("is named on the request that tells of it, not only the last one", async () => {
+  it("is named on the request that reports it, not only the last one", async () => {
     sent("41", "The capital of the country is Oslo.");
     sent("42", PEOPLE);
     expect(await reacted(LINE, on("42"))).toBe("41=turn_a;42=turn_b");
   });
 
-  it("is found for a piece of an answer, and for an answer with something around it", async () => {
+  it("is found for a part of an answer, and for an answer with added text", async () => {
     sent("41", "The capital of the country");
     sent("42", `[bot] ${PEOPLE} (1/1)`);
     expect(await reacted(LINE, on("42"))).toBe("41=turn_a;42=turn_b");
   });
 
-  it("is not guessed from a few words that are part of it", async () => {
+  it("is not guessed from a few words of it", async () => {
     sent("41", "The capital");
     sent("42", "Oslo");
     expect(await reacted(LINE, on("42"))).toBe("-");
   });
 
-  it("is not guessed from a long message that happens to hold an answer", async () => {
+  it("is not guessed from a long message that happens to contain an answer", async () => {
     sent("41", `News of the day. ${PEOPLE} And a lot more that has nothing to do with this conversation.`);
     expect(await reacted(LINE)).toBe("-");
   });
@@ -136,34 +136,34 @@ describe("the turn that a reaction means", () => {
     expect(await reacted(LINE)).toBe("41=turn_c");
   });
 
-  it("is said to be unknown for a message that was not sent from here", async () => {
+  it("is reported unknown for a message not sent from here", async () => {
     sent("40", CAPITAL);
     expect(await reacted(LINE)).toBe("-");
   });
 
-  it("is said to be unknown for words that no turn of the session has", async () => {
+  it("is reported unknown for words of no turn of the session", async () => {
     sent("41", "Backup done.");
     expect(await reacted(LINE)).toBe("-");
   });
 
-  it("is said to be unknown where the session is, and where the message is", async () => {
-    const elsewhere = { options: { requestId: "run-7:model:1" }, messages: told(LINE) };
+  it("is reported unknown if the session or the message is", async () => {
+    const elsewhere = { options: { requestId: "run-7:model:1" }, messages: requestWith(LINE) };
     expect((await host.call(elsewhere))["X-OpenClaw-Reactions"]).toBe("-");
     const line = "System: [2026-11-20 10:16 UTC] Somewhere reaction added: 👍 by Ada";
     expect(await reacted(line)).toBe("-");
   });
 
-  it("is left out beside others that are known", async () => {
+  it("is left out next to known ones", async () => {
     sent("41", CAPITAL);
     expect(await reacted(LINE, on("42"))).toBe("41=turn_a");
   });
 
-  it("is not spoken of where no reaction is told", async () => {
+  it("is not reported without a reaction", async () => {
     sent("41", CAPITAL);
     expect((await host.call())["X-OpenClaw-Reactions"]).toBeUndefined();
   });
 
-  it("is named for as many as a request tells of", async () => {
+  it("is named for every reaction of a request", async () => {
     const numbers = Array.from({ length: 20 }, (_, number) => String(100 + number));
     for (const number of numbers) {
       await answered(`turn_${"0".repeat(30)}${number}`, `Answer number ${number}.`);
@@ -193,36 +193,36 @@ describe("the turn that a reaction means", () => {
     expect(await reacted(LINE)).toBe("41=turn_a");
   });
 
-  it("is found where the request that tells of it comes from another channel", async () => {
+  it("is found if the request comes from another channel", async () => {
     sent("41", CAPITAL);
     host.run({ ...PERSON, messageProvider: "webchat", chatId: "webchat" });
     expect(await reacted(LINE)).toBe("41=turn_a");
   });
 
-  it("is unknown where two messages could be meant", async () => {
+  it("is unknown if two messages match", async () => {
     host.run({ runId: "run-2", sessionId: "s1", trigger: "user" });
     sent("41", CAPITAL);
     sent("41", PEOPLE, { conversationId: "78" });
     const options = { sessionId: "s1", requestId: "run-2:model:1" };
-    expect((await host.call({ options, messages: told(LINE) }))["X-OpenClaw-Reactions"]).toBe("-");
+    expect((await host.call({ options, messages: requestWith(LINE) }))["X-OpenClaw-Reactions"]).toBe("-");
   });
 
-  it("is unknown where one number means two messages of two channels", async () => {
+  it("is unknown if one number stands for messages of two channels", async () => {
     sent("41", CAPITAL);
     sent("41", PEOPLE, { channelId: "signal" });
     const other = LINE.replace("Telegram", "Signal");
     expect(await reacted(LINE, other)).toBe("-");
   });
 
-  it("is not taken from a message that was not delivered", async () => {
+  it("is not taken from an undelivered message", async () => {
     const event = { content: CAPITAL, success: false, messageId: "41" };
     host.fire("message_sent", event, { channelId: "telegram", conversationId: "77" });
     expect(await reacted(LINE)).toBe("-");
   });
 });
 
-describe("the turn that a message was sent for", () => {
-  it("is the one with its words, not a later one that says some of them", async () => {
+describe("the turn of a message", () => {
+  it("is the one with its words, not a later one with some of them", async () => {
     await answered("turn_1", "There are 4 apples and nothing else.");
     sent("41", "There are 4 apples and nothing else.");
     await answered("turn_2", "4");
@@ -230,21 +230,21 @@ describe("the turn that a message was sent for", () => {
     expect(await reacted(LINE)).toBe("41=turn_1");
   });
 
-  it("is none that was answered later, also where the right one is not known", async () => {
+  it("is never answered later, even if the right one is unknown", async () => {
     sent("41", "There are 4 apples and nothing else.");
     await answered("turn_2", "4");
     await answered("turn_3", "There are 4 apples and nothing else.");
     expect(await reacted(LINE)).toBe("-");
   });
 
-  it("is the one with exactly its words before one that has them too", async () => {
+  it("is the one with exactly its words rather than one that contains them", async () => {
     await answered("turn_1", "There are 4 apples in the basket.");
     await answered("turn_2", "As I said: there are 4 apples in the basket. That is all.");
     sent("41", "There are 4 apples in the basket.");
     expect(await reacted(LINE)).toBe("41=turn_1");
   });
 
-  it("is none where several fit equally", async () => {
+  it("is none if several match equally", async () => {
     await answered("turn_1", "There are 4 apples in the basket. And pears.");
     await answered("turn_2", "As I said: there are 4 apples in the basket.");
     await answered("turn_3", "Yes.");
@@ -254,12 +254,12 @@ describe("the turn that a message was sent for", () => {
     expect(await reacted(LINE, on("42"))).toBe("-");
   });
 
-  it("is known for each of several short answers that say the same, sent one by one", async () => {
+  it("is known for each of several equal short answers, sent one by one", async () => {
     for (const number of ["1", "2", "3"]) {
       await answered(`turn_${number}`, "Yes.");
       sent(`4${number}`, "Yes.");
     }
-    sent("49", "Yes."); // a fourth that nobody here answered
+    sent("49", "Yes."); // a fourth message without a turn
     expect(await reacted(on("41"), on("42"), on("43"), on("49"))).toBe("41=turn_1;42=turn_2;43=turn_3");
   });
 
@@ -275,7 +275,7 @@ describe("the turn that a message was sent for", () => {
     expect(await reacted(LINE, on("42"))).toBe("41=turn_1;42=turn_1");
   });
 
-  it("is one of its run, where OpenClaw names the run", async () => {
+  it("is one of its run, if OpenClaw names the run", async () => {
     await answered("turn_1", "Yes.", { options: { sessionId: "s1", requestId: "run-1:model:1" } });
     await answered("turn_2", "Yes.", { options: { sessionId: "s1", requestId: "run-2:model:1" } });
     sent("41", "Yes.", { runId: "run-2" });

@@ -10,20 +10,20 @@ function kind(run: Partial<Run> | undefined, requestId = "r:model:1", simple = f
 }
 
 describe("the id of a model call", () => {
-  it("names the run, whatever characters that has", () => {
+  it("names the run, whatever its characters", () => {
     expect(readCallId("a:b:model:x:model:12")).toEqual({ runId: "a:b:model:x" });
   });
 
-  it("names the run also where a worker of OpenClaw makes the call", () => {
+  it("names the run of a call by an OpenClaw worker", () => {
     expect(readCallId("run-1:turn-2:worker-model:3")).toEqual({ runId: "run-1" });
   });
 
-  it("names the session, or the run, that is compacted", () => {
+  it("names the compacted session or run", () => {
     expect(readCallId("s-1:compaction:cmp-2:model:1")).toEqual({ compacted: "s-1" });
     expect(readCallId("s-1:compaction:cmp-2")).toEqual({ compacted: "s-1" });
   });
 
-  it("may be missing, or say nothing", () => {
+  it("may be missing or unknown", () => {
     expect(readCallId(undefined)).toEqual({});
     expect(readCallId("req_1")).toEqual({});
   });
@@ -50,7 +50,7 @@ describe("the kind of a run", () => {
     expect(kind(run)).toBe(expected);
   });
 
-  it("is not guessed where no hook told of the run", () => {
+  it("is not guessed if no hook announced the run", () => {
     expect(kind(undefined)).toBe("unknown");
   });
 
@@ -64,14 +64,14 @@ describe("the kind of a run", () => {
 });
 
 describe("the turn type", () => {
-  it("is main for the kinds that are set, side for the others", () => {
+  it("is main for the configured kinds, side for the others", () => {
     expect(turnType("person", MAIN)).toBe("main");
     expect(turnType("heartbeat", MAIN)).toBe("side");
     expect(turnType("heartbeat", new Set(["heartbeat"] as const))).toBe("main");
     expect(turnType("person", new Set())).toBe("side");
   });
 
-  it("is left to the service where nothing is known", () => {
+  it("is left to the service if unknown", () => {
     expect(turnType("unknown", MAIN)).toBeUndefined();
     expect(turnType("program", MAIN)).toBeUndefined();
   });

@@ -19,7 +19,7 @@ function post(body: unknown = {}): Promise<Reply> {
 }
 
 describe("a request to the service", () => {
-  it("gives what it answers", async () => {
+  it("returns the answer", async () => {
     service.answer = () => ({ status: 200, body: { turn_id: "turn_a" } });
     expect(await post({ score: 1 })).toEqual({ kind: "done", body: { turn_id: "turn_a" } });
     expect(service.received[0]?.body).toEqual({ score: 1 });
@@ -31,7 +31,7 @@ describe("a request to the service", () => {
     expect(await post()).toEqual({ kind: "refused", status, message: "because" });
   });
 
-  it.each([408, 429, 500, 503])("may be tried again after %d", async (status) => {
+  it.each([408, 429, 500, 503])("may be retried after %d", async (status) => {
     service.answer = () => ({ status, body: {} });
     expect(await post()).toEqual({ kind: "unreachable", status, message: `HTTP ${status}` });
   });
@@ -41,7 +41,7 @@ describe("a request to the service", () => {
     expect(await post()).toMatchObject({ kind: "unreachable" });
   });
 
-  it("finds nobody at an address where nobody listens, or at none", async () => {
+  it("is unreachable at an unused or invalid address", async () => {
     const { url } = service;
     await service.stop();
     expect(await ask({ method: "GET", url, apiKey: undefined }, 200)).toMatchObject({ kind: "unreachable" });
@@ -49,7 +49,7 @@ describe("a request to the service", () => {
     service = await FakeService.start();
   });
 
-  it("does not carry the key to where it is sent on", async () => {
+  it("does not send the key to a redirect target", async () => {
     const elsewhere = createServer((_request, response) => {
       response.writeHead(307, { location: service.url });
       response.end();

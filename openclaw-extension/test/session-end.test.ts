@@ -18,7 +18,7 @@ beforeEach(async () => {
 afterEach(() => service.stop());
 
 describe("the end of a session", () => {
-  it.each(["new", "reset", "idle", "daily", "deleted", "shutdown", "unknown"])("is told for %s", async (reason) => {
+  it.each(["new", "reset", "idle", "daily", "deleted", "shutdown", "unknown"])("is reported for %s", async (reason) => {
     host.fire("session_end", { sessionId: "s1", sessionKey: "agent:main:main", reason }, {});
     const [post] = await service.got(1);
     expect(post?.method).toBe("POST");
@@ -29,12 +29,12 @@ describe("the end of a session", () => {
     expect(post?.body).toMatchObject({ session_id: "s1", session_key: "agent:main:main", reason });
   });
 
-  it("is told where OpenClaw gives no reason", async () => {
+  it("is reported if OpenClaw gives no reason", async () => {
     host.fire("session_end", { sessionId: "s1" }, { sessionKey: "agent:main:main" });
     expect((await service.got(1))[0]?.body).toMatchObject({ reason: "unknown", session_key: "agent:main:main" });
   });
 
-  it("names the next session, and says how long ago it was", async () => {
+  it("names the next session and its own age", async () => {
     host.fire("session_end", { sessionId: "s1", reason: "daily", nextSessionId: "s2" }, {});
     const [post] = await service.got(1);
     expect(post?.body).toMatchObject({ next_session_id: "s2" });
@@ -42,26 +42,26 @@ describe("the end of a session", () => {
     expect(post?.body["age_seconds"]).toBeLessThan(60);
   });
 
-  it("is told of the conversation's first id after a compaction", async () => {
+  it("is reported under the first id after a compaction", async () => {
     host.fire("session_end", { sessionId: "s1", reason: "compaction", nextSessionId: "s2" }, {});
     host.fire("session_end", { sessionId: "s2", reason: "new" }, {});
     expect((await service.got(1))[0]?.body).toMatchObject({ session_id: "s1", reason: "new" });
   });
 
-  it("goes in the body alone where the id fits no header", async () => {
+  it("is only in the body if the id is not valid in a header", async () => {
     host.fire("session_end", { sessionId: "会话", reason: "new" }, {});
     const [post] = await service.got(1);
     expect(post?.body["session_id"]).toBe("会话");
     expect(post?.headers["x-session-id"]).toBeUndefined();
   });
 
-  it.each(["compaction", "restart"])("is not what %s means", async (reason) => {
+  it.each(["compaction", "restart"])("is not reported for %s", async (reason) => {
     host.fire("session_end", { sessionId: "s1", reason, nextSessionId: "s2" }, {});
     host.fire("session_end", { sessionId: "marker", reason: "new" }, {});
     expect((await service.got(1)).map((post) => post.body["session_id"])).toEqual(["marker"]);
   });
 
-  it("is not told without session tracking", () => {
+  it("is not reported without session tracking", () => {
     host = new FakeHost({}, { url: service.url, sessionTracking: false });
     expect(host.fire("session_end", { sessionId: "s1", reason: "shutdown" }, {})).toBeUndefined();
     expect(sharedState().outbox.size).toBe(0);
@@ -77,20 +77,20 @@ describe("a new conversation under the same id", () => {
     host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
   }
 
-  it("says so until a request was taken", async () => {
+  it("is announced until a request is accepted", async () => {
     await reset();
     expect(await isNew({ status: 503 })).toBe("reset");
     expect(await isNew({ turnId: "turn_b" })).toBe("reset");
     expect(await isNew({ turnId: "turn_c" })).toBeUndefined();
   });
 
-  it("says so once, also through a proxy that keeps our headers to itself", async () => {
+  it("is announced once, even through a proxy that removes our response headers", async () => {
     await reset();
     expect(await isNew()).toBe("reset");
     expect(await isNew()).toBeUndefined();
   });
 
-  it("says so once, also where the answer breaks off, or its response is not shown", async () => {
+  it("is announced once, even if the answer breaks off or its response is not reported", async () => {
     await reset();
     expect(await isNew({ turnId: "turn_b", answer: new Error("cut off") })).toBe("reset");
     expect(await isNew()).toBeUndefined();
@@ -101,7 +101,7 @@ describe("a new conversation under the same id", () => {
     expect(await isNew()).toBeUndefined();
   });
 
-  it("says so on one request at a time, and on the next where that one found nobody", async () => {
+  it("is announced on one request at a time, and on the next if that one fails", async () => {
     await reset();
     const [first, second] = [await host.begin(), await host.begin()];
     expect([first.sent["X-Session-New"], second.sent["X-Session-New"]]).toEqual(["reset", undefined]);
@@ -111,7 +111,7 @@ describe("a new conversation under the same id", () => {
     expect(await isNew()).toBe("reset");
   });
 
-  it("does not say so after another of its requests was taken: that would end it too", async () => {
+  it("is not announced after another of its requests was accepted: that would end it too", async () => {
     await reset();
     const first = await host.begin();
     await host.call({ turnId: "turn_b" });
@@ -120,13 +120,13 @@ describe("a new conversation under the same id", () => {
     expect((await service.got(1))[0]?.body).toMatchObject({ session_id: "s1", reason: "reset" });
   });
 
-  it("says so again where the service took the request for no part of it", async () => {
+  it("is announced again if the service classified the request as side", async () => {
     await reset();
     expect(await isNew({ turnId: "turn_side", kind: "side" })).toBe("reset");
     expect(await isNew()).toBe("reset");
   });
 
-  it("says so where the request could not be sent at all", async () => {
+  it("is announced again if the request could not be sent", async () => {
     await reset();
     const wrapped = host.provider?.wrapStreamFn({
       provider: "clawrl",
@@ -139,13 +139,13 @@ describe("a new conversation under the same id", () => {
     expect(await isNew()).toBe("reset");
   });
 
-  it("says so where nobody told what the request is for, not on a side request", async () => {
+  it("is announced on a request of an unknown run, not on a side request", async () => {
     await reset();
     expect(await isNew({ simple: true, options: { sessionId: "s1" } })).toBeUndefined();
-    expect(await isNew({ options: { sessionId: "s1", requestId: "untold:model:1" } })).toBe("reset");
+    expect(await isNew({ options: { sessionId: "s1", requestId: "unannounced:model:1" } })).toBe("reset");
   });
 
-  it("is not begun by an answer to the one before", async () => {
+  it("is not begun by an answer to the previous one", async () => {
     service.answer = () => ({ status: 503, body: {} });
     host.run(PERSON);
     const old = await host.begin({ turnId: "turn_old" });
@@ -156,7 +156,7 @@ describe("a new conversation under the same id", () => {
     expect(await isNew()).toBe("reset");
   });
 
-  it("says so where no address was known when the one before ended", async () => {
+  it("is announced if no address was known at the end of the previous one", async () => {
     forgetState();
     host = new FakeHost();
     host.run(PERSON);
@@ -164,13 +164,13 @@ describe("a new conversation under the same id", () => {
     expect(await isNew()).toBe("reset");
   });
 
-  it("says so in a word that a header can carry", async () => {
+  it("is announced by a reason that is valid in a header", async () => {
     host.run(PERSON);
     host.fire("session_end", { sessionId: "s1", reason: "" }, {});
     expect(await isNew()).toBe("unknown");
   });
 
-  it("takes back the end of the one before, if that could not be told in time", async () => {
+  it("cancels the queued end of the previous one", async () => {
     service.answer = () => ({ status: 503, body: {} });
     host.run(PERSON);
     host.fire("session_end", { sessionId: "s1", reason: "reset" }, {});
@@ -183,12 +183,12 @@ describe("a new conversation under the same id", () => {
 });
 
 describe("the end of the gateway", () => {
-  it("waits until the ends of sessions are told", async () => {
+  it("waits until the ends of sessions are sent", async () => {
     await host.fire("session_end", { sessionId: "s1", reason: "shutdown" }, {});
     expect(service.received).toHaveLength(1);
   });
 
-  it("waits no longer than OpenClaw does, where the service hangs", async () => {
+  it("waits no longer than OpenClaw if the service hangs", async () => {
     service.answer = () => "silence";
     const began = performance.now();
     await host.fire("session_end", { sessionId: "s1", reason: "shutdown" }, {});
@@ -196,7 +196,7 @@ describe("the end of the gateway", () => {
     expect(performance.now() - began).toBeLessThan(6_000);
   });
 
-  it("sends what still waits", async () => {
+  it("sends the queued posts", async () => {
     service.answer = () => ({ status: 503, body: {} });
     host.fire("session_end", { sessionId: "s1", reason: "idle" }, {});
     await service.got(1);
@@ -206,7 +206,7 @@ describe("the end of the gateway", () => {
     expect(sharedState().outbox.size).toBe(0);
   });
 
-  it("ends the conversations whose end OpenClaw does not tell, once", async () => {
+  it("ends the conversations that OpenClaw does not end, once", async () => {
     host.run(PERSON);
     await host.call({ turnId: "turn_a" });
     await host.call({ turnId: "turn_b", options: { sessionId: "s2", requestId: "run-2:model:1" } });

@@ -7,7 +7,7 @@ const CONFIG = {
 };
 
 describe("settings", () => {
-  it("come from the provider's entry where nothing is set", () => {
+  it("come from the provider's entry if not set", () => {
     const settings = readSettings(undefined, CONFIG);
     expect(settings.url).toBe("http://127.0.0.1:30000");
     expect(settings.apiKey).toBe("KEY");
@@ -15,26 +15,26 @@ describe("settings", () => {
     expect([...settings.mainRuns]).toEqual(["person", "agent"]);
   });
 
-  it("win over the provider's entry", () => {
+  it("override the provider's entry", () => {
     const settings = readSettings({ url: "https://rl.example/base/v1", apiKey: "OTHER" }, CONFIG);
     expect(settings.url).toBe("https://rl.example/base");
     expect(settings.apiKey).toBe("OTHER");
   });
 
-  it("do without an address until a request shows it", () => {
+  it("have no address until a request shows it", () => {
     expect(readSettings({}, {}).url).toBeUndefined();
     expect(readSettings({}, { models: { providers: { clawrl: { baseUrl: "${NOT_SET}" } } } }).url).toBeUndefined();
   });
 
   it.each([{ source: "env", id: "K" }, "oc-sent-v2.AAAA.end", "secretref-managed", " "])(
-    "leave a key alone that cannot be sent: %j",
+    "ignore a key that cannot be sent: %j",
     (apiKey) => {
       expect(readSettings({}, { models: { providers: { clawrl: { apiKey } } } }).apiKey).toBeUndefined();
       expect(readSettings({ apiKey }, CONFIG).apiKey).toBe("KEY");
     },
   );
 
-  it("understand the names of the reference", () => {
+  it("accept the names of the reference", () => {
     const settings = readSettings(
       { rollout_endpoint: "http://localhost:9/v1", session_tracking: false, training_mode: "async" },
       {},
@@ -43,7 +43,7 @@ describe("settings", () => {
     expect(settings.sessionTracking).toBe(false);
   });
 
-  it("take two names that agree, however they are written", () => {
+  it("accept two names that agree", () => {
     expect(readSettings({ url: "http://h:1", rollout_endpoint: "http://h:1/v1/" }, {}).url).toBe("http://h:1");
   });
 
@@ -51,7 +51,7 @@ describe("settings", () => {
     [{ url: "http://h:1", rollout_endpoint: "http://h:2" }, /url is "http:\/\/h:1".*rollout_endpoint.*"http:\/\/h:2"/],
     [{ sessionTracking: true, session_tracking: false }, /sessionTracking is true.*session_tracking.*false/],
     [{ trainingMode: "async", training_mode: "sync" }, /trainingMode is "async".*training_mode.*"sync"/],
-  ])("name two that disagree: %j", (given, message) => {
+  ])("report two names that disagree: %j", (given, message) => {
     expect(() => readSettings(given, {})).toThrow(message);
   });
 
@@ -59,12 +59,12 @@ describe("settings", () => {
     [{ trainingMode: "sync" }, /trainingMode is "sync".*background.*"async"/],
     [{ training_mode: "batch" }, /"batch"/],
     [{ sessionTracking: "yes" }, /must be true or false/],
-    [{ url: "30000" }, /no address of a service/],
-    [{ url: "file:///x" }, /no address of a service/],
-    [{ url: 7 }, /must be a text/],
+    [{ url: "30000" }, /not a service address/],
+    [{ url: "file:///x" }, /not a service address/],
+    [{ url: 7 }, /must be a string/],
     [{ mainRuns: ["person", "titles"] }, /"titles".*person, agent, program, subagent, heartbeat, cron/],
     [{ mainRuns: ["memory"] }, /"memory"/],
-  ])("say what is wrong with %j", (given, message) => {
+  ])("report what is wrong with %j", (given, message) => {
     expect(() => readSettings(given, {})).toThrow(message);
   });
 

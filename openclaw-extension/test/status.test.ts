@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
-import { describe as describeStatus } from "../src/status.js";
+import { describeStatus } from "../src/status.js";
 import { FakeHost, forgetState } from "./fake-host.js";
 import { FakeService } from "./fake-service.js";
 
@@ -26,12 +26,12 @@ function rl(): Promise<string> {
 }
 
 describe("/rl", () => {
-  it("tells version, interactions since, backlog and last change", async () => {
+  it("reports version, interactions since, backlog and last change", async () => {
     const last_change = { version: 7, time: Date.now() / 1000 - 840, interactions: 12 };
     service.answer = () => ({ status: 200, body: { ...STATUS, last_change } });
     expect(await rl()).toBe(
-      "Version 7 answers; training is running.\n" +
-        "12 interactions since the last change; 3 waiting for a judge, 5 ready to be learned from.\n" +
+      "Version 7 is live; training is running.\n" +
+        "12 interactions since the last change; 3 waiting for the judge, 5 ready for training.\n" +
         "Last change: version 7, 14 minutes ago.",
     );
     const [request] = await service.got(1);
@@ -39,44 +39,44 @@ describe("/rl", () => {
     expect(request?.headers.authorization).toBe("Bearer KEY");
   });
 
-  it("makes do with what an older service tells", async () => {
+  it("accepts the status of an older service", async () => {
     service.answer = () => ({ status: 200, body: STATUS });
     expect(await rl()).toBe(
-      "Version 7 answers; training is running.\n" +
-        "40 interactions so far; 3 waiting for a judge, 5 ready to be learned from.",
+      "Version 7 is live; training is running.\n" +
+        "40 interactions so far; 3 waiting for the judge, 5 ready for training.",
     );
   });
 
-  it("says why nothing was learned yet", async () => {
-    service.answer = () => ({ status: 200, body: { ...STATUS, why_untrained: "nobody has answered yet" } });
-    expect(await rl()).toMatch(/Nothing was learned yet: nobody has answered yet\.$/);
+  it("reports why nothing was trained yet", async () => {
+    service.answer = () => ({ status: 200, body: { ...STATUS, why_untrained: "no answer has a reaction yet" } });
+    expect(await rl()).toMatch(/Not trained yet: no answer has a reaction yet\.$/);
   });
 
-  it("says that the service is away", async () => {
+  it("reports that the service does not answer", async () => {
     const host = new FakeHost({}, { url: service.url });
     await service.stop();
     expect(await host.command("rl")).toMatch(/openclaw-rl at http:\/\/127\.0\.0\.1:\d+ does not answer: /);
     service = await FakeService.start();
   });
 
-  it("says that the key is wrong", async () => {
+  it("reports a wrong key", async () => {
     service.answer = () => ({ status: 401, body: { error: { message: "This key is not known." } } });
-    expect(await rl()).toMatch(/refuses: This key is not known\./);
+    expect(await rl()).toMatch(/refused: This key is not known\./);
   });
 
-  it("is not upset by an answer that is none of ours", async () => {
+  it("accepts an answer that is not our format", async () => {
     service.answer = () => ({ status: 200, body: "<html>" });
-    expect(await rl()).toMatch(/^Version \? answers/);
+    expect(await rl()).toMatch(/^Version \? is live/);
   });
 
-  it("says what still waits to be sent", async () => {
+  it("reports queued posts", async () => {
     service.answer = () => ({ status: 503, body: {} });
     const host = new FakeHost({}, { url: service.url });
     await host.command("good");
-    expect(await host.command("rl")).toMatch(/1 message to it still waiting here\./);
+    expect(await host.command("rl")).toMatch(/1 message to the service waiting in OpenClaw\./);
   });
 
-  it("says which permission is missing where no hook tells of runs", async () => {
+  it("names the missing permission if no hook announces runs", async () => {
     service.answer = () => ({ status: 200, body: STATUS });
     const host = new FakeHost({}, { url: service.url });
     for (let number = 0; number < 3; number += 1) await host.call();
@@ -91,15 +91,15 @@ describe("/rl", () => {
     [60, "1 minute ago"],
     [7_200, "2 hours ago"],
     [200_000, "2 days ago"],
-  ])("tells %d seconds as %s", (seconds, words) => {
+  ])("formats %d seconds as %s", (seconds, words) => {
     expect(describeStatus({ last_change: { version: 1, time: 1_000_000 - seconds } }, 1_000_000).join()).toContain(
       words,
     );
   });
 });
 
-describe("settings that cannot be followed", () => {
-  it("are told in the chat and the log; chats go on as without the plug-in", async () => {
+describe("invalid settings", () => {
+  it("are reported in the chat and the log; chats continue as without the plug-in", async () => {
     const host = new FakeHost({}, { training_mode: "sync" });
     expect(host.provider).toBeUndefined();
     expect(host.hooks.size).toBe(0);

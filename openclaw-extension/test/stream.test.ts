@@ -32,7 +32,7 @@ describe("a request of a person's run", () => {
     });
   });
 
-  it("is known by either hook: where the model is fixed, OpenClaw leaves out the first", async () => {
+  it("is known from either hook: with a fixed model OpenClaw leaves out the first", async () => {
     host.fire("before_prompt_build", {}, PERSON);
     expect((await host.call())["X-Turn-Type"]).toBe("main");
     host.fire("before_model_resolve", {}, { ...PERSON, runId: "run-2" });
@@ -50,21 +50,21 @@ describe("a request of a person's run", () => {
     expect(headers["X-Turn-Type"]).toBe("main");
   });
 
-  it("leaves what the user configured as it is", async () => {
+  it("does not replace headers that the user configured", async () => {
     host.run(PERSON);
     const headers = await host.call({ modelHeaders: { "x-turn-type": "side" } });
     expect(headers["x-turn-type"]).toBe("side");
     expect(headers["X-Turn-Type"]).toBeUndefined();
   });
 
-  it("tells where its input came from, if that is known", async () => {
+  it("names the source of its input, if known", async () => {
     host.run({ ...PERSON, inputProvenance: { kind: "inter_session" } });
     const headers = await host.call();
     expect(headers["X-OpenClaw-Input"]).toBe("inter_session");
     expect(headers["X-Turn-Type"]).toBe("main");
   });
 
-  it("goes without a header that HTTP could not carry", async () => {
+  it("omits values that are not valid in a header", async () => {
     host.run({ ...PERSON, sessionKey: "agent:main:gruppe-ü", agentId: "two\nlines" });
     const headers = await host.call({ options: { sessionId: "会话", requestId: "run-1:model:1" } });
     expect(Object.keys(headers).sort()).toEqual(["X-OpenClaw-Trigger", "X-Run-Id", "X-Turn-Type"]);
@@ -100,7 +100,7 @@ describe("other requests", () => {
     expect(headers).toMatchObject({ "X-Turn-Type": "side", "X-Session-Id": "s1", "X-Run-Id": "run-1" });
   });
 
-  it("of a run that nobody told of say no turn type", async () => {
+  it("of a run that no hook announced have no turn type", async () => {
     expect(await host.call()).toEqual({ "X-Session-Id": "s1" });
   });
 
@@ -110,11 +110,11 @@ describe("other requests", () => {
     expect(host.provider?.wrapSimpleCompletionStreamFn({ provider: "openai", streamFn: inner })).toBeUndefined();
   });
 
-  it("of a model of another provider are not touched, whoever was asked first", async () => {
+  it("to a model of another provider are not touched, even after a fallback", async () => {
     host.run(PERSON);
     const options = { sessionId: "s1", requestId: "run-1:model:2", apiKey: "THEIRS" };
     expect(await host.call({ provider: "openai", options, turnId: "turn_a" })).toEqual({});
-    expect(sharedState().shown).toEqual({});
+    expect(sharedState().observed).toEqual({});
     expect(sharedState().turns.of("s1")).toEqual([]);
   });
 
@@ -138,7 +138,7 @@ describe("a conversation that was compacted", () => {
 });
 
 describe("the answer", () => {
-  it("is handed on as it came, and so is the response", async () => {
+  it("is passed on unchanged, and so is the response", async () => {
     const answer: AnswerStream = { result: () => new Promise(() => undefined) };
     const seen: number[] = [];
     const inner: StreamFn = async (_model, _context, options) => {
@@ -158,7 +158,7 @@ describe("the answer", () => {
     await host.call({ answer: new Error("cut off") }); // an unhandled rejection would fail the test run
   });
 
-  it("comes also where the response is told without headers", async () => {
+  it("arrives even if the response has no headers", async () => {
     const inner: StreamFn = async (_model, _context, options) => {
       await options?.onResponse?.({ status: 200 } as ModelResponse, undefined as never);
       return { result: () => Promise.resolve({ content: [], stopReason: "stop" }) };
@@ -167,7 +167,7 @@ describe("the answer", () => {
     expect((await (await wrapped?.({}, { messages: [] }))?.result())?.stopReason).toBe("stop");
   });
 
-  it("comes also where the headers cannot be made", async () => {
+  it("arrives even if building the headers fails", async () => {
     const broken = { messages: undefined as never };
     const inner: StreamFn = (_model, context) => ({
       result: () => Promise.resolve({ content: [], stopReason: String(context === broken) }),
@@ -175,10 +175,10 @@ describe("the answer", () => {
     const wrapped = host.provider?.wrapStreamFn({ provider: "clawrl", streamFn: inner });
     const stream = await wrapped?.({}, broken, { sessionId: "s1" });
     expect((await stream?.result())?.stopReason).toBe("true");
-    expect(host.logged.join()).toMatch(/goes without its headers/);
+    expect(host.logged.join()).toMatch(/without its headers/);
   });
 
-  it("is remembered as the session's last main turn only if it is one", async () => {
+  it("is recorded as the session's last main turn only if it is one", async () => {
     const { turns } = sharedState();
     host.run(PERSON);
     await host.call({ turnId: "turn_a" });
@@ -189,7 +189,7 @@ describe("the answer", () => {
     expect(turns.of("s1").map((turn) => turn.turnId)).toEqual(["turn_a"]);
   });
 
-  it("counts as OpenClaw's hooks say where the service does not", async () => {
+  it("is classified by OpenClaw's hooks if the service does not say", async () => {
     const { turns } = sharedState();
     host.run(PERSON);
     await host.call({ turnId: "turn_a", kind: "" });
@@ -200,16 +200,16 @@ describe("the answer", () => {
 });
 
 describe("the key of a request", () => {
-  it("is remembered for posts, a stand-in for one is not", async () => {
+  it("is kept for posts, a placeholder is not", async () => {
     const options = { sessionId: "s1", requestId: "run-1:model:1" };
     await host.call({ options: { ...options, apiKey: "KEY" } });
     await host.call({ options: { ...options, apiKey: "oc-sent-v2.AAAA.end" } });
-    expect(sharedState().shown.apiKey).toBe("KEY");
+    expect(sharedState().observed.apiKey).toBe("KEY");
   });
 });
 
 describe("registering again", () => {
-  it("shares what is remembered, as OpenClaw does it several times in a process", async () => {
+  it("shares the state: OpenClaw registers several times in a process", async () => {
     host.run(PERSON);
     const second = new FakeHost();
     expect((await second.call())["X-Turn-Type"]).toBe("main");

@@ -18,7 +18,7 @@ _AHEAD = 64  # events that may wait for a slow reader
 FinishedAnswer = tuple[Sequence[Delta], Answer]
 
 
-class ChoiceEvent(msgspec.Struct, frozen=True):
+class ChoiceEvent(msgspec.Struct, frozen=True, gc=False):
     """The next part of the answer with this index, or its end."""
 
     index: int

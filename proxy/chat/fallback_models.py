@@ -224,17 +224,17 @@ def check_installed(settings: Settings) -> None:
 
 
 def is_too_long(error: OpenClawRLError) -> bool:
-    """Whether a prompt does not fit into the policy's context."""
+    """Recognize a prompt that does not fit into the policy's context."""
     return isinstance(error, ContextLengthExceeded) or getattr(error, "code", None) == "context_length_exceeded"
 
 
 def cannot_constrain(error: OpenClawRLError) -> bool:
-    """Whether the policy cannot be held to the schema of `response_format`."""
+    """Recognize a `response_format` that the policy cannot be held to."""
     return isinstance(error, BadRequest) and (error.param, error.code) == (FIELD, "unsupported_value")
 
 
 def is_away(error: EngineError) -> bool:
-    """Whether it is the engine that failed, not the request."""
+    """Recognize a failure of the engine, not of the request."""
     return error.status not in (400, 404)
 
 

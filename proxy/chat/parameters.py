@@ -1,4 +1,4 @@
-"""How a chat request wants to be answered: sampling, streaming, version. Unsupported fields are refused by name."""
+"""Parameters of a chat request: sampling, streaming, version. Unsupported fields are refused by name."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def read_parameters(body: Mapping[str, Any], *, names: ModelNames, max_output_to
 
 
 def read_thinking(body: Mapping[str, Any]) -> bool | None:
-    """Whether the client asks for reasoning, in one of the ways clients use; `None` if it says nothing."""
+    """Read the client's wish for reasoning, in any of the usual forms; `None` if it states none."""
     template = body.get("chat_template_kwargs")
     if isinstance(template, dict) and isinstance(template.get("enable_thinking"), bool):
         return bool(template["enable_thinking"])

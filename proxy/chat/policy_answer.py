@@ -25,11 +25,10 @@ from openclaw_rl.shared.redaction.outgoing import describe_taken
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 
-class AnswerPart(msgspec.Struct, frozen=True):
-    """One event of an answer: deltas to show, and the positions of its tokens in the answer."""
+class AnswerPart(msgspec.Struct, frozen=True, gc=False):
+    """One event of an answer: deltas to show, and the number of tokens sampled so far."""
 
     deltas: Sequence[Delta]
-    start: int = 0
     end: int = 0
 
 
@@ -57,6 +56,7 @@ class PolicyAnswer:
         self._top_logprobs: list[Sequence[tuple[float, int]]] = []
         self._spans: list[VersionSpan] = []  # complete once the engine has reported them
         self._starts: list[tuple[int, int]] = []  # until then: versions, and the position that each began at
+        self._ignore_eos = request.parameters.sampling.ignore_eos
         self._reason: str | None = None
         self._forced = False
         self._counted_prompt = request.prompt.length  # tokens, as the engine counts them
@@ -64,7 +64,7 @@ class PolicyAnswer:
     async def parts(self) -> AsyncIterator[AnswerPart]:
         """Sample the answer. Raises `EngineError`; closing or leaving this iterator aborts the engine's work."""
         parameters, prompt = self._request.parameters, self._request.prompt
-        stop_ids = () if parameters.sampling.ignore_eos else self._prompter.own_stop_ids
+        stop_ids = () if self._ignore_eos else self._prompter.own_stop_ids
         stream = self._engine.generate(
             prompt.ids() if self.images else prompt.json(),
             msgspec.structs.replace(parameters.sampling, stop=(), stop_ids=stop_ids),
@@ -84,8 +84,8 @@ class PolicyAnswer:
                     self._metrics.gap.observe(current - last)
                 last = current
                 yield self._take(tokens)
-                if self._reason is not None or self._ended_by_parser():
-                    break
+                if self._reason is not None or (self._parser.done and self.ids[-1] not in self._prompter.stop_ids):
+                    break  # after a stop token the parser is done too, but the engine's last event is still to come
         if self._reason is None and not self._parser.done:
             raise EngineError("its stream ended before the answer did", status=502)
         if self._reason == "abort" and not self._parser.done:
@@ -145,7 +145,7 @@ class PolicyAnswer:
             self._prompter.outgoing.said(message)
 
     def why_untrainable(self) -> str:
-        """Why the finished answer cannot be trained on, "" if it can."""
+        """Reason why the finished answer cannot be trained on, "" if it can."""
         answer, request = self._parsed, self._request  # as it was parsed, with calls of tools that were not offered
         assert answer is not None
         if len(self.ids) != len(self.logprobs):
@@ -156,7 +156,7 @@ class PolicyAnswer:
             return "the engine was given the answer and sampled nothing"
         if request.prompt.forced:
             return "tool_choice forced the beginning of the answer"
-        if request.parameters.sampling.ignore_eos:
+        if self._ignore_eos:
             return "ignore_eos sampled past the end of the answer"
         if request.parameters.sampling.json_schema:
             return "response_format held the answer to a schema: its logprobs are not the policy's own"
@@ -195,15 +195,9 @@ class PolicyAnswer:
             if tokens.versions:
                 self._spans = list(tokens.versions)
         ids = tokens.ids
-        if self._request.parameters.sampling.ignore_eos:
+        if self._ignore_eos:
             ids = [token for token in ids if token not in self._prompter.stop_ids]
-        return AnswerPart(self._offered.deltas(self._parser.feed_many(ids)), start, end)
-
-    def _ended_by_parser(self) -> bool:
-        """Whether the parser ended the answer before the engine did; after a stop token the engine's last event is
-        still to come.
-        """
-        return self._parser.done and self.ids[-1] not in self._prompter.stop_ids
+        return AnswerPart(self._offered.deltas(self._parser.feed_many(ids)), end)
 
     def _logprob(self, token: int, logprob: float) -> dict[str, Any]:
         data = self._prompter.vocab.bytes_of[token]

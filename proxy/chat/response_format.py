@@ -34,7 +34,7 @@ def read_schema(body: Mapping[str, Any]) -> str:
 
 
 def is_strict(body: Mapping[str, Any]) -> bool:
-    """Whether the client set `strict`, with which OpenAI takes only schemas that leave nothing open."""
+    """Read `strict`, with which OpenAI takes only schemas that leave nothing open."""
     return _holder(body).get("strict") is True
 
 

@@ -29,7 +29,7 @@ _LEAST = -1e9  # in place of a logprob that is minus infinity
 
 
 def requires_choice(request: RenderedRequest) -> bool:
-    """Whether the client requires a call without saying which."""
+    """True if the client requires a call without saying which."""
     return request.chat.forced_tool == ANY_TOOL
 
 
@@ -124,6 +124,6 @@ def draw(scores: Sequence[float], temperature: float, seed: int | None) -> tuple
 
 
 def _common_prefix(ids: Sequence[Sequence[int]]) -> int:
-    """How many ids all begin with; each has at least one after them."""
+    """Length of the longest common prefix, which leaves at least one id to each."""
     shortest = min(map(len, ids)) - 1
     return next((place for place in range(shortest) if len({one[place] for one in ids}) > 1), shortest)

@@ -22,7 +22,7 @@ from openclaw_rl.shared.records import ImageSpan, Timings, Turn, TurnStatus, now
 
 
 class AnswerSource(Protocol):
-    """Where an answer comes from: the policy, or the policy and other models in its place. `credit` names the other
+    """Source of an answer: the policy, or the policy and other models in its place. `credit` names the other
     model that answered, and why ("" for the policy); `first_token` is a time in Unix seconds.
     """
 
@@ -78,7 +78,7 @@ class ChatTurn:
             await self._entry.done()
 
     def failed_early(self) -> bool:
-        """Whether those writes are known to have failed."""
+        """True if those writes are known to have failed."""
         return self._entry is not None and self._entry.failed()
 
     def parts(self) -> AsyncIterator[AnswerPart]:

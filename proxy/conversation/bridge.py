@@ -44,7 +44,7 @@ class Kept(NamedTuple):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """How a prompt was made: the ids after its head as they were `rendered`, and the answers in there that are `kept`
+    """Origin of a prompt: the ids after its head as they were `rendered`, and the answers in there that are `kept`
     as sampled, in order. `head` is the head's digest, empty without one.
 
     `how`: `extended`, the prompt begins with the parent's prompt and answer, id for id; `kept`, it does not, but keeps

@@ -96,14 +96,14 @@ class Chain:
 
     @property
     def compacted(self) -> bool:
-        """Whether the history says that its beginning was replaced by a summary."""
+        """True if the history says that its beginning was replaced by a summary."""
         return any(
             speech.speaker == "notice" and speech.text.startswith((COMPACTED, CONTINUED)) for speech in self.speeches
         )
 
     @property
     def answers_feedback(self) -> bool:
-        """Whether all that a person said since the last answer is feedback, so that the next answer is to that alone.
+        """True if all that a person said since the last answer is feedback: the next answer is to that alone.
 
         Feedback in the middle of a tool loop interrupts work on something else.
         """
@@ -123,7 +123,7 @@ class Chain:
 
     @property
     def from_openclaw(self) -> bool:
-        """Whether OpenClaw wrote the history: it keeps every answer there, so a text that it adds replaces none."""
+        """True if OpenClaw wrote the history: it keeps every answer there, so a text that it adds replaces none."""
         return any(speech.speaker == "context" or speech.runtime for speech in self.speeches)
 
     def answer_key(self, answer: Message) -> bytes:
@@ -143,11 +143,11 @@ class Chain:
         return self._exchange(index, self.steps[index].part)
 
     def exchange_size(self, index: int) -> int:
-        """How many characters of text that exchange has."""
+        """Number of characters of text in that exchange."""
         return sum(len(step.text) for step in (self.steps[index], *self._asked(index)))
 
     def size(self, index: int) -> int:
-        """How many characters the history has up to the step at `index`, without what the chain skips."""
+        """Number of characters up to the step at `index`, without skipped steps."""
         return sum(len(step.text) for step in self.steps[: index + 1] if not step.skipped)
 
     def keys_before(self, index: int) -> set[bytes]:

@@ -38,7 +38,7 @@ class _KeptChain(msgspec.Struct, frozen=True):
     size: int
 
     def begins(self, messages: Sequence[Message]) -> bool:
-        """Whether a history begins with these messages."""
+        """True if a history begins with these messages."""
         same = messages[: len(self.messages)]
         return self.messages == same and self.calls == calls_json(same)
 

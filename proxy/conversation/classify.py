@@ -53,7 +53,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def subagent(self) -> bool:
-        """Whether Claude Code says that a sub-agent asks."""
+        """True if Claude Code says that a sub-agent asks."""
         return self._bare_system[1] or bool(self.headers.get("x-claude-code-agent-id"))
 
     @cached_property
@@ -242,7 +242,7 @@ def _own_test(rule: TurnRule) -> Callable[[Evidence], bool]:
 
 
 def _conditions(rule: TurnRule, evidence: Evidence) -> Iterable[bool]:
-    """Whether each of a rule's conditions holds, the cheap ones first."""
+    """Test a rule's conditions one by one, the cheap ones first."""
     if rule.tools is not None:
         yield rule.tools == evidence.has_tools
     if rule.dialect is not None:

@@ -116,7 +116,7 @@ class ParentSearch:
         return len(self._places), None
 
     def _may_continue(self, ref: TurnRef) -> bool:
-        """Whether kind and session allow a turn as the parent."""
+        """True if kind and session allow a turn as the parent."""
         if self._kind != "side" and ref.kind != "main":
             return False
         return not self._session_id or ref.session_id == self._session_id or is_fresh(ref.session_id)
@@ -163,7 +163,7 @@ class ParentSearch:
         return None, AMBIGUOUS
 
     async def _changed(self, place: Place, session_id: str) -> bool:
-        """Whether the history before this answer was a request of the session: then its answer was another one."""
+        """True if the history before this answer was a request of the session, which had another answer then."""
         keys = list(self._chain.keys_before(place.index))
         self._learn({}, await self._journal.find_requests(keys, session_id))
         return any(ref.session_id == session_id for key in keys for ref in self._requests_at(key))

@@ -1,4 +1,4 @@
-"""Where a request belongs: its session, and the turn whose answer it continues (`proxy.conversation.parents`)."""
+"""Places a request: its session, and the turn whose answer it continues (`proxy.conversation.parents`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request means for earlier turns: it settles its parent, and may carry typed or channel feedback."""
+"""Next states and feedback that a request brings for earlier turns."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Reactions:
         self._given[digest] = None
 
     async def _came_another_way(self, about: TurnRef, score: float, text: str) -> bool:
-        """Whether the feedback of a command in the history is known: as the turn's last feedback, or from our
+        """True if the feedback of a command in the history is known already: as the turn's last feedback, or from our
         extension, which knows better which turn it is about.
         """
         known = await self._journal.feedback_for(about.turn_id)

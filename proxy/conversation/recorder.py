@@ -42,7 +42,7 @@ class RequestEntry:
             await asyncio.shield(self._task)
 
     def failed(self) -> bool:
-        """Whether it is known to have failed."""
+        """True if it is known to have failed."""
         return self._task is not None and self._task.done() and self._task.exception() is not None
 
 

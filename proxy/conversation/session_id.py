@@ -85,7 +85,7 @@ def check_session_id(value: Any, where: str) -> str:
 
 
 def fault(identity: str) -> str:
-    """Why a text cannot be a session id, "" if it can: `/rl/sessions/{id}` must reach it, percent-encoded."""
+    """Reason why a text cannot be a session id, "" if it can: `/rl/sessions/{id}` must reach it, percent-encoded."""
     if len(identity) > MAX_SESSION_ID or not identity.isprintable() or "\ufffd" in identity:
         return f"must be at most {MAX_SESSION_ID} printable characters"
     if identity in (".", ".."):
@@ -94,11 +94,11 @@ def fault(identity: str) -> str:
 
 
 def fresh_session(kind: str) -> str:
-    """An id for a conversation that has none; those of utility calls are told apart by their prefix."""
+    """An id for a conversation that has none; utility calls have another prefix."""
     return new_id("session" if kind == "main" else "side")
 
 
 def is_fresh(session_id: str) -> bool:
-    """Whether `fresh_session` made an id: a request that names another session may continue it."""
+    """True if `fresh_session` made an id: a request that names another session may continue it."""
     prefix, _, digits = session_id.partition("_")
     return prefix in ("session", "side") and len(digits) == 32

@@ -1,4 +1,4 @@
-"""How many sessions may be active at a time, that is, have an open episode."""
+"""Limit of active sessions: those with an open episode."""
 
 from __future__ import annotations
 

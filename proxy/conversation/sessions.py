@@ -45,7 +45,7 @@ class SessionKeeper:
         return episode
 
     async def why_not_ended(self, session_id: str) -> str:
-        """Why nothing was ended in a session, in words."""
+        """The reason why nothing was ended in a session."""
         row = await self._journal.session(session_id)
         if row is None:
             return (

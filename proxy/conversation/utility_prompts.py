@@ -176,7 +176,7 @@ def asks_commit_message(system: str) -> bool:
 
 
 def _mentions(text: str, *words: str) -> bool:
-    """Whether a text holds one of these words: a quick test before the patterns."""
+    """Look for any of these words: a quick test before the patterns."""
     lowered = text.lower()
     for word in words:  # noqa: SIM110 - a generator takes twice as long, and every request tests a dozen times
         if word in lowered:

@@ -83,7 +83,7 @@ def copied(body: Mapping[str, Any], *names: str, **renamed: str) -> dict[str, An
 
 
 def streams(body: Mapping[str, Any]) -> bool:
-    """Whether the answer is to be streamed. Raises `BadRequest`."""
+    """Read the field `stream`. Raises `BadRequest`."""
     stream = body.get("stream")
     require(isinstance(stream, bool | None), "stream must be true or false.", "stream")
     return stream is True

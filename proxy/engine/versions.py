@@ -93,7 +93,7 @@ class ServedVersions:
             except EngineError as error:
                 if error.status != 503:
                     raise
-                engine = str(error)  # whoever may change it follows the journal
+                engine = str(error)  # the process that may change it follows the journal
             await self._watch.refresh()
         log.info("version %d is live instead of version %s, on request", number, before)
         return {"live": number, "before": before, "engine": engine}
@@ -121,13 +121,13 @@ class ServedVersions:
         return info is not None and number in info.versions
 
     def _lives(self, number: int) -> bool:
-        """Whether the engine serves it by itself, with or without the journal; version 0 always counts."""
+        """True if the engine serves it by itself, with or without the journal; version 0 always counts."""
         info = self._watch.info
         return number == 0 or (info is not None and number == info.live)
 
 
 def available(version: PolicyVersion) -> bool:
-    """Whether a version can be made live: it passed the guard and its files are there."""
+    """True if a version can be made live: it passed the guard and its files are there."""
     if version.state not in ("live", "retired"):
         return False
     return version.number == 0 or _folder(version).is_dir()

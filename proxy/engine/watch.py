@@ -30,7 +30,7 @@ class EngineWatch:
 
     @property
     def ready(self) -> bool:
-        """Whether the engine answered the last time."""
+        """True if the engine answered the last time."""
         return not self.error
 
     @property
@@ -41,7 +41,7 @@ class EngineWatch:
 
     @property
     def blind(self) -> str:
-        """Why no images are taken, "" where they are."""
+        """Reason why no images are taken, "" where they are."""
         if not self._model_blind and self.info is not None and not self.info.sees:
             return "the engine takes text only (SGLang takes images: engine_url)"
         return self._model_blind

@@ -1,4 +1,4 @@
-"""How many requests are answered at a time: for each API key, and in the dialects that the adapter process speaks.
+"""Limits of requests in progress: for each API key, and in the dialects that the adapter process speaks.
 
 A request that finds no place waits in line, first come first served, until a deadline; then, or where the line itself
 is full, the client learns when to come back. A line costs only its requests' bodies: they have not been decoded, placed

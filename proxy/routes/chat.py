@@ -282,16 +282,19 @@ class _AnswerChunks:
         self.begun = False
         self._first = first
         self._index = index
+        self._wants_logprobs = turn.request.parameters.logprobs is not None
         self._sent = 0  # tokens whose logprobs have been sent
 
     def write(self, event: ChoiceEvent) -> bytes:
         """The chunks of the answer's next event; may be empty."""
         data = b"" if self.begun else self._begin()
         policy = self.turn.policy
-        if event.part is not None:
-            if event.part.deltas:
-                data += self._writer.deltas(event.part.deltas, policy.openai_logprobs(self._sent, event.part.end))
-                self._sent = event.part.end
+        part = event.part
+        if part is not None:
+            if part.deltas:
+                logprobs = policy.openai_logprobs(self._sent, part.end) if self._wants_logprobs else None
+                data += self._writer.deltas(part.deltas, logprobs)
+                self._sent = part.end
         elif event.finished is not None:
             deltas, answer = event.finished
             if deltas:

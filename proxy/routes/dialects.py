@@ -105,6 +105,6 @@ async def count_tokens(request: Request) -> Response:
 
 
 def _own_url(scope: Scope) -> str:
-    """Where this very request came in: an address of ours that can be reached from here."""
+    """The address where this request came in: it can be reached from here."""
     host, port = scope["server"]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

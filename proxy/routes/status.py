@@ -20,7 +20,7 @@ _COUNTS = (
 
 
 def readiness(service: ProxyService) -> dict[str, Any]:
-    """Whether chat requests can be answered, if need be by the fallback model, and if not, why."""
+    """Readiness to answer chat requests, if need be by the fallback model, and the reason if there is none."""
     return {
         "ready": (service.watch.ready or service.others.fallback is not None) and not service.journal_error,
         "engine": service.watch.error or "ok",

@@ -225,7 +225,7 @@ async def test_a_silent_server_is_given_up_on(line: Front, policy: Path, tmp_pat
     provider = fireworks.create(settings(line.url, policy, tmp_path, request_timeout=240.0))
     training = await provider.train(rank=8, seed=1)
     await step(training)
-    provider._settings = provider._settings.replace(request_timeout=2.0)
+    training._settings = training._settings.replace(request_timeout=2.0)
     line.answer = lambda sent: Silent() if sent.path.endswith("/optim_step") else None
     with pytest.raises(CloudError, match="did not answer within 2 s"):
         await step(training)

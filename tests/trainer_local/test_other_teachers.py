@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training import targets
-from openclaw_rl.trainer_local.training.ema import wearing
+from openclaw_rl.trainer_local.training.targets import swapped_weights
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
 from tests.trainer_local import plain
 from tests.trainer_local.moved import Moved, move
@@ -155,7 +155,10 @@ def test_other_weights_are_worn_for_a_while_only() -> None:
     layer = torch.nn.Linear(2, 2)
     before = layer.weight.detach().clone()
     parameters = dict(layer.named_parameters())
-    with pytest.raises(RuntimeError, match="midway"), wearing(parameters, {"weight": 2 * before, "bias": layer.bias}):
+    with (
+        pytest.raises(RuntimeError, match="midway"),
+        swapped_weights(parameters, {"weight": 2 * before, "bias": layer.bias}),
+    ):
         assert torch.equal(layer.weight, 2 * before)
         raise RuntimeError("midway")
     assert torch.equal(layer.weight, before)

@@ -174,7 +174,7 @@ async def test_a_step_whose_average_cannot_be_kept_is_undone(
     def full(*_: Any) -> Any:
         raise MemoryError("no memory for the average")
 
-    monkeypatch.setattr(transformers_trainer, "moved", full)
+    monkeypatch.setattr(transformers_trainer, "moving_average", full)
     with pytest.raises(TrainerError, match=r"Step 1 failed and was undone: no memory for the average"):
         await trainer.step([sample(1)], RECIPE.replace(teacher="ema"))
     after = (await trainer.save(str(tmp_path / "2"))).path

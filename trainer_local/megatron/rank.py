@@ -25,11 +25,9 @@ from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
-from openclaw_rl.trainer_local.training.ema import moved
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
-from openclaw_rl.trainer_local.training.random_state import random_state, read_random_state
-from openclaw_rl.trainer_local.training.step import Learning, train, undone_on_failure
-from openclaw_rl.trainer_local.training.targets import RunModel
+from openclaw_rl.trainer_local.training.step import Learning, random_state, read_random_state, train, undone_on_failure
+from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
 
 Value = TypeVar("Value")
 
@@ -109,7 +107,7 @@ class Rank:
                     drawn = read_random_state(self._group.device)
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
-                    average = moved(average or before, weights.snapshot(), recipe.ema_decay)
+                    average = moving_average(average or before, weights.snapshot(), recipe.ema_decay)
                 self._group.exchange(None)  # all have made it
         finally:
             self.optimizer.offload()

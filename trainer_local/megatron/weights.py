@@ -21,7 +21,7 @@ from openclaw_rl.trainer_local.megatron.model import PackedModel, configuration
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
 from openclaw_rl.trainer_local.megatron.weight_names import Mapped, Source, mapping
-from openclaw_rl.trainer_local.training.ema import wearing
+from openclaw_rl.trainer_local.training.targets import swapped_weights
 
 
 @dataclass
@@ -116,7 +116,7 @@ class RankWeights:
     def with_values(self, values: Mapping[str, Tensor]) -> Iterator[None]:
         """While the block runs, the model computes with `values`; no gradient may be computed inside."""
         own = {name: one.parameter for name, one in self.trained.items()}
-        with wearing(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
+        with swapped_weights(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
             yield
 
     def evaluating(self) -> Any:

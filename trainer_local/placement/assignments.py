@@ -1,10 +1,10 @@
-"""GPUs of each role: those that the settings name, and an even split of the rest for each way of sharing."""
+"""Assignment of GPUs to roles: those that the settings name, and an even split of the rest for each way of sharing."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from openclaw_rl.shared.errors import ConfigError
@@ -15,12 +15,17 @@ ROLES = ("train", "serve", "judge")
 SETTINGS = {"train": "actor_gpus", "serve": "rollout_gpus", "judge": "judge_gpus"}
 SHARES = {"train": 2, "serve": 1, "judge": 1}
 """Relative numbers of GPUs with a judge; without one training and serving get the same."""
-SHARED_BY = (("serve", "judge"), ("train", "serve"), ROLES)
-"""Roles that share GPUs where there are too few, or too small ones, for each role to have its own; best first."""
+GROUPINGS = (
+    (("train",), ("serve",), ("judge",)),
+    (("train",), ("serve", "judge")),
+    (("train", "serve"), ("judge",)),
+    (ROLES,),
+)
+"""Roles that share GPUs, best first."""
 
 Assignment = Mapping[str, tuple[Gpu, ...]]
 CanUse = Callable[[str, int], bool]
-"""Tells if a role can use so many GPUs."""
+"""True if a role can use this number of GPUs."""
 
 
 class Torchrun(NamedTuple):
@@ -32,7 +37,7 @@ class Torchrun(NamedTuple):
 
     @staticmethod
     def from_environment(environ: Mapping[str, str]) -> Torchrun | None:
-        """Read its variables (docs.pytorch.org, "torchrun", "Environment Variables"). Raises `ConfigError`."""
+        """Read torchrun's environment variables; `None` without them. Raises `ConfigError`."""
         try:
             size, here = int(environ["WORLD_SIZE"]), int(environ["LOCAL_WORLD_SIZE"])
             rank = int(environ.get("RANK", "0"))
@@ -49,9 +54,7 @@ class Torchrun(NamedTuple):
 def assignments(
     settings: Settings, gpus: Sequence[Gpu], roles: Sequence[str], torchrun: Torchrun | None, can_use: CanUse
 ) -> list[Assignment]:
-    """Ways to assign GPUs to `roles`, best first, at least one. Raises `ConfigError` for settings that contradict each
-    other or ask for GPUs that are not there.
-    """
+    """Assignments of GPUs to `roles`, best first, at least one. Raises `ConfigError` for impossible settings."""
     pool = _pool(settings, gpus)
     fixed = _fixed({role: spec for role in roles if (spec := requested(settings, role, torchrun)) is not None}, pool)
     missing = [role for role in roles if role not in fixed]
@@ -61,7 +64,8 @@ def assignments(
         return [fixed]
     if not free:
         return [fixed | dict.fromkeys(missing, fixed[host]) for host in ("serve", "train", "judge") if host in fixed]
-    splits = [_split(groups, free, can_use) for groups in _groupings(missing)]
+    groupings = (tuple(tuple(role for role in group if role in missing) for group in groups) for groups in GROUPINGS)
+    splits = [_split([group for group in groups if group], free, can_use) for groups in dict.fromkeys(groupings)]
     if all(can_use(role, 1) for role in missing):
         splits.append(dict.fromkeys(missing, (free[0],)))  # other programs may use the rest
     return [fixed | split for split in splits if split] or [fixed | dict.fromkeys(missing, tuple(free))]
@@ -95,8 +99,7 @@ def parse_gpus(text: str, setting: str) -> int | tuple[str, ...] | None:
     entries = tuple(entry.strip() for entry in text.split(",") if entry.strip())
     if not entries or not all(re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", entry) for entry in entries):
         raise ConfigError(
-            f"{setting} = {text!r} is neither a number of GPUs nor a list of them; 2 means two, 0,1 means those "
-            'numbers, and "0," GPU 0 alone'
+            f'{setting} = {text!r} is neither a number of GPUs nor a list; 2 means two, 0,1 those, and "0," GPU 0 alone'
         )
     return entries
 
@@ -105,9 +108,8 @@ def _pool(settings: Settings, gpus: Sequence[Gpu]) -> list[Gpu]:
     """The GPUs that may be used at all."""
     if not gpus:
         raise ConfigError(
-            f"backend = {settings.backend} needs an NVIDIA GPU, and none is found"
-            f" (nvidia-smi, {VISIBLE}): install the driver, leave the backend out, or set device = cpu to run even "
-            "Megatron-core and SGLang on the CPU"
+            f"backend = {settings.backend} needs an NVIDIA GPU, and none is found (nvidia-smi, {VISIBLE}): install the "
+            "driver, leave the backend out, or set device = cpu to run on the CPU"
         )
     if settings.device.startswith("cuda:"):
         index = int(settings.device.removeprefix("cuda:"))  # among the visible ones, as torch counts
@@ -119,8 +121,8 @@ def _pool(settings: Settings, gpus: Sequence[Gpu]) -> list[Gpu]:
         return _listed(spec, gpus, "gpus")
     if spec is not None and not 1 <= spec <= len(gpus):
         raise ConfigError(
-            f"gpus = {spec}, but {_count(gpus)} can be seen here; set gpus = auto, or a number up to {len(gpus)}"
-            + ('. "0," with a comma names GPU 0' if spec == 0 else "")
+            f"gpus = {spec}, but {_count(gpus)} can be seen here; set gpus = auto, or a number up to {len(gpus)} "
+            '(GPU 0 alone is "0,")'
         )
     return list(gpus[:spec])
 
@@ -134,7 +136,7 @@ def _fixed(specs: Mapping[str, int | tuple[str, ...]], pool: Sequence[Gpu]) -> d
         if set(fixed[one]) & set(fixed[other]) and set(fixed[one]) != set(fixed[other]):
             raise ConfigError(
                 f"{SETTINGS[one]} and {SETTINGS[other]} share some GPUs and not others: name the same ones for both, "
-                "which then share them, or different ones"
+                "or different ones"
             )
     free = [gpu for gpu in pool if not any(gpu in group for group in fixed.values())]
     counts = {role: spec for role, spec in specs.items() if isinstance(spec, int)}
@@ -161,16 +163,6 @@ def _listed(entries: Sequence[str], gpus: Sequence[Gpu], setting: str) -> list[G
             raise ConfigError(f"{setting} names GPU {entry} twice")
         listed += matches
     return listed
-
-
-def _groupings(roles: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
-    """Groups of roles that share GPUs: first every role by itself."""
-    yield [(role,) for role in roles]
-    for shared in SHARED_BY:
-        if set(shared) <= set(roles):
-            yield sorted(
-                [shared, *((role,) for role in roles if role not in shared)], key=lambda one: ROLES.index(one[0])
-            )
 
 
 def _split(groups: Sequence[tuple[str, ...]], gpus: Sequence[Gpu], can_use: CanUse) -> dict[str, tuple[Gpu, ...]]:

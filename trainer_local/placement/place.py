@@ -1,7 +1,6 @@
-"""Entry to the planner: settings and GPUs in, a `Placement` out.
+"""Placement of training, serving and judging on this machine's GPUs: the first assignment whose estimated memory fits.
 
-The process that starts the others (`serve`, `doctor`) calls it once, with the settings as the user gave them. Nothing
-here loads torch.
+The process that starts the others (`serve`, `doctor`) plans once, with the user's settings. Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -9,12 +8,37 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.gpus import Gpu, find_gpus, found
-from openclaw_rl.shared.placement import Placement, inherited_placement
+from openclaw_rl.shared.gpus import GIB, Gpu, find_gpus, found
+from openclaw_rl.shared.placement import MemoryPart, Placement, Server, ServerRole, inherited_placement
+from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement.assignments import ROLES
-from openclaw_rl.trainer_local.placement.planner import Planner
+from openclaw_rl.trainer_local.placement import memory
+from openclaw_rl.trainer_local.placement.assignments import (
+    ROLES,
+    SETTINGS,
+    Assignment,
+    Torchrun,
+    apart,
+    assignments,
+    requested,
+)
+from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape
+from openclaw_rl.trainer_local.placement.validation import check_settings, why_unusable
+
+RELEASES: tuple[tuple[str, ...], ...] = ((), ("kv_cache",), ("kv_cache", "weights"))
+"""Memory that SGLang may release for a step where it shares GPUs with the trainer; less of it returns sooner."""
+SHOWN, HINTS = 4, 3
+"""Maximum numbers of parts and of settings that a refusal names."""
+ALTERNATING = (
+    "training and serving alternate: a step, for which SGLang gives memory back, begins only after a while without "
+    "requests. A request during a step waits for its end (docs/gpu.md)"
+)
+
+GpuParts = Mapping[Gpu, Sequence[MemoryPart]]
+"""Parts on each GPU in use."""
 
 
 def wants_gpus(settings: Settings, environ: Mapping[str, str] | None = None) -> bool:
@@ -32,18 +56,18 @@ def place(
     roles: Iterable[str] = ROLES,
     host_memory: int = 0,
 ) -> Placement:
-    """The placement of `roles` on `gpus`; one that is impossible says why in `refusal`. `environ` (default: this
-    process's) has torchrun's variables; `host_memory` is the machine's own memory in bytes, 0 to leave it out.
+    """Placement of `roles` on `gpus`; an impossible one has a `refusal`. `environ` (default: this process's) has
+    torchrun's variables; `host_memory` is the machine's own memory in bytes, 0 to leave it out.
     """
     try:
-        return Planner(settings, os.environ if environ is None else environ, tuple(roles), host_memory).place(gpus)
+        return _Planner(settings, os.environ if environ is None else environ, tuple(roles), host_memory).place(gpus)
     except ConfigError as error:
         return Placement(refusal=str(error))
 
 
 def current_placement(settings: Settings, environ: Mapping[str, str] | None = None) -> Placement:
-    """The placement that this process was started under; else one on the GPUs that it sees, empty where there are none
-    or the settings want none. Raises `ConfigError` if it is impossible.
+    """The inherited placement of this process, else one on the GPUs it sees; empty without GPUs. Raises `ConfigError`
+    if it is impossible.
     """
     inherited = inherited_placement(environ)
     if inherited is not None:
@@ -57,3 +81,180 @@ def possible(placement: Placement) -> Placement:
     if placement.refusal:
         raise ConfigError(placement.refusal)
     return placement
+
+
+class _Planner:
+    """The roles that run on this machine, and their models."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str], roles: Sequence[str], host_memory: int) -> None:
+        """Raises `ConfigError` for settings that no GPUs could satisfy."""
+        self._settings, self._host_memory = settings, host_memory
+        self._models: dict[ServerRole, str] = {
+            "policy": settings.model,
+            **JudgeModels.from_settings(settings.judge).to_serve,
+        }
+        self._shapes = {role: read_shape(model) for role, model in self._models.items()}
+        self._servers: dict[str, list[ServerRole]] = {"serve": ["policy"], "judge": [*self._models][1:]}
+        self._torchrun = Torchrun.from_environment(environ)
+        self._nodes = self._torchrun.nodes if self._torchrun else 1
+        check_settings(settings, self._shapes["policy"])
+        absent = {role: self._why_absent(role) for role in ROLES if role in roles}
+        self._roles = [role for role, why in absent.items() if not why]
+        self._unused = [
+            f"{SETTINGS[role]} = {settings.value(SETTINGS[role])} is not used: {why}"
+            for role, why in absent.items()
+            if why and settings.value(SETTINGS[role]).strip() not in ("", "0", "auto")
+        ]
+
+    def place(self, gpus: Sequence[Gpu]) -> Placement:
+        """The first candidate that fits, with as little release as possible; else the one that lacks least memory, with
+        its refusal. Raises `ConfigError` for contradictory settings.
+        """
+        if not self._roles:
+            return Placement(notes=tuple(self._unused))
+        ways = assignments(self._settings, gpus, self._roles, self._torchrun, self._can_use)
+        for role, mine in ways[0].items():
+            if why := why_unusable(self._settings, self._shapes, role, len(mine)):
+                raise ConfigError(why)
+        usable = [way for way in ways if all(self._can_use(role, len(mine)) for role, mine in way.items())]
+        tried: list[tuple[int, Placement]] = []
+        for lends in RELEASES:
+            for way in usable:
+                if lends and apart(way):
+                    continue
+                tried.append(self._candidate(way, gpus, lends))
+                if not tried[-1][0]:
+                    return tried[-1][1]
+        return min(tried, key=lambda candidate: candidate[0])[1]
+
+    def _why_absent(self, role: str) -> str:
+        """The reason why a role does not run on this machine's GPUs; "" if it does. Raises `ConfigError`."""
+        settings = self._settings
+        if requested(settings, role, self._torchrun) == 0:
+            return f"{SETTINGS[role]} = 0"
+        if role == "train":
+            return "" if settings.train else "train = off"
+        if self._torchrun is not None and self._torchrun.node:
+            return "torchrun's first machine serves, and this is another"
+        if role == "serve":
+            return f"the engine is at {settings.engine_url}" if settings.engine_url else ""
+        return "" if self._servers["judge"] else "neither judge nor hint_model names a model to serve (engine:FOLDER)"
+
+    def _can_use(self, role: str, size: int) -> bool:
+        return not why_unusable(self._settings, self._shapes, role, size)
+
+    def _each(self, role: str, size: int) -> int:
+        """Number of GPUs, of the `size` of a role, that share one server."""
+        return self._settings.rollout_tensor_parallel or size if role == "serve" else size
+
+    def _candidate(self, way: Assignment, gpus: Sequence[Gpu], lends: tuple[str, ...]) -> tuple[int, Placement]:
+        """The missing bytes, and the placement."""
+        shape = self._shapes["policy"]
+        parts = {role: self._estimate(role, way[role]) for role in self._roles}
+        used = [gpu for gpu in gpus if any(gpu in mine for mine in way.values())]
+        on_gpus = {gpu: [part for role in self._roles if gpu in way[role] for part in parts[role]] for gpu in used}
+        servers = [
+            _server(name, self._models[name], way[role][start : start + each], self._shapes[name], on_gpus, lends)
+            for role in self._roles
+            if role != "train"
+            for name in self._servers[role]
+            for each in [self._each(role, len(way[role]))]
+            for start in range(0, len(way[role]), each)
+        ]
+        why = shape.why_not_megatron if shape is not None else ""
+        lacking, refusal = self._shortage(way, on_gpus, lends)
+        return lacking, Placement(
+            trainer="transformers" if why else "megatron",
+            why_not_megatron=why,
+            train=way.get("train", ()),
+            tensor_parallel=self._settings.tensor_parallel,
+            nodes=self._nodes,
+            servers=tuple(server for server in servers if server.role == "policy"),
+            judges=tuple(server for server in servers if server.role != "policy"),
+            sharing="apart" if apart(way) else "alternating" if lends else "together",
+            parts=tuple(part for role in self._roles for part in parts[role]),
+            notes=(*self._unused, *([ALTERNATING] if lends else []), *self._notes(gpus, used)),
+            refusal=refusal,
+        )
+
+    def _estimate(self, role: str, gpus: Sequence[Gpu]) -> list[MemoryPart]:
+        """Parts of a role on each of its GPUs; empty where its model is unknown."""
+        settings, shape, smallest = self._settings, self._shapes["policy"], min(gpu.memory for gpu in gpus)
+        if role != "train":
+            shapes = [(name, known) for name in self._servers[role] if (known := self._shapes[name]) is not None]
+            each = self._each(role, len(gpus))
+            return [part for name, known in shapes for part in memory.serving(settings, known, name, each, smallest)]
+        if shape is None:
+            return []
+        trainer = "transformers" if shape.why_not_megatron else "megatron"
+        return memory.training(settings, shape, trainer, settings.tensor_parallel, len(gpus) * self._nodes)
+
+    def _notes(self, gpus: Sequence[Gpu], used: Sequence[Gpu]) -> list[str]:
+        unknown = [self._models[role] for role, shape in self._shapes.items() if shape is None]
+        notes = [f"{model}: no config.json here yet, so its memory is not estimated" for model in unknown]
+        notes += [f"GPU {gpu.number}: its memory is unknown, so the fit is open" for gpu in used if not gpu.memory]
+        notes += [f"GPU {gpu.number}: nothing to do with these settings" for gpu in gpus if gpu not in used]
+        return notes
+
+    def _shortage(self, way: Assignment, on_gpus: GpuParts, lends: tuple[str, ...]) -> tuple[int, str]:
+        """The bytes that the worst GPU or the machine's own memory lacks, and the refusal; 0 and "" if it fits."""
+        settings, shape, serve = self._settings, self._shapes["policy"], way.get("serve", ())
+        start = memory.loading(settings, shape, self._each("serve", len(serve))) if serve and shape else []
+        worst = (0, "")
+        for gpu, parts in on_gpus.items():
+            peaks = [memory.during_step(parts, lends), memory.between_steps(parts), start if gpu in serve else []]
+            counted = max(peaks, key=memory.total)
+            lacking = memory.total(counted) - memory.usable(gpu.memory)
+            if gpu.memory and lacking > worst[0]:
+                worst = lacking, self._refusal(gpu, counted)
+        host = sum(part.bytes for gpu in way.get("train", ()) for part in on_gpus[gpu] if part.host)
+        host += sum(
+            part.bytes for gpu in serve for part in on_gpus[gpu] if "weights" in lends and part.tag == "weights"
+        )
+        if self._host_memory and host > self._host_memory and not worst[1]:
+            return host - self._host_memory, (
+                f"model = {settings.model} does not fit: {host / GIB:.1f} GiB would be kept in the machine's own "
+                f"memory (offload_optimizer), which has {self._host_memory / GIB:.1f}"
+            )
+        return worst
+
+    def _refusal(self, gpu: Gpu, parts: Sequence[MemoryPart]) -> str:
+        """The parts that do not fit on a GPU, and the settings that make the largest of them smaller."""
+        largest = sorted(parts, key=lambda part: -part.bytes)
+        shown = ", ".join(f"{part.role} {part.what}: {part.bytes / GIB:.1f}" for part in largest[:SHOWN])
+        hints = list(dict.fromkeys(part.hint for part in largest if part.hint))[:HINTS]
+        advice = f"To need less, set {', or '.join(hints)}; or take" if hints else "Take"
+        return (
+            f"model = {self._settings.model} does not fit on GPU {gpu.description}: "
+            f"{' and '.join(dict.fromkeys(part.role for part in parts))} take {memory.total(parts) / GIB:.1f} of "
+            f"{memory.usable(gpu.memory) / GIB:.1f} GiB: {shown}, …. {advice} a smaller model, or GPUs with more memory"
+        )
+
+
+def _server(
+    role: ServerRole,
+    model: str,
+    gpus: tuple[Gpu, ...],
+    shape: ModelShape | None,
+    on_gpus: GpuParts,
+    lends: tuple[str, ...],
+) -> Server:
+    """A server; where several share GPUs, the policy's KV cache takes what is left of them."""
+    server = Server(role=role, model=model, gpus=gpus, lends=lends if role == "policy" else ())
+    gpu = min(gpus, key=lambda one: one.memory)
+    if shape is None or not gpu.memory:
+        return server
+    own = [part for part in on_gpus[gpu] if part.role == role]
+    others = [part for part in on_gpus[gpu] if part.role != role]
+    least = static = sum(part.bytes for part in own if part.tag)
+    if role == "policy" or {part.role for part in others} <= {"trainer"}:
+        taken = memory.between_steps(others) if lends else memory.during_step(others)
+        taken += [part for part in own if not part.tag]
+        static = max(least, memory.usable(gpu.memory) - memory.total(taken))
+    cache = static - least + sum(part.bytes for part in own if part.tag == "kv_cache")
+    return msgspec.structs.replace(
+        server,
+        memory_fraction=memory.fraction_at(gpu.memory, 0.0, static) if others else 0.0,
+        static_bytes=static,
+        kv_tokens=cache // max(1, memory.kv_token(shape, len(gpus))),
+    )

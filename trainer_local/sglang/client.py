@@ -96,7 +96,7 @@ def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
 
 
 def _colocated(settings: Settings) -> bool:
-    """Whether the trainer works on GPUs that SGLang is started on; on a machine without them nothing is trained."""
+    """True if the trainer works on GPUs that SGLang is started on; on a machine without them nothing is trained."""
     try:
         return settings.backend == "megatron" and current_placement(settings).colocated
     except ConfigError:
@@ -104,8 +104,8 @@ def _colocated(settings: Settings) -> bool:
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What a plain SGLang's `/server_info` says. `max_support`: tokens that the filters may leave where their logprobs
-    are asked for.
+    """A plain SGLang's `/server_info`. `max_support`: tokens that the filters may leave if their logprobs are asked
+    for.
     """
 
     raw: dict[str, Any]
@@ -268,7 +268,7 @@ class SglangEngine:
         return Scores(logprobs, scored, [top[:top_k] for top in tops] if top_k else (), slack)
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
-        """See `shared.engine.protocol.Engine.load`; done by the owner."""
+        """The owner does it."""
         facts = await self._known_facts()
         if self._ours is not None:
             await self._ours.load(version, path, live=live)
@@ -283,7 +283,7 @@ class SglangEngine:
             self._forget()
 
     async def load_tensors(self, version: int, batches: Batches, path: str) -> None:
-        """See `weight_transfer.TakesTensors.load_tensors`."""
+        """Send full weights by broadcast, or have the folder `path` read if that does not work."""
         facts = await self._known_facts()
         way = self._way(facts)
         if self._ours is not None or way not in ("nccl", "gloo"):
@@ -314,7 +314,7 @@ class SglangEngine:
 
     @contextlib.asynccontextmanager
     async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[bool]:
-        """See `Owner.lend`; our own engines lend none."""
+        """As `Owner.lend`; our own engines lend none."""
         facts = await self._known_facts()
         if self._ours is not None:
             yield False
@@ -323,7 +323,7 @@ class SglangEngine:
             yield lent
 
     async def busy(self) -> bool:
-        """Whether a plain SGLang has a request now. Raises `EngineError`."""
+        """True if a plain SGLang has a request now. Raises `EngineError`."""
         await self._known_facts()
         return self._ours is None and await self._servers.busy()
 
@@ -435,7 +435,7 @@ class SglangEngine:
         return number
 
     async def _known_facts(self) -> ServerFacts:
-        """What SGLang is; the first request waits for it if it is not up yet."""
+        """The facts about SGLang; the first request waits for it if it is not up yet."""
         give_up = time.monotonic() + self._patience
         while self._info is None:
             try:
@@ -447,7 +447,7 @@ class SglangEngine:
         return self._facts or _NOTHING_KNOWN
 
     async def _current(self, facts: ServerFacts) -> Held:
-        """What the servers hold, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
+        """The versions held, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
         give_up = time.monotonic() + self._patience
         async with self._asking:
             while self._held is None or time.monotonic() - self._held_at > FRESH_SECONDS:
@@ -465,12 +465,12 @@ class SglangEngine:
         return held
 
     def _forget(self) -> None:
-        """What is known of the versions may be out of date."""
+        """Read the versions again before the next request."""
         self._held_at = float("-inf")
 
     def _owner(self, facts: ServerFacts) -> Owner | OwnerClient:
-        """What may change this SGLang: the process that says so, or this one. Adapters SGLang keeps apart itself, so
-        that any process may load one.
+        """The owner of this SGLang: the process that says so, or this one. SGLang keeps adapters apart itself, so any
+        process may load one.
         """
         url = "" if self._owning else self._owner_url()
         if url:

@@ -1,10 +1,9 @@
 """The process that starts SGLang, keeps it running, and owns its versions (`owner_api`). Run it as
 `python -m openclaw_rl.trainer_local.sglang.controller`; `launch` makes its command line. Imports no torch.
 
-It runs one server, or several behind SGLang's router; requests go to SGLang directly.
-Of several, a server that ends, or answers nothing any more, is started again with the version that is live then: the
-one that the other servers report, else the one on the command line. A single server's end ends the controller, which
-the supervisor starts again with the live version.
+It runs one server, or several behind SGLang's router; requests go to them directly. Of several, a server that ends, or
+answers nothing any more, is started again with the version that is live then. The end of a single server ends the
+controller, which the supervisor starts again with the live version.
 """
 
 from __future__ import annotations
@@ -196,7 +195,7 @@ def fraction(gpus: Sequence[str], planned: float, static_bytes: int) -> float:
     try:
         found = find_gpus({**os.environ, VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"})
     except ConfigError as error:
-        log.warning("how much memory is free is not told: %s", error)
+        log.warning("the driver does not report free memory: %s", error)
         return planned
     free = min((gpu.free for gpu in found), default=0) if len(found) == len(gpus) else 0
     now = fraction_at(free, planned, static_bytes)

@@ -4,8 +4,8 @@ SGLang (0.5.23) takes one placeholder an image in `input_ids` and puts as many t
 image; a prompt that has them all already is an error there. It counts and reports positions after that, so
 `logprob_start_len` and `prompt_tokens` are in tokens that it computes on, as our prompts are.
 
-On a GPU it decodes JPEG files there, to other pixels than Pillow does. Whoever trains on them has Pillow, and a file
-with anything behind its end is left to Pillow there too: so JPEG files are sent with a byte more.
+On a GPU it decodes JPEG files there, to other pixels than Pillow does, which the trainer uses. It leaves a file with
+anything behind its end to Pillow: so JPEG files are sent with one byte more.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def check_read(raw: bytes, ids: Sequence[int], url: str) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         read = None
     if read is None or read != list(ids):
-        told = (
+        problem = (
             "does not say which tokens it read" if read is None else f"read {len(read)} tokens, not the {len(ids)} sent"
         )
         raise EngineError(
-            f"the engine at {url} {told}: its image processing is not the one in the model's folder", status=501
+            f"the engine at {url} {problem}: its image processing is not the one in the model's folder", status=501
         )

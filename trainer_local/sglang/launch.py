@@ -32,7 +32,7 @@ _SERVER, _ROUTER = "sglang.launch_server", "sglang_router.launch_router"
 
 
 class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for."""
+    """The programs to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for."""
 
     host: str = "127.0.0.1"
     port: int
@@ -79,7 +79,7 @@ def serving(servers: Sequence[Server]) -> list[list[str]]:
 
 
 def program(settings: Settings) -> list[str]:
-    """What starts SGLang, before its arguments."""
+    """The command that starts SGLang, before its arguments."""
     variables = [f"{name}={value}" for name, value in sglang_variables(settings).items()]
     return [*(["env", *variables] if variables else []), *_program(settings)]
 
@@ -98,7 +98,7 @@ def _program(settings: Settings) -> list[str]:
 
 
 def router(settings: Settings) -> list[str]:
-    """What starts SGLang's router, before its arguments."""
+    """The command that starts the router, before its arguments."""
     if _MODULE in settings.sglang_command:
         return [word.replace(_MODULE, _ROUTER) for word in shlex.split(settings.sglang_command)]
     if settings.sglang_python:

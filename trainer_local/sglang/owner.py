@@ -1,6 +1,6 @@
 """The owner of an SGLang: the only process that changes its weights, or takes its memory.
 
-The controller owns the SGLang that it started; one that somebody else started is owned by the learner. Every change is
+The controller owns the SGLang that it started; one that the user started is owned by the learner. Every change is
 made under one lock, and one that fails is undone before the lock is released: nothing is ever served by half-changed
 weights. What an owner that was killed left undone, the next one undoes (`recover`).
 """
@@ -67,7 +67,7 @@ class Owner:
 
         async def take_back(server: EngineEndpoint) -> None:
             try:
-                if server in released:  # SGLang ends when it is told to take memory that it has
+                if server in released:  # SGLang ends if it is to take memory that it has
                     await server.command("/resume_memory_occupation", fields, _MEMORY_SECONDS)
                 await server.command("/continue_generation", {})
             except EngineError:
@@ -102,8 +102,8 @@ class Owner:
         self._servers.close()
 
     async def _flush(self) -> bool:
-        """Empty the servers' caches; whether they did, which they do only where nothing is in flight. SGLang ends when
-        it is told to release memory in use, and what it reports of its load may be some tokens old.
+        """Empty the servers' caches; returns whether they did, which they do only if nothing is in flight. SGLang ends
+        if it has to release memory in use, and the load that it reports may be some tokens old.
         """
         try:
             await self._servers.command("/flush_cache", {}, _FLUSH_SECONDS)

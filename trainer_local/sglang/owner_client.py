@@ -10,29 +10,23 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from openclaw_rl.shared.engine.client import LOAD_SECONDS
-from openclaw_rl.shared.engine.endpoint import INFO_SECONDS, EngineEndpoint, decode_or_none
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint, decode_or_none
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.process import alive
+from openclaw_rl.shared.records import new_id
 from openclaw_rl.trainer_local.sglang.owner import PATIENCE_SECONDS
 
 LEASE_SECONDS = 30.0
 """How long a lease lasts without being renewed: this long chat waits after a trainer was killed."""
 _RENEW_SECONDS = 5.0
-
-
-class LeaseRequest(msgspec.Struct, frozen=True):
-    """`POST /lease`: to change the weights to `version`, those of the folder `path`, or to have memory."""
-
-    version: int | None = None
-    path: str = ""
-    tags: list[str] = []
 
 
 class LoadRequest(msgspec.Struct, frozen=True):
@@ -43,9 +37,16 @@ class LoadRequest(msgspec.Struct, frozen=True):
     live: bool
 
 
-class _Problem(msgspec.Struct):
-    message: str
-    status: int | None = None
+class LeaseRequest(msgspec.Struct, frozen=True):
+    """`POST /lease`: `name` is the client's choice, and the lease is on memory (`tags`) where no `version` is given,
+    whose weights are in the folder `path`. Beginning the same one twice is beginning it once.
+    """
+
+    name: str
+    news: Literal["begin", "renew", "done", "give up"] = "begin"
+    version: int | None = None
+    path: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class OwnerClient:
@@ -59,13 +60,13 @@ class OwnerClient:
         """As `Owner.load`."""
         await self._post("/load", LoadRequest(version, path, live))
 
-    def change(self, version: int, path: str) -> contextlib.AbstractAsyncContextManager[bool]:
+    def change(self, version: int, path: str) -> AbstractAsyncContextManager[bool]:
         """As `Owner.change`."""
-        return self._lease(LeaseRequest(version=version, path=path))
+        return self._lease(LeaseRequest(new_id("lease"), version=version, path=path))
 
-    def lend(self, tags: Sequence[str]) -> contextlib.AbstractAsyncContextManager[bool]:
+    def lend(self, tags: Sequence[str]) -> AbstractAsyncContextManager[bool]:
         """As `Owner.lend`."""
-        return self._lease(LeaseRequest(tags=list(tags)))
+        return self._lease(LeaseRequest(new_id("lease"), tags=tuple(tags)))
 
     async def close(self) -> None:
         """Release connections."""
@@ -73,38 +74,35 @@ class OwnerClient:
 
     @contextlib.asynccontextmanager
     async def _lease(self, request: LeaseRequest) -> AsyncIterator[bool]:
-        lease = (await self._post("/lease", request)).get("lease")
-        if lease is None:
+        given = await self._post("/lease", request)
+        if not given:
             yield False
             return
-        renewing = asyncio.create_task(self._renew(lease))
+        renewing = asyncio.create_task(self._renew(request.name))
         try:
             yield True
         except BaseException:
             with contextlib.suppress(EngineError):
-                await self._post(f"/lease/{lease}/abandon")
+                await self._post("/lease", LeaseRequest(request.name, "give up"))
             raise
         else:
-            await self._post(f"/lease/{lease}/end")
+            await self._post("/lease", LeaseRequest(request.name, "done"))
         finally:
             renewing.cancel()
 
-    async def _renew(self, lease: str) -> None:
+    async def _renew(self, name: str) -> None:
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
             with contextlib.suppress(EngineError):
-                await self._post(f"/lease/{lease}/renew", seconds=INFO_SECONDS)
+                await self._post("/lease", LeaseRequest(name, "renew"))
 
-    async def _post(
-        self, path: str, body: msgspec.Struct | None = None, seconds: float = 2 * LOAD_SECONDS
-    ) -> dict[str, Any]:
-        status, raw = await self._endpoint.post(path, msgspec.json.encode(body), seconds)
-        if status == 200:
-            return dict(msgspec.json.decode(raw))
-        problem = decode_or_none(raw, _Problem)
-        if problem is None:
-            raise EngineError(f"the owner of SGLang at {self.url} answered {path} with status {status}", status=status)
-        raise EngineError(problem.message, status=problem.status)
+    async def _post(self, path: str, body: msgspec.Struct) -> bool:
+        status, raw = await self._endpoint.post(path, msgspec.json.encode(body), 2 * LOAD_SECONDS)
+        answer = decode_or_none(raw, dict[str, Any]) or {}
+        if status != 200:
+            unknown = f"the owner of SGLang at {self.url} answered {path} with status {status}"
+            raise EngineError(str(answer.get("message") or unknown), status=answer.get("status", status))
+        return bool(answer["done"])
 
 
 def card_path(run: Path, url: str) -> Path:

@@ -79,7 +79,7 @@ class Servers:
         await self.command("/update_weight_version", relabel(label))
 
     async def busy(self) -> bool:
-        """Whether some server has a request. Raises `EngineError` also where one of several is away."""
+        """True if a server has a request. Raises `EngineError` also where one of several is away."""
         await self.find()
         if self.away:
             raise EngineError(f"{' and '.join(self.away)}, behind the router at {self.front.url}, is away")

@@ -57,8 +57,8 @@ class VersionStore(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What the servers hold. `live` is −1 where they do not agree, or a change broke off; `default` is the version that
-    a request without one gets meanwhile. `names` are the adapters in memory, by version, `None` without adapters.
+    """The versions in the servers. `live` is −1 where they do not agree, or a change broke off; `default` is the one
+    that a request without a version gets meanwhile. `names` are the adapters in memory, by version (`None` without any).
     """
 
     live: int
@@ -75,7 +75,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 async def read_held(servers: Servers, *, adapters: bool) -> Held:
-    """What all servers hold, as `Servers.find` saw them; adapters where SGLang was started so."""
+    """The versions that all servers hold, as `Servers.find` saw them; `adapters`: SGLang was started for them."""
     labels = servers.labels
     default = version_number(labels[0])
     agreed = set(labels) == {labels[0]}

@@ -84,7 +84,7 @@ class Learning(Protocol):
         ...
 
     def change(self) -> float:
-        """How far the weights are from where the step began: the norm of the difference."""
+        """Norm of the difference between the weights and those before the step."""
         ...
 
 
@@ -157,6 +157,28 @@ def undone_on_failure(undo: Callable[[], None], number: int, recipe: Recipe) -> 
             raise
         loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
         raise TrainerError(f"Step {number}{loss} failed and was undone: {error}") from error
+
+
+def read_random_state(device: torch.device) -> dict[str, Tensor]:
+    """The current state of torch's generators on the CPU and on `device`."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+@contextmanager
+def random_state(device: torch.device, start: Mapping[str, Tensor] | int) -> Iterator[None]:
+    """Draw from `start`, a state or a seed, while the block runs; then restore the state of the process."""
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        if isinstance(start, int):
+            torch.manual_seed(start)
+        else:
+            torch.set_rng_state(start["cpu"])
+            if cuda and "cuda" in start:
+                torch.cuda.set_rng_state(start["cuda"], device)
+        yield
 
 
 def _targets(

@@ -6,7 +6,8 @@ Hinted prompts of one sample share all but their end, so a model computes what t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -69,6 +70,27 @@ class Old:
 
     ids: Tensor
     log_probs: Tensor
+
+
+@contextmanager
+def swapped_weights(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let `parameters` hold `values` (same names and shapes) while the block runs, without copying. No gradient may be
+    computed inside.
+    """
+    own = {name: part.data for name, part in parameters.items()}
+    try:
+        for name, part in parameters.items():
+            part.data = values[name]
+        yield
+    finally:
+        for name, part in parameters.items():
+            part.data = own[name]
+
+
+def moving_average(average: Mapping[str, Tensor], parameters: Mapping[str, Tensor], decay: float) -> dict[str, Tensor]:
+    """decay · average + (1 − decay) · parameters, as new tensors (mean teacher, arXiv 1703.01780)."""
+    with torch.no_grad():
+        return {name: torch.lerp(part.detach(), average[name], decay) for name, part in parameters.items()}
 
 
 def old_policy(samples: Sequence[Sample], recipe: Recipe, run: RunModel) -> Mapping[str, Old]:

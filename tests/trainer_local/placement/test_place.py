@@ -225,7 +225,7 @@ def test_local_means_gpus_where_there_are_some() -> None:
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("", {}, "backend = megatron needs an NVIDIA GPU, and none is found", "device = cpu"),
     ("2x24", {"gpus": "4"}, "gpus = 4, but 2 GPUs can be seen", "a number up to 2"),
-    ("2x24", {"gpus": "0"}, "gpus = 0", '"0," with a comma names GPU 0'),
+    ("2x24", {"gpus": "0"}, "gpus = 0", 'GPU 0 alone is "0,"'),
     ("2x24", {"gpus": "0,5"}, "gpus names GPU 5, and there are: 0, 1", "doctor"),
     ("2x24", {"gpus": "0,0"}, "names GPU 0 twice", ""),
     ("2x24", {"gpus": "all"}, "'all' is neither a number of GPUs nor a list", "2 means two"),
@@ -248,13 +248,13 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "8x80",
         {"tensor_parallel": 2, "actor_gpus": "3"},
         "does not divide the 3 GPUs",
-        "set it to 1 or 3, or train on a multiple of 2",
+        "set it to 1 or 3, or actor_gpus to a multiple of 2",
     ),
     (
         "8x80",
         {"rollout_gpus": "3", "rollout_tensor_parallel": 2},
-        "does not divide the 3 GPUs that serve",
-        "1 or 3, or serve on a multiple of 2",
+        "does not divide the 3 GPUs of rollout_gpus",
+        "1 or 3, or rollout_gpus to a multiple of 2",
     ),
     (
         "8x80",
@@ -271,8 +271,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "2x80",
         {"sglang_args": "--quantization fp8", "lora": False},
-        "--quantization fp8 in sglang_args and lora = false",
-        "would need requantizing",
+        "served quantized (fp8), and lora = false",
+        "set lora = true",
     ),
 ]
 
@@ -295,7 +295,7 @@ def test_torchrun_and_settings_must_agree() -> None:
 def test_a_quantized_folder_trains_by_adapters_alone(tmp_path: Path) -> None:
     config = {**VISION["text_config"], "model_type": "qwen3", "quantization_config": {"quant_method": "awq"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert "which is quantized (awq), and lora = false" in refusal("80", model=str(tmp_path), lora=False)
+    assert "quantized (awq), and lora = false" in refusal("80", model=str(tmp_path), lora=False)
     assert placed("80", model=str(tmp_path)).trainer == "transformers"
 
 
