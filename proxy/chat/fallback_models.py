@@ -28,6 +28,7 @@ from openclaw_rl.shared.errors import (
     RequestError,
 )
 from openclaw_rl.shared.extras import install_command
+from openclaw_rl.shared.messages.equality import arguments_text
 from openclaw_rl.shared.messages.images import sent_part
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import Message, Sampling, now
@@ -277,13 +278,9 @@ def _wire_message(message: Message) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if calls:
         wire["content"] = wire["content"] or None
+        functions = [{"name": call["name"], "arguments": arguments_text(call)} for call in calls]
         wire["tool_calls"] = [
-            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": _text(call)}}
-            for call in calls
+            {"id": call["id"], "type": "function", "function": function}
+            for call, function in zip(calls, functions, strict=True)
         ]
     return wire
-
-
-def _text(call: Mapping[str, Any]) -> str:
-    arguments = call["arguments"]
-    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()

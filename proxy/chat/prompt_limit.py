@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from openclaw_rl.shared.errors import BadRequest
+from openclaw_rl.shared.messages.equality import arguments_text
 from openclaw_rl.shared.messages.normalize import ChatInput, text_of
 from openclaw_rl.shared.rendering.prompter import Prompter
 
@@ -70,8 +69,7 @@ def _texts(chat: ChatInput) -> Iterator[str]:
         yield text_of(message)
         yield message.get("reasoning", "")
         for call in message.get("tool_calls", ()):
-            arguments = call["arguments"]
-            yield arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            yield arguments_text(call)
 
 
 def _slices(text: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from openclaw_rl.proxy.dialects.errors import responses_event
 from openclaw_rl.proxy.dialects.headers import TURN_HEADER, turn_digits
 from openclaw_rl.shared.errors import BadRequest, RequestError
 from openclaw_rl.shared.litellm.call import LiteLLMCall
+from openclaw_rl.shared.messages.equality import arguments_text
 
 _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
@@ -314,10 +315,8 @@ def _items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
         items.append({"type": "message", "role": role, "content": [_part(part, kind) for part in parts]})
     for call in message.get("tool_calls") or ():
-        arguments = call["arguments"]
-        if not isinstance(arguments, str):
-            arguments = msgspec.json.encode(arguments).decode()
-        items.append({"type": "function_call", "call_id": call["id"], "name": call["name"], "arguments": arguments})
+        named = {"call_id": call["id"], "name": call["name"], "arguments": arguments_text(call)}
+        items.append({"type": "function_call", **named})
     return items
 
 

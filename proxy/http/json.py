@@ -35,19 +35,10 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
 def _decode_leniently(data: bytes) -> Any:
     """JSON with half surrogate pairs, which become U+FFFD everywhere: they cannot be encoded later on."""
     try:
-        return _clean(json.loads(data, parse_constant=_refuse_constant))
+        value = json.loads(data, parse_constant=_refuse_constant)
+        return json.loads(clean_text(json.dumps(value, ensure_ascii=False)))
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"The body is not JSON: {error}", code="invalid_json") from error
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if isinstance(value, dict):
-        return {clean_text(name): _clean(item) for name, item in value.items()}
-    return value
 
 
 def _refuse_constant(name: str) -> None:

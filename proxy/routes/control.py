@@ -104,19 +104,8 @@ async def sessions(request: Request) -> Response:
     """Sessions, the last seen first."""
     limit = _query(request, "limit", 50, _MOST_SESSIONS)
     rows = await _service(request).journal.sessions(limit, _query(request, "offset", 0, 2**53))
-    listed = [
-        {
-            "session_id": row.session_id,
-            "policy": row.policy,
-            "episodes": len(row.episodes),
-            "main": row.main,
-            "side": row.side,
-            "settled": row.settled,
-            "trained": row.trained,
-            "last_seen": row.last_seen,
-        }
-        for row in rows
-    ]
+    names = ("session_id", "policy", "main", "side", "settled", "trained", "last_seen")
+    listed = [{name: getattr(row, name) for name in names} | {"episodes": len(row.episodes)} for row in rows]
     return json_response({"sessions": listed})
 
 

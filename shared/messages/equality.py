@@ -36,6 +36,12 @@ def parse_arguments(text: str) -> dict[str, Any] | str:
     return value if isinstance(value, dict) and not too_deep(value) else text
 
 
+def arguments_text(call: Mapping[str, Any]) -> str:
+    """The arguments of a canonical call as text, the inverse of `parse_arguments`."""
+    arguments = call["arguments"]
+    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+
+
 def too_deep(value: Any, levels: int = _MAX_DEPTH) -> bool:
     """True if a decoded JSON value nests deeper than `levels`, which no client means and recursive code cannot
     follow."""

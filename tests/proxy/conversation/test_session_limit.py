@@ -43,7 +43,7 @@ async def test_a_session_that_ends_makes_room_at_once(policy_folder: Path, tmp_p
             else:
                 assert (await say(client, "c", **{"x-session-done": "true"})).status_code == 200
         assert (await say(client, "d")).status_code == 200
-        service.sessions._idle_seconds = -1.0  # everything is silent for too long
+        service.sessions.idle_seconds = -1.0  # everything is silent for too long
         assert await service.sessions.end_idle() == 1
         assert (await say(client, "e")).status_code == 200
 
