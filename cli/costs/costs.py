@@ -84,8 +84,8 @@ class Costs:
             told.append(f"{load.rewarded:.0%} of the turns of a step have a reward other than 0")
         if self._method.rollouts:
             told.append(f"rehearsals are answered in {self._drawn:.0f} tokens, and so are probes")
-            if load.prompt > settings.rehearsal_token_budget:
-                told.append("prompts are longer than rehearsal_token_budget, so nothing is rehearsed")
+            if load.prompt > settings.learning.max_sample_tokens:
+                told.append("prompts are longer than max_sample_tokens, so nothing is rehearsed")
         if settings.guard.enabled and not self._beside:
             told.append("the guard probes no candidate: the deployment serves one version at a time")
         if settings.judge.model == "policy" or settings.hint_model == "policy":
@@ -145,7 +145,7 @@ class Costs:
 
     @property
     def _beside(self) -> bool:
-        return not (self._settings.backend == "fireworks" and self._settings.fireworks_mode == "dedicated")
+        return not (self._settings.backend == "fireworks" and self._settings.cloud.fireworks.is_dedicated)
 
     @property
     def _hints(self) -> int:
@@ -156,7 +156,7 @@ class Costs:
 
     @property
     def _rehearsals(self) -> int:
-        affordable = self._load.prompt <= self._settings.rehearsal_token_budget
+        affordable = self._load.prompt <= self._settings.learning.max_sample_tokens
         return self._settings.rehearsals if self._method.rollouts and affordable else 0
 
     @property
@@ -177,7 +177,10 @@ class Costs:
         yield CostItem(f"{self._rehearsals} rehearsals are sampled", times(rehearsed, self._rehearsals))
         anchored: Amounts = {"prefill": DRILL_TOKENS, "sample": drawn}
         yield CostItem(f"{self._anchors} anchors are sampled", times(anchored, self._anchors))
-        if self._method.hints == "remembered" and ASKED * self._load.prompt <= self._settings.rehearsal_token_budget:
+        if (
+            self._method.hints == "remembered"
+            and ASKED * self._load.prompt <= self._settings.learning.max_sample_tokens
+        ):
             fresh = min(ASKED, self._settings.turns_a_step)
             yield CostItem("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
         if self._settings.audit_fraction:

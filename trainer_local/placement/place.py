@@ -26,7 +26,7 @@ from openclaw_rl.trainer_local.placement.assignments import (
     requested,
 )
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape
-from openclaw_rl.trainer_local.placement.validation import check_settings, check_transfer, why_unusable
+from openclaw_rl.trainer_local.placement.validation import check_settings, why_unusable
 
 RELEASES: tuple[tuple[str, ...], ...] = ((), ("kv_cache",), ("kv_cache", "weights"))
 """Memory that SGLang may release for a step where it shares GPUs with the trainer; less of it returns sooner."""
@@ -115,8 +115,6 @@ class _Planner:
         for role, mine in ways[0].items():
             if why := why_unusable(self._settings, self._shapes, role, len(mine)):
                 raise ConfigError(why)
-        if not self._settings.lora and {"train", "serve"} <= ways[0].keys():  # adapters go by files
-            check_transfer(self._settings, apart=apart(ways[0]))
         usable = [way for way in ways if all(self._can_use(role, len(mine)) for role, mine in way.items())]
         tried: list[tuple[int, Placement]] = []
         for lends in RELEASES:

@@ -319,7 +319,7 @@ def _attention(
     if prefix_attention is None or attention_mask is not None or unknown:
         raise TrainerError(
             f"{type(module).__name__} asks of attention what shared prefixes do not have"
-            f"{': ' + ', '.join(unknown) if unknown else ''}: set merge_prefixes = false"
+            f"{': ' + ', '.join(unknown) if unknown else ''}"
         )
     output = prefix_attention(module, query, key, value, scaling=scaling, dropout=dropout)
     return output.transpose(1, 2).contiguous(), None

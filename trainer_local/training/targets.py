@@ -140,7 +140,7 @@ def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question 
     prompts = hints_of(sample, recipe)
     if not prompts:
         return None
-    own = old[sample.sample_id].ids[:, : recipe.hint_overlap] if recipe.per_token_hints and len(prompts) > 1 else None
+    own = old[sample.sample_id].ids[:, : recipe.select_k] if recipe.per_token_hints and len(prompts) > 1 else None
     sampling = sample.temperature if recipe.distillation == "token" and not recipe.custom_loss else 1.0
     images = [images_under(sample, prompt) for prompt in prompts]
     return Question(prompts, sample.response_ids, recipe.teacher_temperature * sampling, own, images)
