@@ -116,7 +116,7 @@ class Costs:
         if not self._settings.train:
             return 0.0
         counted = self._load.answered if self._method.rollouts else 1.0
-        return self._load.main * counted / self._settings.turns_a_step
+        return self._load.main * counted / self._settings.learning.turns_a_step
 
     def step(self) -> list[CostItem]:
         """What one batch costs, part by part."""
@@ -151,8 +151,8 @@ class Costs:
     def _hints(self) -> int:
         if self._method.hints == "own":
             return MOST_CANDIDATES if self._settings.hint_selection == "overlap-token" else 1
-        known = self._load.hints if self._load.hints else self._settings.max_hints
-        return min(self._settings.max_hints, known)
+        known = self._load.hints if self._load.hints else self._settings.learning.max_hints
+        return min(self._settings.learning.max_hints, known)
 
     @property
     def _rehearsals(self) -> int:
@@ -181,7 +181,7 @@ class Costs:
             self._method.hints == "remembered"
             and ASKED * self._load.prompt <= self._settings.learning.max_sample_tokens
         ):
-            fresh = min(ASKED, self._settings.turns_a_step)
+            fresh = min(ASKED, self._settings.learning.turns_a_step)
             yield CostItem("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
         if self._settings.audit_fraction:
             yield CostItem("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
@@ -190,7 +190,7 @@ class Costs:
 
     def _samples(self) -> list[Sample]:
         """A batch with its rollouts, as long as they are on average."""
-        size = self._settings.turns_a_step
+        size = self._settings.learning.turns_a_step
         hinted = math.ceil(size * self._load.hinted)
         rewarded = math.ceil(size * self._load.rewarded)
         found = []
@@ -221,7 +221,7 @@ class Costs:
     def _guard(self) -> CostItem:
         """Probes of one candidate, at most; prompts that are too long for it are left out."""
         fits = self._load.prompt <= PROMPT_TOKENS
-        size = self._settings.turns_a_step
+        size = self._settings.learning.turns_a_step
         amounts: dict[Kind, float] = {"prefill": 0.0, "sample": 0.0}
         if fits:
             rewarded = size * self._load.rewarded if self._recipe.rewards == "all" else 0
