@@ -1,9 +1,7 @@
-"""Recomputing activations in the backward pass (gradient checkpointing, arXiv 1604.06174): more time, less memory, the
-same gradients.
+"""Recomputing activations in the backward pass (gradient checkpointing, arXiv 1604.06174): less memory, same gradients.
 
-Transformers checkpoints layers in training mode only, so the layers alone are put into that mode, for the passes with
-gradients. It drops their cache there, which nothing here needs: shared prefixes are a matter of attention
-(`trainer_local.prefix.attention`), and are shared all the same.
+Transformers checkpoints layers in training mode only, so the layers alone are put into that mode for passes with
+gradients. It drops their cache there, which prefix sharing (`trainer_local.prefix.attention`) does not need.
 """
 
 from __future__ import annotations
