@@ -30,7 +30,7 @@ def recomputed_layers(model: Any) -> list[torch.nn.Module]:
 
 @contextmanager
 def recomputing(layers: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """While the block runs, `layers` keep no activations. Their own parts (dropout) stay in the mode they are in."""
+    """Let `layers` keep no activations while the block runs. Their parts (dropout) keep their mode."""
     modes = [layer.training for layer in layers]
     try:
         for layer in layers:
