@@ -29,7 +29,7 @@ SHORTEST_SHARED_PREFIX = 64
 """Tokens. Sharing fewer saves next to nothing."""
 
 LEAST_SHARE = 0.2
-"""Minimum share of a row. Attention to a prefix is computed again in the backward pass, so long rows that share little
+"""Minimum share of a row. Attention to a prefix is computed again in the backward pass: long rows that share little
 are faster alone (measured with the shipped policy).
 """
 
