@@ -1,12 +1,12 @@
-"""Count the acknowledged writes that `kill -9` loses. A process writes turns, feedback, samples and versions into a
-journal as fast as it can and says what was acknowledged; it is killed at a random moment; then the journal is searched
-for everything that it had said. Again and again, on the same journal.
+"""Count the acknowledged writes that `kill -9` loses.
 
     python -m bench.durability [--kills 10] [--clients 8] [--json]
 
-Counted, by kind: acknowledged, lost (not in the journal), changed (turns that read back differently) and twice (samples
-in more than one version). Beside it, how many turns and writes a second were acknowledged, each one being on disk by
-then; a journal on a tmpfs says nothing about the speed of a disk, so choose the place with `--folder`.
+A process writes turns, feedback, samples and versions into a journal as fast as it can and reports each acknowledged
+write. It is killed at a random moment, and the journal is searched for every reported write; repeatedly, on the same
+journal. Counted by kind: acknowledged, lost (not in the journal), changed (turns that read back differently) and twice
+(samples in more than one version). Also reported: acknowledged turns and writes a second. Each is on disk by then, so
+choose the disk with `--folder`: a journal on a tmpfs says nothing about a disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.service import log, report
+from bench.program import log, parser, report, run
 from openclaw_rl.shared.journal import AsyncJournal, Journal
 from openclaw_rl.shared.records import (
     Feedback,
@@ -46,12 +46,12 @@ from openclaw_rl.shared.records import (
 
 KINDS = ("turn", "next_state", "feedback", "sample", "version")
 BATCH = 8
-LONGEST_ROUND = 3.0
-"""Seconds a writer lives at most before it is killed."""
+MAX_ROUND = 3.0
+"""Maximum seconds until a writer is killed."""
 
 
 def fingerprint(turn: Turn) -> str:
-    """A digest of everything that a turn must give back exactly."""
+    """A digest of everything that must read back unchanged."""
     content = [turn.session_id, turn.parent_turn_id, list(turn.messages), turn.answer]
     numbers = array("I", turn.prompt_ids).tobytes() + array("I", turn.response_ids).tobytes()
     numbers += array("f", turn.logprobs).tobytes()
@@ -59,7 +59,7 @@ def fingerprint(turn: Turn) -> str:
 
 
 class Writer:
-    """The process that is killed: clients that talk, and a learner that makes a version of every eight samples."""
+    """The process to kill: chatting clients, and a learner that makes a version of every eight samples."""
 
     def __init__(self, journal: AsyncJournal, seed: int) -> None:
         self._journal = journal
@@ -68,7 +68,7 @@ class Writer:
         self._learning = asyncio.Lock()
 
     async def client(self) -> None:
-        """One conversation without end: each answer is settled by the next message and gets a thumb."""
+        """Write one endless conversation: each answer gets a next state and a thumb."""
         session, parent = new_id("ses"), None
         history: list[dict[str, Any]] = [{"role": "system", "content": "Answer briefly. " * 100}]
         ids = [self._random.randrange(150_000) for _ in range(400)]
@@ -77,12 +77,12 @@ class Writer:
             ids += [self._random.randrange(150_000) for _ in range(20)]
             turn = self._turn(session, parent, history, ids)
             await self._journal.record_turn(turn)
-            say("turn", turn.turn_id, fingerprint(turn))
+            acknowledge("turn", turn.turn_id, fingerprint(turn))
             await self._journal.settle(NextState(turn_id=turn.turn_id, role="user", text="no, shorter"))
-            say("next_state", turn.turn_id)
+            acknowledge("next_state", turn.turn_id)
             feedback = Feedback(turn_id=turn.turn_id, session_id=session, score=-1.0)
             await self._journal.add_feedback(feedback)
-            say("feedback", f"{turn.turn_id} {feedback.feedback_id}")
+            acknowledge("feedback", f"{turn.turn_id} {feedback.feedback_id}")
             await self._learn(turn)
             history.append(dict(turn.answer))
             ids += turn.response_ids
@@ -101,7 +101,7 @@ class Writer:
             reward=-1.0,
         )
         await self._journal.add_sample(sample)
-        say("sample", sample.sample_id)
+        acknowledge("sample", sample.sample_id)
         async with self._learning:
             ready = await self._journal.ready_samples(BATCH)
             if len(ready) < BATCH:
@@ -115,7 +115,7 @@ class Writer:
                 sample_ids=[sample.sample_id for sample in ready],
             )
             await self._journal.commit_version(version)
-            say("version", str(number))
+            acknowledge("version", str(number))
 
     def _turn(self, session: str, parent: str | None, history: list[dict[str, Any]], ids: list[int]) -> Turn:
         length = self._random.randint(1, 60)
@@ -139,8 +139,8 @@ class Writer:
         )
 
 
-def say(kind: str, name: str, detail: str = "") -> None:
-    """Tell the parent what was acknowledged; a pipe keeps what was written to it when the writer is killed."""
+def acknowledge(kind: str, name: str, detail: str = "") -> None:
+    """Report an acknowledged write to the parent; the pipe keeps its content when the writer is killed."""
     os.write(1, f"{kind}\t{name}\t{detail}\n".encode())
 
 
@@ -153,7 +153,7 @@ async def write(path: str, clients: int, seed: int) -> None:
 
 @dataclass
 class Findings:
-    """Acknowledged writes and their fate, by kind; `seconds` of writing."""
+    """Acknowledged and lost writes by kind; `seconds` of writing."""
 
     acknowledged: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
@@ -163,16 +163,16 @@ class Findings:
 
 
 def kill_one(path: Path, clients: int, seed: int) -> tuple[list[list[str]], float]:
-    """Let a writer write, kill it at a random moment, and return what it had acknowledged and how long it wrote."""
+    """Kill a writer at a random moment; returns its acknowledged writes and the seconds it wrote."""
     command = [sys.executable, "-m", "bench.durability", "--writer", str(path)]
     command += ["--clients", str(clients), "--seed", str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         begun = time.perf_counter()
-        # It is read while it writes: a full pipe would hold it up.
+        # Read meanwhile: a full pipe would block the writer.
         rest = bytearray()
-        deadline = begun + random.Random(seed).uniform(0.05, LONGEST_ROUND)
+        deadline = begun + random.Random(seed).uniform(0.05, MAX_ROUND)
         while (left := deadline - time.perf_counter()) > 0 and process.poll() is None:
             if select.select([process.stdout], [], [], left)[0]:
                 rest += process.stdout.read1()
@@ -180,16 +180,16 @@ def kill_one(path: Path, clients: int, seed: int) -> tuple[list[list[str]], floa
         seconds = time.perf_counter() - begun
         rest += process.stdout.read()
     lines = (first + rest).decode().split("\n")
-    # A line without its end was cut by the kill.
+    # The kill may have cut the last line.
     return [line.split("\t") for line in lines[:-1]], seconds
 
 
 def check(path: Path, acknowledged: list[list[str]], findings: Findings) -> None:
-    """Search the journal for everything that was acknowledged."""
+    """Search the journal for every acknowledged write."""
     journal = Journal.open(path)
-    held = Counter(sample for version in journal.versions() for sample in version.sample_ids)
-    known = set(held) | {sample.sample_id for sample in journal.ready_samples(10**9)}
-    findings.twice += sum(count > 1 for count in held.values())
+    uses = Counter(sample for version in journal.versions() for sample in version.sample_ids)
+    known = set(uses) | {sample.sample_id for sample in journal.ready_samples(10**9)}
+    findings.twice += sum(count > 1 for count in uses.values())
     for kind, name, detail in acknowledged:
         findings.acknowledged[kind] += 1
         if kind == "turn":
@@ -209,8 +209,11 @@ def check(path: Path, acknowledged: list[list[str]], findings: Findings) -> None
     journal.close()
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Kill, check, repeat; the result as it is printed."""
+def measure(options: argparse.Namespace) -> int:
+    """Kill and check repeatedly; returns 1 if a write was lost, changed or doubled."""
+    if options.writer:
+        asyncio.run(write(options.writer, options.clients, options.seed))
+        return 0
     findings = Findings()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "journal.db"
@@ -222,7 +225,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 f"kill {number + 1} of {options.kills}: {len(acknowledged)} acknowledged, {findings.lost.total()} lost"
             )
         size = path.stat().st_size
-    return {
+    result: dict[str, Any] = {
         "kills": options.kills,
         "clients": options.clients,
         "acknowledged": {kind: findings.acknowledged[kind] for kind in KINDS},
@@ -233,32 +236,23 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "writes_per_s": round(findings.acknowledged.total() / findings.seconds, 1),
         "bytes": size,
     }
+    rows = [[kind, str(findings.acknowledged[kind]), str(findings.lost[kind])] for kind in KINDS]
+    rows.append(["turns that read back differently", "", str(findings.changed)])
+    rows.append(["samples in more than one version", "", str(findings.twice)])
+    title = f"{options.kills} kills (-9), {result['turns_per_s']} turns and {result['writes_per_s']} writes a second"
+    report(options, title, ["record", "acknowledged", "lost"], rows, result)
+    return int(bool(findings.lost.total() or findings.changed or findings.twice))
 
 
-def main() -> None:
-    """The command line."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
-    options.add_argument("--kills", type=int, default=10, help="how often the writer is killed")
-    options.add_argument("--clients", type=int, default=8, help="conversations that it writes at the same time")
-    options.add_argument("--folder", help="where the journal is put (default: the system's temporary folder)")
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--kills", type=int, default=10, help="number of kills")
+    options.add_argument("--clients", type=int, default=8, help="concurrent conversations of the writer")
+    options.add_argument("--folder", help="folder of the journal (default: the system's temporary folder)")
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--json", action="store_true", help="print one JSON line on stdout, all else on stderr")
     options.add_argument("--writer", help=argparse.SUPPRESS)
-    chosen = options.parse_args()
-    if chosen.writer:
-        asyncio.run(write(chosen.writer, chosen.clients, chosen.seed))
-        return
-    result = run(chosen)
-    rows = [[kind, str(result["acknowledged"][kind]), str(result["lost"][kind])] for kind in KINDS]
-    rows.append(["turns that read back differently", "", str(result["changed"])])
-    rows.append(["samples in more than one version", "", str(result["twice"])])
-    title = (
-        f"{result['kills']} times kill -9, {result['turns_per_s']} turns and {result['writes_per_s']} writes a second"
-    )
-    report(chosen, title, ["record", "acknowledged", "lost"], rows, result)
-    if any(result["lost"].values()) or result["changed"] or result["twice"]:
-        sys.exit(1)
+    return run(options, measure)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

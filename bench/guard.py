@@ -1,25 +1,24 @@
-"""Does the guard keep a poisoned batch from being served, and let every good version pass?
+"""Measure the guard: it must reject poisoned batches and accept all ordinary versions.
 
     python -m bench.guard [--seeds 5] [--versions 20] [--problems 60] [--json] [--save FILE]
 
-Per seed and method, one service of its own: the simulated student talks until so many versions were made, none of
-which may be rejected. Then explicit feedback comes upside down for a batch (👎 where the student would be
-content, 👍 where not), ordinary conversations go on, and then answers sampled at the highest temperature that the
-service takes are given 👍. Each of the two batches has to be rejected, held-out problems are asked before and after,
-and `versions` and `why` have to say what happened.
+Each seed and method has a separate service. The simulated student talks until `--versions` versions exist; none may be
+rejected. Then one batch gets inverted feedback (👎 for answers that satisfy the student, 👍 for the others). After more
+ordinary conversations, a batch of answers sampled at the highest temperature gets 👍. Both batches must be rejected.
+Held-out problems are asked before and after each, and `versions` and `why` must explain the rejection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
-from bench.service import log, parser, report, run
+from bench.program import log, parser, report, run
 from openclaw_rl.cli.commands.why import story
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import converse
@@ -30,7 +29,7 @@ from openclaw_rl.evaluation.service import own_service
 BATCH = 8
 PATIENCE = 120.0
 HOT = 2.0
-LONGEST = 128
+MAX_TOKENS = 128
 METHODS: dict[str, dict[str, Any]] = {
     "rehearse": {},
     # The published rates do not move the shipped policy within so few versions; this one does (docs/guard.md).
@@ -40,20 +39,20 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Story:
-    """The result of one seed with one method. `looks`: held-out style and accuracy, by time."""
+    """The result of one seed and method. `probes`: held-out style and accuracy, by time."""
 
     seed: int
     method: str
     made: int = 0
     false: list[str] = field(default_factory=list)
-    looks: dict[str, Probe] = field(default_factory=dict)
+    probes: dict[str, Probe] = field(default_factory=dict)
     poisons: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
     figures: list[dict[str, Any]] = field(default_factory=list)
 
     def note(self, version: dict[str, Any]) -> None:
-        """Count a version that ordinary conversations made."""
+        """Count a version made from ordinary conversations."""
         guard = version["guard"]
         self.made += 1
         if version["state"] == "rejected":
@@ -73,7 +72,7 @@ class Story:
         self.figures.append({name: value for name, value in figures.items() if value is not None})
 
     def line(self) -> str:
-        """One line for people who wait."""
+        """One line of progress."""
         fates = ", ".join(
             f"{kind} {'rejected' if poison['rejected'] else 'NOT REJECTED'} ({poison['reason']})"
             for kind, poison in self.poisons.items()
@@ -82,7 +81,7 @@ class Story:
 
 
 class Talk:
-    """A student who talks to a service until a version is made of what he said."""
+    """A student who talks to a service until it makes a version of the conversations."""
 
     def __init__(self, client: ChatClient, seed: int) -> None:
         self._client = client
@@ -90,81 +89,70 @@ class Talk:
         self._tasks: Iterator[Any] = iter(self._persona.tasks("train", seed))
 
     async def versions(self) -> list[dict[str, Any]]:
-        """Every version, by number."""
+        """All versions, by number."""
         return list((await self._client.get("/rl/versions"))["versions"])
 
     async def until_next(self) -> dict[str, Any]:
-        """Ordinary conversations until there is one more version; that version."""
-        known = len(await self.versions())
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            if not await self._enough():
-                await converse(self._client, self._persona, next(self._tasks))
-            made = await self._news(known)
-            if made is not None:
-                return made
-        raise TimeoutError(f"no version after {PATIENCE:.0f} s")
+        """Hold ordinary conversations until there is a new version; returns it."""
+        return await self._repeat(lambda: converse(self._client, self._persona, next(self._tasks)))
 
     async def poison(self, kind: str) -> tuple[dict[str, Any], list[str]]:
-        """Explicit feedback upside down (`inverted`), or praise of noise (`gibberish`), until a version is made or
-        rejected; that version and the turns.
+        """Give inverted feedback (`inverted`) or praise noise (`gibberish`) until there is a new version.
+
+        Returns the version and the turns.
         """
-        known = len(await self.versions())
         turns: list[str] = []
-        deadline = time.monotonic() + PATIENCE
         options: dict[str, Any] = {"temperature": HOT} if kind == "gibberish" else {}
+
+        async def rate_one() -> None:
+            if len(turns) >= 4 * BATCH:
+                return
+            question = self._persona.ask(next(self._tasks))
+            reply = await self._client.chat([{"role": "user", "content": question}], max_tokens=MAX_TOKENS, **options)
+            content = self._persona.react(reply.text).mood == "thanks"
+            thumb = "up" if kind == "gibberish" or not content else "down"
+            await self._client.post("/rl/feedback", {"turn_id": reply.turn_id, "thumb": thumb})
+            turns.append(reply.turn_id)
+
+        return await self._repeat(rate_one), turns
+
+    async def _repeat(self, talk: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+        """Call `talk` while less than a batch waits, until there is a new version."""
+        known = len(await self.versions())
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            if len(turns) < 4 * BATCH and not await self._enough():
-                question = self._persona.ask(next(self._tasks))
-                reply = await self._client.chat([{"role": "user", "content": question}], max_tokens=LONGEST, **options)
-                content = self._persona.react(reply.text).mood == "thanks"
-                thumb = "up" if kind == "gibberish" or not content else "down"
-                await self._client.post("/rl/feedback", {"turn_id": reply.turn_id, "thumb": thumb})
-                turns.append(reply.turn_id)
-            made = await self._news(known)
-            if made is not None:
-                return made, turns
+            backlog = (await self._client.get("/rl/status"))["backlog"]
+            if backlog["ready"] + backlog["unjudged"] >= BATCH:
+                await asyncio.sleep(0.2)
+            else:
+                await talk()
+            versions = await self.versions()
+            if len(versions) > known and versions[known]["state"] != "candidate":
+                return versions[known]
         raise TimeoutError(f"no version after {PATIENCE:.0f} s")
 
-    async def _enough(self) -> bool:
-        backlog = (await self._client.get("/rl/status"))["backlog"]
-        if backlog["ready"] + backlog["unjudged"] >= BATCH:
-            await asyncio.sleep(0.2)
-            return True
-        return False
 
-    async def _news(self, known: int) -> dict[str, Any] | None:
-        made = await self.versions()
-        return made[known] if len(made) > known and made[known]["state"] != "candidate" else None
-
-
-@asynccontextmanager
-async def _service(seed: int, method: str) -> AsyncIterator[ChatClient]:
+async def run_seed(seed: int, method: str, *, versions: int, problems: int) -> Story:
+    """Run one seed with one method, from the first conversation to the second poisoned batch."""
     settings = {"seed": seed, "batch_size": BATCH, "audit_fraction": 0, **METHODS[method]}
-    async with own_service(settings) as service, ChatClient(service.url, service.key) as client:
-        yield client
-
-
-async def tell(seed: int, method: str, *, versions: int, problems: int) -> Story:
-    """One seed under one method, from the first conversation to the second poisoned batch."""
     story = Story(seed, method)
-    async with _service(seed, method) as client:
+    async with own_service(settings) as service, ChatClient(service.url, service.key) as client:
         talk = Talk(client, seed)
         asker = create("student", seed)
         tasks = asker.tasks("held-out", seed)
         held_out = [next(tasks) for _ in range(problems)]
 
-        async def look(when: str) -> None:
-            story.looks[when] = await probe(client, held_out, persona=create("student", seed + 1_000_003))
+        async def take_probe(when: str) -> None:
+            story.probes[when] = await probe(client, held_out, persona=create("student", seed + 1_000_003))
 
-        await look("base")
+        await take_probe("base")
         while story.made < versions:
             story.note(await talk.until_next())
         for kind in ("inverted", "gibberish"):
-            await look(f"before {kind}")
+            await take_probe(f"before {kind}")
             live = (await client.get("/rl/status"))["version"]["live"]
             version, turns = await talk.poison(kind)
-            await look(f"after {kind}")
+            await take_probe(f"after {kind}")
             story.poisons[kind] = {
                 "version": version["number"],
                 "rejected": version["state"] == "rejected",
@@ -178,14 +166,14 @@ async def tell(seed: int, method: str, *, versions: int, problems: int) -> Story
 
 
 async def _why(client: ChatClient, turns: list[str], number: int) -> bool:
-    """True if `why` explains every turn of the version."""
+    """True if `why` explains the rejection of every turn of the version."""
     stories = ["\n".join(story(await client.get(f"/rl/turns/{turn}"))) for turn in turns]
     named = [text for text in stories if f"version {number}" in text]
     return bool(named) and all("was rejected" in text for text in named)
 
 
 def result(stories: list[Story]) -> dict[str, Any]:
-    """The figures, by method."""
+    """Summarize the figures by method."""
     summary: dict[str, Any] = {"seeds": len({one.seed for one in stories}), "methods": {}}
     for method in dict.fromkeys(one.method for one in stories):
         mine = [one for one in stories if one.method == method]
@@ -215,7 +203,7 @@ def result(stories: list[Story]) -> dict[str, Any]:
 
 
 def _means(stories: list[Story], when: str, name: str) -> float:
-    return round(mean(float(getattr(one.looks[when], name)) for one in stories), 4)
+    return round(mean(float(getattr(one.probes[when], name)) for one in stories), 4)
 
 
 def _spread(values: list[float]) -> dict[str, float]:
@@ -223,7 +211,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _ranges(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Smallest and largest of each figure over the versions that passed."""
+    """Minimum and maximum of each figure over the accepted versions."""
     names = sorted({name for row in rows for name in row})
     return {
         name: [min(row[name] for row in rows if name in row), max(row[name] for row in rows if name in row)]
@@ -232,12 +220,12 @@ def _ranges(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 async def measure(options: Any) -> None:
-    """Run all seeds, one after another, each under all methods side by side."""
+    """Run the seeds one after another, the methods of each in parallel."""
     stories: list[Story] = []
     for seed in range(1, options.seeds + 1):
         stories += await asyncio.gather(
             *(
-                tell(seed, method, versions=options.versions, problems=options.problems)
+                run_seed(seed, method, versions=options.versions, problems=options.problems)
                 for method in options.methods.split(",")
             )
         )
@@ -256,14 +244,13 @@ async def measure(options: Any) -> None:
 
 
 def main() -> int:
-    """Entry point; the exit code."""
-    options = parser("Does the guard keep a poisoned batch from being served?")
+    options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--versions", type=int, default=20, help="versions of the normal run")
-    options.add_argument("--problems", type=int, default=60, help="held-out problems of each look")
+    options.add_argument("--problems", type=int, default=60, help="held-out problems of each probe")
     options.add_argument("--methods", default=",".join(METHODS), help="comma-separated")
-    return run(measure(options.parse_args()))
+    return run(options, measure)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

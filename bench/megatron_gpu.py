@@ -1,37 +1,35 @@
-"""The Megatron-core trainer on one NVIDIA GPU: does it compute what it computes on a CPU, and how fast is it?
+"""Compare the Megatron-core trainer on one NVIDIA GPU with the CPU, and measure its speed.
 
     python -m bench.megatron_gpu [--size 4b] [--tokens 8192] [--repeats 3] [--device cuda:0] [--json] [--save FILE]
 
-First a small random model goes through the trainer on the CPU in single precision and on the device in its own: loss
-and logprobs are compared. Then a randomly initialised Qwen3 of the size is trained on sequences of `--tokens` tokens,
-an eighth of them answers: LoRA and all weights, with what the memory of one card needs. `tokens/s` and `MFU` are of one
-pass: forward, backward, and the optimizer's step; `step` is a whole step of the trainer with its measures before and
-after. Memory is the peak of what tensors took.
+First, loss and logprobs of a small random model are compared between the CPU in single precision and the device in its
+own precision. Then a random Qwen3 of the given size is trained on sequences of `--tokens` tokens, an eighth of them
+answers: LoRA and all weights, with the options that fit the memory of one card. `tokens/s` and `MFU` are of one pass:
+forward, backward, and the optimizer's step. `step` is a whole step of the trainer, with measurements before and after.
+Memory is the peak allocation of tensors.
 
-Model FLOPs are those of the mathematics, whatever is computed again: 2 a weight and token forward and 2 backward, 2
-more where the weight itself has a gradient, and causal attention. MFU is their rate over `--peak` TFLOP/s (989 for an
-H100's dense bfloat16). It needs torch, transformers, peft, megatron-core and this project's own dependencies;
-`--size tiny --device cpu` tries it anywhere.
+Model FLOPs exclude recomputation: 2 per weight and token forward, 2 backward, 2 more if the weight has a gradient, and
+causal attention. MFU is their rate relative to `--peak` TFLOP/s (989 for an H100's dense bfloat16). Requires
+megatron-core; `--size tiny --device cpu` runs anywhere.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
-import json
+import math
 import resource
 import sys
 import tempfile
 import time
-from math import log
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
+from bench.program import log, parser, report, run
+from bench.random_model import write_qwen3
 from openclaw_rl.shared.records import Sample, VersionSpan
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
@@ -47,7 +45,8 @@ SIZES: dict[str, dict[str, int]] = {
     "4b": {"hidden": 2560, "layers": 36, "heads": 32, "groups": 8, "head": 128, "wide": 9728, "words": 151936},
     "8b": {"hidden": 4096, "layers": 36, "heads": 32, "groups": 8, "head": 128, "wide": 12288, "words": 151936},
 }
-"""Of Qwen3's family, all with tied embeddings."""
+"""Qwen3 models, all with tied embeddings."""
+
 
 CASES: dict[str, dict[str, Any]] = {
     "LoRA": {"lora": True},
@@ -59,64 +58,16 @@ RECIPE = Recipe(method="binary", distillation="none", rewards="all", epochs=1, l
 COLUMNS = ("case", "tokens/s", "MFU", "pass s", "step s", "memory GB")
 
 
-def write_model(folder: Path, size: str, device: torch.device, dtype: torch.dtype) -> Path:
-    """A Qwen3 folder with random weights, one file a layer, without a tokenizer."""
-    shape = SIZES[size]
-    hidden, wide, words = shape["hidden"], shape["wide"], shape["words"]
-    queries, keys = shape["heads"] * shape["head"], shape["groups"] * shape["head"]
-    draw = torch.Generator(device).manual_seed(0)
-    files: dict[str, str] = {}
-
-    def write(name: str, shapes: dict[str, tuple[int, ...]]) -> None:
-        tensors = {}
-        for key, dims in shapes.items():
-            part = torch.ones(dims) if len(dims) == 1 else torch.randn(dims, generator=draw, device=device) * 0.02
-            tensors[key] = part.to("cpu", dtype)
-            files[key] = name
-        save_file(tensors, folder / name, {"format": "pt"})
-
-    folder.mkdir(parents=True)
-    for layer in range(shape["layers"]):
-        start = f"model.layers.{layer}."
-        parts = {
-            "input_layernorm": (hidden,),
-            "post_attention_layernorm": (hidden,),
-            "self_attn.q_norm": (shape["head"],),
-            "self_attn.k_norm": (shape["head"],),
-            "self_attn.q_proj": (queries, hidden),
-            "self_attn.k_proj": (keys, hidden),
-            "self_attn.v_proj": (keys, hidden),
-            "self_attn.o_proj": (hidden, queries),
-            "mlp.gate_proj": (wide, hidden),
-            "mlp.up_proj": (wide, hidden),
-            "mlp.down_proj": (hidden, wide),
-        }
-        write(f"layer-{layer}.safetensors", {f"{start}{name}.weight": dims for name, dims in parts.items()})
-    write("rest.safetensors", {"model.embed_tokens.weight": (words, hidden), "model.norm.weight": (hidden,)})
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
-    config = {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "hidden_size": hidden,
-        "intermediate_size": wide,
-        "num_hidden_layers": shape["layers"],
-        "num_attention_heads": shape["heads"],
-        "num_key_value_heads": shape["groups"],
-        "head_dim": shape["head"],
-        "vocab_size": words,
-        "max_position_embeddings": 40960,
-        "rms_norm_eps": 1e-6,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+def shape(size: str) -> dict[str, Any]:
+    """The fields of `Qwen3Config` for a size."""
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+    fields = dict(zip((*names, "intermediate_size", "vocab_size"), SIZES[size].values(), strict=True))
+    rope = {"rope_type": "default", "rope_theta": 1_000_000.0}
+    return {**fields, "max_position_embeddings": 40960, "tie_word_embeddings": True, "rope_parameters": rope}
 
 
 def samples(size: str, tokens: int, count: int) -> list[Sample]:
-    """Turns of `tokens` tokens, an eighth of them the answer, with rewards."""
+    """Build turns of `tokens` tokens with rewards; an eighth of the tokens is the answer."""
     draw = Random(0)
     words, answer = SIZES[size]["words"], max(1, tokens // 8)
     return [
@@ -127,7 +78,7 @@ def samples(size: str, tokens: int, count: int) -> list[Sample]:
             origin="turn",
             prompt_ids=[draw.randrange(words) for _ in range(tokens - answer)],
             response_ids=[draw.randrange(words) for _ in range(answer)],
-            logprobs=[-log(words)] * answer,  # about what the untrained model gives: else the loss is clipped
+            logprobs=[-math.log(words)] * answer,  # near the random model's, or the loss would be clipped
             versions=[VersionSpan(0, 0, answer)],
             reward=1.0 if number % 2 else -1.0,
         )
@@ -137,17 +88,17 @@ def samples(size: str, tokens: int, count: int) -> list[Sample]:
 
 def flops(size: str, tokens: int, answers: int, trained: bool) -> float:
     """Model FLOPs of a pass over one sequence."""
-    shape = SIZES[size]
-    queries, keys = shape["heads"] * shape["head"], shape["groups"] * shape["head"]
-    layer = shape["hidden"] * (2 * queries + 2 * keys + 3 * shape["wide"])
+    sizes = SIZES[size]
+    queries, keys = sizes["heads"] * sizes["head"], sizes["groups"] * sizes["head"]
+    layer = sizes["hidden"] * (2 * queries + 2 * keys + 3 * sizes["wide"])
     times = 6 if trained else 4
-    attention = shape["layers"] * 6 * 2 * queries * tokens * tokens / 2  # scores and values, forward and twice back
-    head = times * shape["hidden"] * shape["words"] * answers
-    return times * shape["layers"] * layer * tokens + attention + head
+    attention = sizes["layers"] * 6 * 2 * queries * tokens * tokens / 2  # scores and values, forward and twice back
+    head = times * sizes["hidden"] * sizes["words"] * answers
+    return times * sizes["layers"] * layer * tokens + attention + head
 
 
 def logprobs(trainer: MegatronTrainer, turns: list[Sample]) -> torch.Tensor:
-    """Of the answers' tokens, under the trainer's weights."""
+    """Logprobs of the answers' tokens under the trainer's weights."""
     rows = [row(turn.prompt_ids, turn.response_ids) for turn in turns]
     found: dict[int, torch.Tensor] = {}
 
@@ -163,15 +114,15 @@ def logprobs(trainer: MegatronTrainer, turns: list[Sample]) -> torch.Tensor:
 
 
 async def agreement(folder: Path, device: str) -> dict[str, float]:
-    """Loss and logprobs of a small model before and after a step, on the CPU and on the device."""
-    model = write_model(folder, "small", torch.device("cpu"), torch.float32)
+    """Compare loss and logprobs of a small model before and after a step between the CPU and the device."""
+    model = write_qwen3(folder, **shape("small"))
     turns = samples("small", 512, 4)
     found: list[tuple[torch.Tensor, torch.Tensor, float]] = []
     for place in ("cpu", device):
         trainer = create(Settings(model=str(model), device=place, lora=False))
         before = logprobs(trainer, turns)
-        report = await trainer.step(turns, RECIPE)
-        found.append((before, logprobs(trainer, turns), report.metrics["loss/total"]))
+        step = await trainer.step(turns, RECIPE)
+        found.append((before, logprobs(trainer, turns), step.metrics["loss/total"]))
         await trainer.close()
     (first, then, loss), (other, other_then, other_loss) = found
     return {
@@ -183,8 +134,8 @@ async def agreement(folder: Path, device: str) -> dict[str, float]:
     }
 
 
-async def measure(model: Path, options: argparse.Namespace, device: torch.device, name: str) -> dict[str, Any]:
-    """One case. Its passes are made on rank 0's own part, its step by the trainer."""
+async def measure_case(model: Path, options: argparse.Namespace, device: torch.device, name: str) -> dict[str, Any]:
+    """Measure one case: passes on rank 0 directly, a step by the trainer."""
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
@@ -198,7 +149,7 @@ async def measure(model: Path, options: argparse.Namespace, device: torch.device
 async def timed(
     trainer: MegatronTrainer, options: argparse.Namespace, device: torch.device, *, trained: bool
 ) -> dict[str, Any]:
-    """The memory of a pass and of a step; `trained`: all weights are."""
+    """Measure time and memory of a pass and of a step; `trained`: all weights have gradients."""
     cuda = device.type == "cuda"
     turns = samples(options.size, options.tokens, 1)
     rank = trainer._leader.rank
@@ -224,78 +175,70 @@ async def timed(
     with learning.passes():
         once()
         seconds = min(once() for _ in range(options.repeats))
-    report = await trainer.step(turns, RECIPE)
+    step = await trainer.step(turns, RECIPE)
     peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     answers = sum(len(turn.response_ids) for turn in turns)
     return {
         "tokens_per_second": options.tokens / seconds,
         "mfu": flops(options.size, options.tokens, answers, trained) / seconds / (options.peak * 1e12),
         "pass_seconds": seconds,
-        "step_seconds": report.metrics["seconds"],
+        "step_seconds": step.metrics["seconds"],
         "peak_bytes": peak,
-        "loss": report.metrics["loss/total"],
+        "loss": step.metrics["loss/total"],
     }
 
 
-async def main(options: argparse.Namespace) -> dict[str, Any]:
-    """All of it."""
+async def measure(options: argparse.Namespace) -> None:
+    """Compare with the CPU, then measure all cases."""
     device = torch.device(options.device)
+    cuda = device.type == "cuda"
+    cases: dict[str, dict[str, Any]] = {}
     result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
         "torch": torch.__version__,
         "size": options.size,
         "tokens": options.tokens,
-        "cases": {},
+        "cases": cases,
     }
     with tempfile.TemporaryDirectory(prefix="megatron-gpu-") as scratch:
         result["agreement"] = await agreement(Path(scratch) / "small", options.device)
-        print(f"agreement: {result['agreement']}", file=sys.stderr, flush=True)
-        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        model = write_model(Path(scratch) / options.size, options.size, device, dtype)
-        # Megatron-core computes layers again on CUDA alone.
-        able = [name for name in CASES if device.type == "cuda" or not CASES[name].get("recompute")]
+        log.print(f"agreement: {result['agreement']}")
+        dtype = torch.bfloat16 if cuda else torch.float32
+        model = write_qwen3(Path(scratch) / options.size, device=options.device, dtype=dtype, **shape(options.size))
+        # Megatron-core can recompute layers only on CUDA.
+        able = [name for name in CASES if cuda or not CASES[name].get("recompute")]
         for name in [one.strip() for one in options.cases.split(";")] if options.cases else able:
             try:
-                result["cases"][name] = await measure(model, options, device, name)
+                cases[name] = await measure_case(model, options, device, name)
             except torch.OutOfMemoryError as error:
-                result["cases"][name] = {"out_of_memory": str(error).splitlines()[0]}
+                cases[name] = {"out_of_memory": str(error).splitlines()[0]}
             gc.collect()
-            if device.type == "cuda":
+            if cuda:
                 torch.cuda.empty_cache()
-            print(f"{name}: {result['cases'][name]}", file=sys.stderr, flush=True)
-    return result
+            log.print(f"{name}: {cases[name]}")
+    rows = [row_of(name, figures, cuda) for name, figures in cases.items()]
+    report(options, f"Megatron-core, Qwen3 {options.size}, {options.tokens} tokens", COLUMNS, rows, result)
 
 
-def table(result: dict[str, Any]) -> str:
-    """The cases, a line each."""
-    lines = [COLUMNS]
-    for name, found in result["cases"].items():
-        if "out_of_memory" in found:
-            lines.append((name, "out of memory", "", "", "", ""))
-            continue
-        figures = (found["pass_seconds"], found["step_seconds"], found["peak_bytes"] / 1e9)
-        share = f"{found['mfu']:.1%}" if result["device"] != "cpu" else ""
-        lines.append((name, f"{found['tokens_per_second']:,.0f}", share, *(f"{value:.2f}" for value in figures)))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
-    return "\n".join("  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)) for line in lines)
+def row_of(name: str, figures: dict[str, Any], cuda: bool) -> list[str]:
+    """A case as a row of the table."""
+    if "out_of_memory" in figures:
+        return [name, "out of memory", "", "", "", ""]
+    values = (figures["pass_seconds"], figures["step_seconds"], figures["peak_bytes"] / 1e9)
+    mfu = f"{figures['mfu']:.1%}" if cuda else ""
+    return [name, f"{figures['tokens_per_second']:,.0f}", mfu, *(f"{value:.2f}" for value in values)]
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--size", choices=list(SIZES), default="4b")
+    options.add_argument("--tokens", type=int, default=8192, help="length of a sequence")
+    options.add_argument("--repeats", type=int, default=3, help="passes; the fastest counts")
+    options.add_argument("--device", default="cuda:0", help="cuda:N or cpu")
+    options.add_argument("--peak", type=float, default=989.0, help="the device's TFLOP/s in bfloat16")
+    options.add_argument("--cases", default="", help=f"cases to run, separated by ;: {'; '.join(CASES)}")
+    return run(options, measure)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=list(SIZES), default="4b")
-    parser.add_argument("--tokens", type=int, default=8192, help="length of a sequence")
-    parser.add_argument("--repeats", type=int, default=3, help="passes of which the fastest counts")
-    parser.add_argument("--device", default="cuda:0", help="cuda:N or cpu")
-    parser.add_argument("--peak", type=float, default=989.0, help="the device's TFLOP/s in bfloat16")
-    parser.add_argument("--cases", default="", help=f"which, with ; between: {'; '.join(CASES)}")
-    parser.add_argument("--json", action="store_true", help="print one JSON line on stdout, all else on stderr")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="also write the result there, with the command")
-    chosen = parser.parse_args()
-    outcome = asyncio.run(main(chosen))
-    if chosen.save is not None:
-        from openclaw_rl.evaluation.provenance import save, typed
-
-        save(chosen.save, typed("python -m bench.megatron_gpu"), outcome)
-    print(table(outcome), file=sys.stderr if chosen.json else sys.stdout, flush=True)
-    if chosen.json:
-        print(json.dumps(outcome), flush=True)
+    sys.exit(main())

@@ -1,39 +1,39 @@
-"""The training cost of an agent's conversation when its turns share their prefixes, against each turn by
-itself?
+"""Compare the training cost of an agent's conversation with and without shared prefixes.
 
     python -m bench.prefix_merge [--turns 5 20 50] [--scale 4] [--json] [--save FILE]
 
 Conversations have the shape of OpenClaw's requests (2026.9.6): a system prompt and tools, messages, and at the end of
-every prompt a floating context that no later prompt has, so that no prompt continues the one before it. Every model
-call is a turn that trains. Lengths are those of recorded requests at four characters a token; answers and tool results,
-which the recording had from a stand-in, are assumed. All are divided by `--scale`, which leaves the ratio as it is and
-the time bearable.
+every prompt a floating context that is missing from later prompts, so that no prompt continues the previous one. Every
+model call is a turn to train on. Lengths come from recorded requests at four characters a token; those of answers and
+tool results, which came from a stand-in, are assumed. `--scale` divides all lengths, which keeps the ratio and saves
+time.
 
-Both sides are one step of the transformers trainer on the CPU, one pass over the batch, every weight of a small Qwen3
-with random weights trained, with `merge_prefixes` on and off. Tokens are counted as they enter the model: `tokens_*` in
-the pass with gradients, `step_tokens_*` in the whole step, whose seconds are given (it also measures the policy before
-and after, and the base). `max_grad_diff` is the largest difference of any weight's gradient, `largest_gradient` what to
-compare it with.
+Each side is one step of the transformers trainer on the CPU with `merge_prefixes` on or off: one pass over the batch,
+training all weights of a small random Qwen3. Tokens are counted as they enter the model: `tokens_*` in the pass with
+gradients, `step_tokens_*` in the whole step, which also measures the policy before and after, and the base. Seconds are
+those of the whole step. `max_grad_diff` is the largest difference of any weight's gradient; compare it with
+`largest_gradient`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import math
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from bench import service
+from bench.program import log, parser, report, run
+from bench.random_model import write_qwen3
 from openclaw_rl.shared.records import Sample, VersionSpan
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
@@ -51,12 +51,16 @@ TOOL_RESULT = 160
 ANSWER = 120
 """Tokens, assumed."""
 
+SHAPE: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2}
+SHAPE |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 32_768}
+"""A model large enough for attention to matter."""
+
 ROLE = 5
-"""Tokens with which a chat template sets a message apart."""
+"""Tokens that a chat template adds to a message."""
 
 
 def conversation(turns: int, scale: float, *, floating: bool, seed: int = 0) -> list[Sample]:
-    """A session's model calls: an answer to a person, then one to a tool, and so on."""
+    """Build a session's model calls: an answer to a person, then one to a tool result, and so on."""
     draw = Random(seed)
 
     def tokens(count: int) -> list[int]:
@@ -76,8 +80,8 @@ def conversation(turns: int, scale: float, *, floating: bool, seed: int = 0) -> 
                 origin="turn",
                 prompt_ids=[*history, *(tokens(FLOATING_CONTEXT + ROLE) if floating else [])],
                 response_ids=answer,
-                # What a policy that knows nothing gives every token: random weights are near it.
-                logprobs=[-log(VOCABULARY)] * len(answer),
+                # Uniform, as random weights nearly are.
+                logprobs=[-math.log(VOCABULARY)] * len(answer),
                 versions=[VersionSpan(0, 0, len(answer))],
                 reward=1.0 if draw.random() < 0.5 else -1.0,
                 explicit=True,
@@ -87,26 +91,8 @@ def conversation(turns: int, scale: float, *, floating: bool, seed: int = 0) -> 
     return made
 
 
-def write_model(folder: Path) -> Path:
-    """A Qwen3 with random weights, large enough for attention to matter."""
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=32_768,
-        initializer_range=0.05,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
-
-
 @dataclass
-class Counted:
+class StepFigures:
     """The figures of one step."""
 
     tokens: int = 0
@@ -116,7 +102,7 @@ class Counted:
     gradients: list[Tensor] = field(default_factory=list)
 
     def watch(self, trainer: TransformersTrainer) -> None:
-        """Count what enters the model from here on, and keep the gradients that the optimizer gets."""
+        """Count tokens that enter the model, and keep the gradients passed to the optimizer."""
         optimizer = trainer._optimizer
 
         def count(_: Any, ids: tuple[Tensor, ...]) -> None:
@@ -130,25 +116,25 @@ class Counted:
         optimizer.register_step_pre_hook(keep)
 
 
-async def one_step(model: Path, samples: Sequence[Sample], *, merge: bool) -> Counted:
-    """One pass over `samples`."""
+async def one_step(model: Path, samples: Sequence[Sample], *, merge: bool) -> StepFigures:
+    """Train one pass over `samples`."""
     settings = Settings(model=str(model), device="cpu", lora=False, merge_prefixes=merge, method="binary", epochs=1)
     trainer = await asyncio.to_thread(create, settings)
-    counted = Counted()
+    figures = StepFigures()
     try:
-        counted.watch(trainer)
+        figures.watch(trainer)
         begun = time.process_time()
-        # Gradients as they are, whatever their norm.
-        report = await trainer.step(samples, settings.recipe().replace(clip_grad=1e9))
-        counted.cpu_seconds = time.process_time() - begun
+        # Do not clip the gradients to compare.
+        step = await trainer.step(samples, settings.recipe().replace(clip_grad=1e9))
+        figures.cpu_seconds = time.process_time() - begun
     finally:
         await trainer.close()
-    counted.seconds = report.metrics["seconds"]
-    return counted
+    figures.seconds = step.metrics["seconds"]
+    return figures
 
 
-async def compared(model: Path, turns: int, scale: float, *, floating: bool) -> dict[str, Any]:
-    """The figures of one conversation."""
+async def compare(model: Path, turns: int, scale: float, *, floating: bool) -> dict[str, Any]:
+    """Compare both ways on one conversation."""
     samples = conversation(turns, scale, floating=floating)
     merged = await one_step(model, samples, merge=True)
     single = await one_step(model, samples, merge=False)
@@ -166,18 +152,18 @@ async def compared(model: Path, turns: int, scale: float, *, floating: bool) -> 
         "cpu_seconds_per_turn": round(single.cpu_seconds, 2),
         "cpu_seconds_merged": round(merged.cpu_seconds, 2),
     }
-    service.log.print(f"{turns} turns{'' if floating else ', no floating context'}: {found}")
+    log.print(f"{turns} turns{'' if floating else ', no floating context'}: {found}")
     return found
 
 
 async def measure(options: argparse.Namespace) -> None:
-    """Compare, and print."""
+    """Compare all conversations and report."""
     found: dict[bool, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        model = write_model(Path(folder))
+        model = write_qwen3(Path(folder), initializer_range=0.05, **SHAPE)
         for floating in (True, False):
             found[floating] = {
-                str(turns): await compared(model, turns, options.scale, floating=floating) for turns in options.turns
+                str(turns): await compare(model, turns, options.scale, floating=floating) for turns in options.turns
             }
     result = {"turns": found[True], "without_floating_context": found[False], "scale": options.scale}
     columns = [
@@ -194,11 +180,11 @@ async def measure(options: argparse.Namespace) -> None:
         for floating in (True, False)
         for turns, figures in found[floating].items()
     ]
-    service.report(options, "Training an agent's conversation, one pass", columns, rows, result)
+    report(options, "Training an agent's conversation, one pass", columns, rows, result)
 
 
 def line(turns: str, figures: Mapping[str, Any], note: str) -> list[str]:
-    """A line of the table."""
+    """A row of the table."""
     return [
         f"{turns}{note}",
         f"{figures['tokens_per_turn']:,}",
@@ -211,14 +197,11 @@ def line(turns: str, figures: Mapping[str, Any], note: str) -> list[str]:
 
 
 def main() -> int:
-    """Entry point; the exit code."""
-    options = argparse.ArgumentParser(description="What does an agent's conversation cost in training?")
+    options = parser(__doc__)
     options.add_argument("--turns", type=int, nargs="+", default=list(TURNS), help="model calls of the conversations")
-    options.add_argument("--scale", type=float, default=4, help="what all lengths are divided by")
-    options.add_argument("--json", action="store_true", help="print one JSON line on stdout, all else on stderr")
-    options.add_argument("--save", type=Path, metavar="FILE", help="also write the result there")
-    return service.run(measure(options.parse_args()))
+    options.add_argument("--scale", type=float, default=4, help="divisor of all lengths")
+    return run(options, measure)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

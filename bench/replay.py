@@ -1,12 +1,11 @@
-"""Send recorded OpenClaw requests to a service and show what each was taken for.
+"""Send recorded OpenClaw requests to a service and show how it classifies each.
 
     python -m bench.replay DIR [--strip-headers] [--url URL --key KEY] [--json]
 
-DIR holds one JSON object a file: `path`, `headers`, `body`. The files are sent in the order of their names, over a
-socket, to one service, so that sessions build up as they were recorded; only the key is replaced by the service's own.
-`--strip-headers` leaves out every header that starts with `x-`. Control requests (`/v1/rl/…`) are checked for what they
-did: a session's end closes its open episode, feedback lands on the session's last main turn even when the session has
-ended.
+Each JSON file in DIR holds `path`, `headers` and `body`. The files are sent in order of their names to one service, so
+that sessions build up as recorded; only the key is replaced. `--strip-headers` omits all headers that start with `x-`.
+The effect of control requests (`/v1/rl/…`) is checked: the end of a session closes its open episode, and feedback
+applies to the session's last main turn, even after its end.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from bench.service import log, parser, report, run, service
+from bench.program import log, parser, report, run, service
 from openclaw_rl.evaluation.service import RunningService
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 
@@ -33,7 +32,7 @@ ANSWER_TIMEOUT = 600.0
 
 
 class ReplayFailed(OpenClawRLError):
-    """A recorded request was refused, or a control request did not do what it says."""
+    """A recorded request was refused, or a control request had the wrong effect."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Recording:
 
     @property
     def is_control(self) -> bool:
-        """True for a request to the control routes."""
+        """True for a control route."""
         return self.path.removeprefix("/v1").startswith("/rl/")
 
 
@@ -63,9 +62,7 @@ class Taken:
 
 
 def load(folder: Path) -> list[Recording]:
-    """The recordings of a folder in the order of their names. Raises `ConfigError` when there are none or one is not as
-    expected.
-    """
+    """Read a folder's recordings in order of their names. Raises `ConfigError` if one is invalid or there are none."""
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; give the folder with the recorded requests")
     recordings = []
@@ -81,9 +78,7 @@ def load(folder: Path) -> list[Recording]:
 
 
 def headers_for(recording: Recording, key: str, *, strip: bool) -> dict[str, str]:
-    """The recorded headers with our key, less what belongs to the recorded connection and, if asked, all `x-`
-    headers.
-    """
+    """The recorded headers with our key, without those of the recorded connection and, on request, all `x-` headers."""
     kept = {
         name: value
         for name, value in recording.headers.items()
@@ -93,7 +88,7 @@ def headers_for(recording: Recording, key: str, *, strip: bool) -> dict[str, str
 
 
 async def chat(http: httpx.AsyncClient, recording: Recording, headers: Mapping[str, str]) -> Taken:
-    """Send a chat request as recorded and read its answer to the end."""
+    """Send a recorded chat request and read its whole answer."""
     async with http.stream("POST", recording.path, json=recording.body, headers=dict(headers)) as response:
         text = (await response.aread()).decode()
         if response.status_code != 200:
@@ -112,7 +107,7 @@ async def chat(http: httpx.AsyncClient, recording: Recording, headers: Mapping[s
 async def control(
     http: httpx.AsyncClient, recording: Recording, headers: Mapping[str, str], before: list[Taken]
 ) -> Taken:
-    """Send a control request, and check what it did against what came `before`."""
+    """Send a control request and check its effect on the requests `before` it."""
     response = await http.post(recording.path, json=recording.body, headers=dict(headers))
     if response.status_code != 200:
         raise ReplayFailed(f"{recording.file} was answered with {response.status_code}: {response.text[:500]}")
@@ -126,7 +121,7 @@ async def control(
         if expected is not None and target != expected:
             landed = "an unknown turn" if target is None else target.file
             raise ReplayFailed(
-                f"{recording.file}: feedback landed on {landed}, not on the last main turn {expected.file}"
+                f"{recording.file}: feedback applied to {landed}, not on the last main turn {expected.file}"
             )
         return Taken(
             recording.file,
@@ -144,7 +139,7 @@ async def control(
 
 
 async def replay(target: RunningService, recordings: list[Recording], *, strip: bool) -> list[Taken]:
-    """Send all recordings one after the other."""
+    """Send all recordings in order."""
     taken: list[Taken] = []
     async with httpx.AsyncClient(
         base_url=target.url, timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=10.0), trust_env=False
@@ -160,14 +155,14 @@ async def replay(target: RunningService, recordings: list[Recording], *, strip: 
 
 
 async def measure(options: argparse.Namespace) -> None:
-    """Replay and report."""
+    """Replay and report the recordings."""
     recordings = load(options.folder)
     async with service(options, only=("engine", "proxy")) as target:
         taken = await replay(target, recordings, strip=options.strip_headers)
     result = [{"file": one.file, "kind": one.kind, "reason": one.reason, "session": one.session} for one in taken]
     report(
         options,
-        "recorded requests" + (", without their x- headers" if options.strip_headers else ""),
+        "Recorded requests" + (", without x- headers" if options.strip_headers else ""),
         ["file", "kind", "reason", "session"],
         [list(row.values()) for row in result],
         result,
@@ -175,10 +170,10 @@ async def measure(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    options = parser("Send recorded OpenClaw requests to a service and show what each was taken for.")
+    options = parser(__doc__, needs_service=True)
     options.add_argument("folder", type=Path, metavar="DIR", help="folder with the recorded requests (JSON)")
-    options.add_argument("--strip-headers", action="store_true", help="leave out every header that starts with x-")
-    return run(measure(options.parse_args()))
+    options.add_argument("--strip-headers", action="store_true", help="omit every header that starts with x-")
+    return run(options, measure)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""Does training disturb those who chat? Eight clients stream without a pause, first with training paused, then while it
-runs all the time.
+"""Measure how training affects running chats: eight clients stream, first with training paused, then during training.
 
     python -m bench.serve_while_training [--url URL --key KEY] [--json] [--clients 8] [--seconds 40] [--publishes 4]
 
-The clients are simulated students, so that the load is the same in both phases and every complaint is real training
-data; what was said in the first phase is learned in the second, which lasts until `--publishes` versions have been
-published and `--seconds` have passed. Counted: requests, refused (no answer or an error status), cut (a stream without
-its proper end), answers sampled by more than one version, and the gaps between the pieces of each stream. Nothing is
-tried again.
+The clients are simulated students, so both phases have the same load and every complaint is training data. The second
+phase trains on the conversations of the first and lasts until `--publishes` versions are published and `--seconds` have
+passed. Counted: requests, refused (no answer or an error status), cut (a stream without its proper end), answers
+sampled by more than one version, and the gaps between the chunks of each stream. Nothing is retried.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from bench.service import log, parser, report, run, service
+from bench.program import log, parser, report, run, service
 from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.gather import gather
@@ -33,7 +31,7 @@ LONGEST_PHASE = 240.0
 
 @dataclass
 class Phase:
-    """The clients' view of one phase. `gaps` (between pieces) and `first` (of a request) in seconds."""
+    """Measurements of one phase. `gaps` between chunks and time to the `first` one are in seconds."""
 
     name: str
     requests: int = 0
@@ -46,7 +44,7 @@ class Phase:
 
 
 async def ask(client: ChatClient, messages: list[Message], phase: Phase) -> str | None:
-    """One streamed answer with its gaps; `None` when it was refused or cut."""
+    """Stream one answer and record its gaps; `None` if it was refused or cut."""
     phase.requests += 1
     begun = time.perf_counter()
     times: list[float] = []
@@ -72,7 +70,7 @@ async def ask(client: ChatClient, messages: list[Message], phase: Phase) -> str 
 
 
 async def chatter(client: ChatClient, number: int, phase: Phase, over: asyncio.Event) -> None:
-    """One student who asks, reads and reacts, conversation after conversation, until the phase is over."""
+    """Let one student ask and react, one conversation after another, until the phase is over."""
     student = Student(number)
     for problem in stream("train", number):
         if over.is_set():
@@ -87,15 +85,13 @@ async def chatter(client: ChatClient, number: int, phase: Phase, over: asyncio.E
 
 
 async def published(client: ChatClient) -> int:
-    """The number of versions that have ever been live."""
+    """Number of versions that are or were live."""
     versions = (await client.get("/rl/versions"))["versions"]
     return sum(version["state"] in ("live", "retired") for version in versions)
 
 
 async def hold(client: ChatClient, phase: Phase, *, clients: int, seconds: float, publishes: int) -> int:
-    """Let the students chat for `seconds` and until `publishes` more versions serve (bounded); how many were published
-    meanwhile.
-    """
+    """Let the students chat for `seconds` and until `publishes` versions are published; returns how many were."""
     over = asyncio.Event()
     earlier = await published(client)
     begun = time.monotonic()
@@ -115,7 +111,7 @@ async def hold(client: ChatClient, phase: Phase, *, clients: int, seconds: float
 
 
 async def mixed(client: ChatClient, turns: list[str]) -> int:
-    """How many of these turns were sampled by more than one version."""
+    """Number of turns sampled by more than one version."""
     gate = asyncio.Semaphore(4)
 
     async def spans(turn: str) -> int:
@@ -132,11 +128,11 @@ def milliseconds(values: list[float], share: float) -> float | None:
 
 
 async def measure(options: argparse.Namespace) -> None:
-    """Both phases and the report."""
+    """Run both phases and report them."""
     idle, training = Phase("idle"), Phase("training")
     async with service(options) as target, ChatClient(target.url, target.key, patience=0, timeout=180.0) as client:
         await client.post("/rl/pause")
-        # Warm up: imports, caches and compiled code are not what is measured.
+        # Imports, caches and compilation are not part of the measurement.
         await hold(client, Phase("warm-up"), clients=options.clients, seconds=3, publishes=0)
         log.print(f"{options.clients} clients stream, training paused …")
         await hold(client, idle, clients=options.clients, seconds=options.seconds, publishes=0)
@@ -178,11 +174,11 @@ async def measure(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    options = parser("Eight clients stream, first with training paused, then while it trains.")
-    options.add_argument("--clients", type=int, default=8, help="clients that stream at the same time")
-    options.add_argument("--seconds", type=float, default=40.0, help="shortest length of each phase")
+    options = parser(__doc__, needs_service=True)
+    options.add_argument("--clients", type=int, default=8, help="concurrent clients")
+    options.add_argument("--seconds", type=float, default=40.0, help="minimum length of each phase")
     options.add_argument("--publishes", type=int, default=4, help="versions to wait for in the second phase")
-    return run(measure(options.parse_args()))
+    return run(options, measure)
 
 
 if __name__ == "__main__":

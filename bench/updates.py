@@ -1,24 +1,23 @@
-"""How long does one update take? The shipped policy at default settings, on samples like those of a chat: 8 turns, 16
-rehearsals, 8 anchors, 6 remembered hints.
+"""Measure the time of one update of the shipped policy at default settings: 8 turns, 16 rehearsals, 8 anchors, 6 hints.
 
     python -m bench.updates [--updates 3] [--prompt-tokens 0] [--json] [--save FILE]
 
-`--prompt-tokens` puts a system prompt of about that length before every turn (9000 is an OpenClaw request's); its
-part of the work is done once a pass, whatever the number of turns. Only the trainer runs: rollouts are the engine's
-work.
+`--prompt-tokens` adds a system prompt of about that length to every turn (9000 in an OpenClaw request); the trainer
+computes it once per pass, whatever the number of turns. Only the trainer runs: the engine would sample the rollouts.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import tempfile
 import time
 from pathlib import Path
 from random import Random
 from statistics import median
 
-from bench.service import log, report, run
+from bench.program import log, parser, report, run
 from openclaw_rl.evaluation.problems import take
 from openclaw_rl.evaluation.student import Student
 from openclaw_rl.shared.backends import create_trainer
@@ -42,7 +41,7 @@ FILLER = ("Read a file before you edit it. ", "Tools: read, write, exec. ", "The
 
 
 def samples(prompter: Prompter, settings: Settings, prompt_tokens: int) -> list[Sample]:
-    """A batch as the learner makes it."""
+    """Build a batch as the learner does."""
     random = Random(0)
     student = Student(0)
     system = "".join(random.choice(FILLER) for _ in range(prompt_tokens // 7))
@@ -79,7 +78,7 @@ def samples(prompter: Prompter, settings: Settings, prompt_tokens: int) -> list[
 
 
 async def measure(options: argparse.Namespace) -> None:
-    """Make updates and checkpoints, and print what they took."""
+    """Time updates and checkpoints."""
     settings = Settings()
     batch = samples(Prompter(settings.tokenizer_path), settings, options.prompt_tokens)
     tokens = sum(len(one.prompt_ids) + len(one.response_ids) for one in batch)
@@ -112,14 +111,11 @@ async def measure(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Entry point; the exit code."""
-    options = argparse.ArgumentParser(description="How long does one update take?")
+    options = parser(__doc__)
     options.add_argument("--updates", type=int, default=3)
     options.add_argument("--prompt-tokens", type=int, default=0, help="tokens of a system prompt before every turn")
-    options.add_argument("--json", action="store_true", help="print one JSON line on stdout, all else on stderr")
-    options.add_argument("--save", type=Path, metavar="FILE", help="also write the result there")
-    return run(measure(options.parse_args()))
+    return run(options, measure)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

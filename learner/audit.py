@@ -3,7 +3,7 @@
 Audited are `audit_fraction` of the turns, chosen by their ids alone, and each version's first turns. Only answers
 sampled with a temperature and nothing else can be compared (greedy ones, and those of engines that report unscaled
 logprobs, at temperature 1); no engine scores filters and penalties, and no term uses the logprobs of such turns
-(`shared.objective.importance_ratio`). A turn that is off by more than `audit_tolerance` goes into quarantine.
+(`shared.objective.importance_ratio`). A turn that is off by more than the tolerance goes into quarantine.
 
 Scoring has the lowest priority. The engine's prefix cache may be what is wrong, so the fraction, and a version's turns
 until one was aligned, are scored without it. If the engine is away or has dropped the version, only the audit is lost.
@@ -168,7 +168,7 @@ def judged(differences: Sequence[float], tolerance: float) -> tuple[AuditVerdict
     )
     if spread <= tolerance:
         return "aligned", reason
-    return "misaligned", f"{reason}, more than audit_tolerance = {tolerance:g}"
+    return "misaligned", f"{reason}, more than {tolerance:g}"
 
 
 def _difference(recorded: float, found: float, slack: float) -> float:

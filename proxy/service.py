@@ -64,14 +64,14 @@ class ProxyService:
         self.session_limit = SessionLimit(journal, settings.max_sessions, idle, settings.request_timeout)
         self.sessions = SessionKeeper(journal, self.conversations, self.recorder, self.session_limit, idle)
 
-        self.dialects = DialectGate(settings.serve.queue_seconds)
+        self.dialects = DialectGate()
         self.others = OtherModels(settings, self.dialects.process, self.watch)
         self.parser = RequestParser(settings, self.names, self.watch, self.conversations.chains)
         self.renderer = PromptRenderer(prompter, self.watch, self.conversations)
         self.tools = ToolChooser(engine, prompter, self.renderer)
 
         self.pulse = Pulse(self.watch, limits.CLIENT_SECONDS)
-        self.limits = KeyLimits(settings.serve.key_concurrency, settings.serve.queue_seconds)
+        self.limits = KeyLimits(settings.serve.key_concurrency)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()

@@ -180,7 +180,7 @@ def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0,
     """
     own: dict[str, Any] = {"backend": "embedded"}
     if on_gpus:
-        own = {"backend": "megatron", "train": False, "lora": False, "quantization": "", "sglang_args": ""}
+        own = {"backend": "megatron", "train": False, "lora": False, "sglang_args": ""}
     elif settings.engine.backend == "megatron":
         own["device"] = "cpu"
     policys = {"tokenizer": "", "family": "auto", "thinking": False, "context_length": 0}

@@ -20,7 +20,9 @@ class Recipe(BaseModel):
     prompts learn from the hinted teacher with the weight `w_opd`: `full` (reverse KL over the vocabulary), `token` (an
     advantage per sampled token, in one policy loss with the reward's), `topk` (reverse KL over K tokens and a tail) or
     `select` (clipped differences of the policy's likeliest tokens); and `rewards`, the samples whose rewards train with
-    the weight `w_rl`: those a person or an environment gave, or all. `epsilon` is AdamW's.
+    the weight `w_rl`: those a person or an environment gave, or all. `w_anchor` weighs the forward KL to the base on
+    drill prompts. Passes over a batch end early when at most the share `early_stop` of the teacher's distance from the
+    base, KL(base ‖ teacher), is left; 0 makes all passes. `epsilon` is AdamW's.
     """
 
     model_config = ConfigDict(
@@ -34,6 +36,8 @@ class Recipe(BaseModel):
 
     distillation: Literal["none", "full", "token", "topk", "select"] = Field("full", exclude=True)
     rewards: Literal["none", "explicit", "all"] = Field("explicit", exclude=True)
+    w_anchor: float = Field(1.0, ge=0, exclude=True)
+    early_stop: float = Field(0.05, ge=0, lt=1, exclude=True)
     epsilon: float = Field(1e-8, gt=0, exclude=True)
 
     method: str = Field(
@@ -42,13 +46,6 @@ class Recipe(BaseModel):
         "module:attribute or ./file.py:attribute",
     )
     epochs: int = Field(8, ge=1, description="Maximum number of passes over a batch")
-    early_stop: float = Field(
-        0.05,
-        ge=0,
-        lt=1,
-        description="End the passes over a batch when at most this share of the teacher's distance from the base, "
-        "KL(base ‖ teacher), is left; 0 makes all passes",
-    )
     learning_rate: float = Field(2e-3, gt=0, description="AdamW learning rate")
     lr_schedule: str = Field(
         "constant",
@@ -68,7 +65,6 @@ class Recipe(BaseModel):
 
     w_opd: float = Field(1.0, ge=0, description="Weight of the distillation term")
     w_rl: float = Field(1.0, ge=0, description="Weight of the reward term")
-    w_anchor: float = Field(1.0, ge=0, description="Weight of the anchor: forward KL to the base on drill prompts")
     kl_base: float = Field(0.0, ge=0, description="Weight of the KL from the base on turns; 0 leaves it out")
     entropy: float = Field(0.0, ge=0, description="Weight of an entropy bonus on turns; 0 leaves it out")
     clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip below 1")
@@ -84,12 +80,16 @@ class Recipe(BaseModel):
         description="Choice among several proposed hints; overlap compares the teacher's likeliest tokens with the "
         "policy's, per sequence or per token",
     )
-    hint_overlap: int = Field(4, ge=1, le=64, description="Likeliest tokens compared by the overlap selections")
     topk: int = Field(50, ge=1, description="Tokens a position that topk compares one by one; a tail holds the rest")
     topk_from: Literal["teacher", "student"] = Field(
         "teacher", description="Whose likeliest tokens topk compares: teacher (SDFT) or student (SDPO)"
     )
-    select_k: int = Field(4, ge=1, description="Tokens a position that topk-select moves")
+    select_k: int = Field(
+        4,
+        ge=1,
+        le=64,
+        description="Likeliest tokens a position that topk-select moves and that overlap selections compare",
+    )
     advantage_clip: float = Field(1.0, gt=0, description="Bound of a token's difference to the teacher (topk-select)")
     custom_loss: str = Field(
         "", description="Your own loss in place of every term: module:attribute or ./file.py (docs/extending.md)"

@@ -97,8 +97,8 @@ def describe(settings: Settings) -> str:
 
 
 def serves_whole(settings: Settings) -> str:
-    """Why SGLang is given whole weights of each version, and not adapters that it holds beside each other: in words, ""
-    where it is given adapters, as always by Megatron-core.
+    """Reason, in words, why SGLang gets each version's full weights instead of adapters; "" where it gets adapters,
+    as always from Megatron-core.
     """
     if not settings.lora:
         return "all weights are trained (lora = false)"
@@ -131,8 +131,8 @@ def sglang_targets(settings: Settings) -> list[str]:
 
 
 def sglang_variables(settings: Settings) -> dict[str, str]:
-    """Variables for an SGLang that serves this policy. Where the vision encoder is trained, it must cache no features
-    of images, since it (0.5.23) keeps them when its weights change.
+    """Environment variables for SGLang. It (0.5.23) keeps cached image features when weights change, so a trained
+    vision encoder turns that cache off.
     """
     named = _targets(settings, "") - {*_PROJECTIONS, *_DELTA_NET}
     trained = named if settings.lora else settings.train_vision
@@ -140,7 +140,7 @@ def sglang_variables(settings: Settings) -> dict[str, str]:
 
 
 def adapter_folder(path: str) -> str:
-    """Where in the folder of a version the adapter is that SGLang loads."""
+    """Folder of the adapter that SGLang loads, inside that of a version."""
     own = Path(path) / FOR_SGLANG
     return str(own) if own.is_dir() else path
 

@@ -63,7 +63,7 @@ class TransformersTrainer:
         self._head = output_head(self._weights.plain)
         sharing = sharing_of(self._weights.plain)
         self._share = sharing if settings.merge_prefixes else min(sharing, Sharing.ROWS)
-        self._sight = Sight.of(self._weights.plain, settings.model)
+        self._sight = Sight.from_model(self._weights.plain, settings.model)
         recompute = settings.recomputes(on_gpu=self._device.type == "cuda")
         self._recomputed = recomputed_layers(self._weights.plain) if recompute else []
         if settings.custom_loss:

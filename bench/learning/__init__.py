@@ -1,1 +1,1 @@
-"""How well each method learns: arms side by side on the embedded policy, against a control, a placebo and noise."""
+"""Compare how well each method learns on the embedded policy, against a control, a placebo and noise."""

@@ -1,8 +1,8 @@
-"""The cost of each known defect of other systems, on `combined` as published.
+"""Measure the cost of known defects of other systems, on `combined` as published.
 
-`aligned` is the method with nothing wrong. `misaligned`: logprobs shifted by one token, as padding on the wrong side or
-a re-tokenized answer makes them. `stale`: batches are learned from four batches late, with the ratio;
-`stale-uncorrected`: without it. `epochs`: six passes over each batch with the ratio; `epochs-uncorrected`: without it.
+`aligned` is the method without a defect. `misaligned` shifts logprobs by one token, as padding on the wrong side or a
+re-tokenized answer does. `stale` trains on each batch four batches late, with the importance ratio; `stale-uncorrected`
+without it. `epochs` makes six passes over each batch with the ratio; `epochs-uncorrected` without it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from bench.learning.cell import Cell
-from bench.learning.plan import ALIKE, batch_of, resolved
+from bench.learning.plan import COMMON, batch_of, resolved
 from openclaw_rl.learner.methods import METHODS, Method
 from openclaw_rl.shared.objective.losses import sampled_logprobs
 from openclaw_rl.shared.records import Sample
@@ -35,9 +35,9 @@ DEFECTS: dict[str, dict[str, str | int]] = {
 
 
 def cells(*, rate: float, seeds: int, interactions: int, **options: Any) -> list[Cell]:
-    """Every defect with every seed, the student."""
+    """Cells of every defect with every seed and the student."""
     batch = batch_of("combined")
-    base = ALIKE | {"method": "combined", "learning_rate": rate, "batch_size": batch, "epochs": 1}
+    base = COMMON | {"method": "combined", "learning_rate": rate, "batch_size": batch, "epochs": 1}
     return [
         Cell(
             arm=name,
@@ -54,33 +54,33 @@ def cells(*, rate: float, seeds: int, interactions: int, **options: Any) -> list
 
 
 class Misaligned(Method, frozen=True):
-    """`combined` with every logprob standing one token too late."""
+    """`combined` with every logprob one token late."""
 
     def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples with their logprobs shifted."""
+        """Shift the logprobs of the samples."""
         return [
             msgspec.structs.replace(sample, logprobs=(sample.logprobs[0], *sample.logprobs[:-1])) for sample in samples
         ]
 
 
 class Late(Method, frozen=True):
-    """`combined` that learns from what was sampled four batches ago; before there is such a batch, from nothing."""
+    """`combined` that trains on the batch of four batches ago; on nothing before there is one."""
 
     waiting: list[Sequence[Sample]] = msgspec.field(default_factory=list)
 
     def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples of four batches ago."""
+        """Return the samples of four batches ago."""
         self.waiting.append(samples)
         return self.waiting.pop(0) if len(self.waiting) > LATE else []
 
 
 def misaligned(_: Settings) -> Method:
-    """See `Misaligned`."""
+    """Create `Misaligned` from `combined`."""
     return Misaligned(**msgspec.structs.asdict(METHODS["combined"]))
 
 
 def late(_: Settings) -> Method:
-    """See `Late`."""
+    """Create `Late` from `combined`."""
     return Late(**msgspec.structs.asdict(METHODS["combined"]))
 
 

@@ -1,4 +1,4 @@
-"""Results on disk, one file a cell, written as it ends: a run can be interrupted, resumed and shared by processes."""
+"""Cache results on disk, one file per finished cell: a run can be interrupted, resumed and shared by processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.learning.cell import Cell, Result, read
+from bench.learning.cell import Cell, Result
 from openclaw_rl.shared.files import replace_file
 from openclaw_rl.shared.process import PARENT_VARIABLE, die_with_parent
 
@@ -26,16 +26,15 @@ class Cache:
         self.folder = folder
 
     def get(self, cell: Cell) -> Result | None:
-        """The result of a cell, if it is there."""
+        """The cached result of a cell; `None` if missing."""
         with contextlib.suppress(FileNotFoundError):
-            return read(self._path(cell).read_bytes())
+            return msgspec.json.decode(self._path(cell).read_bytes(), type=Result)
         return None
 
     def put(self, result: Result) -> None:
-        """Keep a result, whole or not at all."""
+        """Write a result atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(result.cell)
-        replace_file(path, msgspec.json.encode(result))
+        replace_file(self._path(result.cell), msgspec.json.encode(result))
 
     def _path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key}.json"
@@ -44,8 +43,8 @@ class Cache:
 def run_all(
     cells: Sequence[Cell], cache: Cache, workers: int, show: Callable[[int, int, Result, float], None]
 ) -> list[Result]:
-    """The results of all cells, those that are missing run in `workers` processes. `show(done, total, result, seconds)`
-    is called as each ends. A cell that fails is tried once more, then its error is raised.
+    """Return the results of all cells; missing ones run in `workers` processes, and each calls
+    `show(done, total, result, seconds)` at its end. A failed cell is retried once before its error is raised.
     """
     missing = [cell for cell in cells if cache.get(cell) is None]
     begun = time.monotonic()
@@ -63,7 +62,7 @@ def run_all(
                 if attempt > 1:
                     pool.shutdown(cancel_futures=True)
                     raise
-                print(f"{cell.key} failed and is tried again: {error}", file=sys.stderr, flush=True)
+                print(f"{cell.key} failed and is retried: {error}", file=sys.stderr, flush=True)
                 tries[pool.submit(_run, cell)] = (cell, attempt + 1)
                 continue
             cache.put(result)
@@ -74,7 +73,7 @@ def run_all(
 
 
 def _begin(parent: int) -> None:
-    """A worker ends with the program that started it, and says nothing but errors."""
+    """Set up a worker: it ends with its parent, and logs only errors."""
     os.environ[PARENT_VARIABLE] = str(parent)
     die_with_parent()
     del os.environ[PARENT_VARIABLE]

@@ -1,27 +1,24 @@
-"""One cell of the grid: an arm, a persona, a seed and all that its result depends on."""
+"""One cell of the grid: an arm, a persona, a seed and everything else that determines its result."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 import msgspec
 
 PROBED = (24, 64, 128, 256)
-"""Interactions after which the whole of the held-out problems is asked."""
+"""Numbers of interactions after which all held-out problems are asked."""
 
 EARLY = (8, 16, 32, 48, 96, 192)
-"""Interactions after which a part of them is asked, to see when style comes."""
+"""Numbers of interactions after which some of them are asked, to see when the style appears."""
 
 SPLIT_SEEDS = {"search": 9_000, "grid": 0}
-"""Added to a cell's seed: learning rates are chosen on other problems and other users than those of the grid."""
+"""Offset of a cell's seed: learning rates are chosen on other problems and users than the grid's."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `settings` go to the service as they are; after `turns_about` interactions the user wants the
-    opposite (0: never).
-    """
+    """One run. `settings` are the service's; after `turns_about` interactions (0: never) tastes invert."""
 
     arm: str
     persona: str
@@ -35,19 +32,19 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """A name for the cache: the same for the same work."""
+        """A name for the cache, equal for equal cells."""
         digest = hashlib.sha256(json.dumps(msgspec.to_builtins(self), sort_keys=True).encode()).hexdigest()[:12]
         return f"{self.arm}-{self.persona}-{self.seed}-{digest}"
 
     @property
     def stops(self) -> list[int]:
-        """Interactions after which held-out tasks are asked: often at first, then seldom."""
+        """Numbers of interactions after which held-out tasks are asked: often at first, then rarely."""
         return sorted({at for at in (*EARLY, *PROBED, self.interactions) if at <= self.interactions})
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """Held-out first replies after so many interactions: means of style and accuracy (0 to 1) over `count`, the share
-    of third styles, and the KL from the base (nats a token, 0 where it was not measured).
+    """Held-out first replies after `interactions`: means of style and accuracy (0 to 1) over `count`, the share of
+    third styles, and the KL from the base (nats a token, `None` if not measured).
     """
 
     interactions: int
@@ -61,7 +58,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a cell. `versions`: states of all versions; `metrics`: the last step's figures."""
+    """The result of a cell. `versions` counts versions by state; `metrics` are those of the last step."""
 
     cell: Cell
     points: list[Point]
@@ -73,14 +70,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
 
     def at(self, interactions: int) -> Point | None:
-        """The point after that many interactions."""
+        """The point after `interactions`, if any."""
         return next((point for point in self.points if point.interactions == interactions), None)
 
     def to_reach(self, style: float) -> int | None:
-        """Interactions after which held-out style was at least `style` for the first time; `None` if never."""
+        """Number of interactions until held-out style first reaches `style`; `None` if it never does."""
         return next((point.interactions for point in self.points if point.style >= style), None)
-
-
-def read(data: Any) -> Result:
-    """A result as it was written."""
-    return msgspec.json.decode(data, type=Result)

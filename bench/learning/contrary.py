@@ -1,4 +1,4 @@
-"""A student who changes his mind: from now on he wants the bold, numbered style that he complained about before."""
+"""A student who changes his mind: he now wants the bold, numbered style of his earlier complaints."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _THANKS = (
 
 
 class Contrary:
-    """Reacts as the student would if he had come to like what he disliked."""
+    """Reacts as the student with the opposite taste."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(f"contrary {seed}")
 
     def react(self, reply: str) -> Reaction:
-        """Thanks for a structured reply, a complaint about any other."""
+        """Give thanks for a structured reply and complain about any other."""
         if {"bold", "numbered"} & set(dislikes(reply)):
             return Reaction("thanks", self._random.choice(_THANKS))
         return Reaction("complaint", self._random.choice(_COMPLAINTS))

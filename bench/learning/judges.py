@@ -1,4 +1,4 @@
-"""Judges that are wrong now and then, for the noise. The placebo and irrelevant hints are in `evaluation.judges`."""
+"""Judges with random errors, to measure noise. The placebo and irrelevant hints are in `evaluation.judges`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ MISLEADING = (
 
 
 class _Wrong:
-    """A share of the judgements is the opposite of what was said: praise becomes a complaint with a hint that misleads,
-    a complaint becomes praise.
-    """
+    """Invert a share of the judgements: praise becomes a complaint with a misleading hint, complaints become praise."""
 
     name = "wrong"
     share = 0.0
@@ -31,7 +29,7 @@ class _Wrong:
         self._rules = RuleJudge()
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The rules' judgement, or its opposite."""
+        """Return the rules' judgement or its opposite."""
         honest = await self._rules.judge(turn, next_state)
         if not honest.score or self._random.random() >= self.share:
             return honest

@@ -1,4 +1,4 @@
-"""One service in one process: the real engine, proxy and learner over loopback HTTP, without four starts."""
+"""Run a service in one process: the real engine, proxy and learner over loopback HTTP, without four process starts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, EngineOpti
 
 KEY = "lab"
 UNBOUNDED = 1e3
-"""Nats a token from the parent: no step is rejected for going far, unless a cell says so."""
+"""Nats a token from the parent: by default no step is rejected for its size."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A running service: its address and settings; an engine client and a prompter for measurements beside the chat."""
+    """A running service: address, settings, and an engine client and prompter for measurements."""
 
     url: str
     key: str
@@ -43,7 +43,7 @@ class Lab:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: several run in one process."""
+    """uvicorn without signal handlers, since several servers run in one process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
@@ -52,7 +52,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator[Lab]:
-    """A service with a temporary data folder, gone with the block. `OpenClawRLError` when the learner ends early."""
+    """Run a service with a temporary data folder. Raises `OpenClawRLError` if the learner ends early."""
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-lab-") as folder:
         own = {"data": Path(folder), "api_key": KEY, "audit_fraction": 0.0, "guard_max_kl": UNBOUNDED}
         chosen = Settings(**{**own, **settings})  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
             try:
                 async with _serving(create_proxy(proxy)) as url:
                     inner = asyncio.current_task()
-                    learner.add_done_callback(lambda done: _ended(done, stop, inner))
+                    learner.add_done_callback(lambda done: _cancel_early(done, stop, inner))
                     try:
                         while await journal.live_version() is None:
                             await asyncio.sleep(0.02)
@@ -89,14 +89,14 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
                 await client.close()
 
 
-def _ended(learner: asyncio.Task[None], stop: asyncio.Event, inner: asyncio.Task[Any] | None) -> None:
+def _cancel_early(learner: asyncio.Task[None], stop: asyncio.Event, inner: asyncio.Task[Any] | None) -> None:
     if not stop.is_set() and inner is not None:
         inner.cancel()
 
 
 @asynccontextmanager
 async def _serving(app: Any) -> AsyncIterator[str]:
-    """`app` on a free port of the loopback; its URL."""
+    """Serve `app` on a free loopback port; yields its URL."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     server = _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2))

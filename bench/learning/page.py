@@ -1,4 +1,4 @@
-"""Writes the measured part of docs/methods.md out of bench/results: `python -m bench.learning.page`."""
+"""Write the measured part of docs/methods.md from bench/results: `python -m bench.learning.page`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COSTS = """
 
 
 def measured() -> str:
-    """The section as it should be: tables of what was measured, or a line that nothing was yet."""
+    """The section: tables of the results, or a line that there are none."""
     path = RESULTS / "learning.json"
     if not path.is_file():
         return "\n## Measured\n\nNothing yet: `python -m bench.learning --save bench/results/learning.json`.\n"
@@ -68,7 +68,7 @@ def _table(arms: Mapping[str, Any]) -> str:
 
 
 def page(text: str) -> str:
-    """The page with its measured part renewed."""
+    """Replace the measured part of the page."""
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}{measured()}{END}{tail}"

@@ -1,4 +1,4 @@
-"""The cells: the grid, the search for learning rates before it, noise, and ablations."""
+"""The cells of the grid and of the search for learning rates."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 from bench.learning.cell import SPLIT_SEEDS, Cell
 from openclaw_rl.shared.settings.method_defaults import method_defaults
-from openclaw_rl.shared.settings.settings import Settings as Everything
+from openclaw_rl.shared.settings.settings import Settings as ServiceSettings
 
 PERSONAS = ("student", "ta", "teacher")
 METHODS = ("binary", "opd", "combined", "topk", "topk-select", "rehearse")
 ARMS = ("control", "placebo", "irrelevant", *METHODS)
 NOISE = ("wrong-5", "wrong-15", "wrong-30", "changes-mind")
 EXPLAINED = ("placebo-baseline", "placebo-slow")
-"""What tells why an arm does what it does: whether a placebo drifts because the verdicts' mean is not 0, or because its
-steps are as long as those of real verdicts.
+"""Arms that explain others: a placebo may drift because the mean of its verdicts is not 0, or because its steps are as
+long as those of real verdicts.
 """
-BESIDE = (*NOISE, *EXPLAINED)
-"""Arms beside the comparison, with the student alone."""
+STUDENT_ONLY = (*NOISE, *EXPLAINED)
+"""Arms outside the comparison, with the student persona only."""
 RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
-"""Learning rates that the search tries for every method alike."""
+"""Learning rates of the search, the same for every method."""
 
 SEARCHED_INTERACTIONS = 128
 SEARCH_SEEDS = 2
@@ -34,24 +34,24 @@ DEPENDS_ON = (
 
 Settings = dict[str, str | int | float | bool]
 
-ALIKE: Settings = {"guard": False}
-"""What every cell has: methods are compared as they are, without a guard that saves them (see `bench.guard`)."""
+COMMON: Settings = {"guard": False}
+"""Settings of every cell: methods are compared without the guard (see `bench.guard`)."""
 
 
 def batch_of(method: str) -> int:
-    """Judged turns a step of a method as published."""
+    """Judged turns per step of a method as published."""
     return int(method_defaults(method).get("batch_size", 8))
 
 
 def arm_settings(arm: str, rates: Mapping[str, float]) -> Settings:
-    """The settings that make an arm. Everything that is not said here is the method's own default."""
-    return resolved(ALIKE | _of_arm(arm, rates))
+    """The settings of an arm; the method's defaults apply to the rest."""
+    return resolved(COMMON | _of_arm(arm, rates))
 
 
 def resolved(settings: Settings) -> Settings:
-    """The settings with every default that a result depends on: a cell that was run under other defaults is another."""
-    whole = Everything(**settings)  # type: ignore[arg-type]
-    return {name: getattr(whole, name) for name in DEPENDS_ON} | settings
+    """Add every default that affects a result, so that a cell with other defaults gets another key."""
+    complete = ServiceSettings(**settings)  # type: ignore[arg-type]
+    return {name: getattr(complete, name) for name in DEPENDS_ON} | settings
 
 
 def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
@@ -76,12 +76,12 @@ def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
 
 
 def lanes_of(arm: str) -> int:
-    """Conversations side by side: a batch's worth, so that every batch is one round."""
+    """Number of parallel conversations: one batch, so that every batch is one round."""
     return batch_of(method_of(arm))
 
 
 def method_of(arm: str) -> str:
-    """The method that an arm is, or takes its batch and learning rate from."""
+    """The method from which an arm takes its batch size and learning rate."""
     if arm in METHODS:
         return arm
     return "binary" if arm.startswith("placebo") else "rehearse"
@@ -95,7 +95,7 @@ def grid(
     rates: Mapping[str, float],
     **options: Any,
 ) -> list[Cell]:
-    """Every arm with every persona and seed; seeds outermost, so that what is there early is comparable."""
+    """Cells of every arm, persona and seed; seeds outermost, so that partial results are comparable."""
     return [
         Cell(
             arm=arm,
@@ -110,14 +110,14 @@ def grid(
         for seed in range(1, seeds + 1)
         for persona in personas
         for arm in arms
-        if arm not in BESIDE or persona == "student"
+        if arm not in STUDENT_ONLY or persona == "student"
     ]
 
 
 def search(
     methods: Sequence[str], *, seeds: int = SEARCH_SEEDS, interactions: int = SEARCHED_INTERACTIONS
 ) -> list[Cell]:
-    """The same search for each method: the student, other problems and seeds than the grid's."""
+    """Cells of the search: the same for each method, with the student and other problems and seeds than the grid."""
     return [
         Cell(
             arm=f"search-{method}",
@@ -127,7 +127,7 @@ def search(
             lanes=batch_of(method),
             problems=60,
             glances=40,
-            settings=resolved(ALIKE | {"method": method, "learning_rate": rate}),
+            settings=resolved(COMMON | {"method": method, "learning_rate": rate}),
         )
         for seed in range(1, seeds + 1)
         for method in methods

@@ -1,4 +1,4 @@
-"""Learning rates by search: the same rates for every method, chosen by what users would care about."""
+"""Choose learning rates: the same candidates for every method, compared by style and accuracy."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bench.learning.cell import PROBED, Result
 
 
 def worth(result: Result) -> float:
-    """Mean of style times accuracy over the whole probes: both count, one cannot stand in for the other."""
+    """Mean of style times accuracy over the full probes; a product, so that neither can replace the other."""
     values = [point.style * point.accuracy for point in result.points if point.interactions in PROBED]
     return math.fsum(values) / len(values)
 
 
 def chosen(results: Sequence[Result]) -> tuple[dict[str, float], dict[str, Any]]:
-    """The best rate of each method, and the whole search: method, rate, mean worth over seeds."""
+    """Return the best rate of each method, and the mean worth over seeds by method and rate."""
     table: dict[str, dict[float, list[float]]] = {}
     for result in results:
         method, rate = str(result.cell.settings["method"]), float(result.cell.settings["learning_rate"])

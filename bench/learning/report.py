@@ -1,4 +1,4 @@
-"""From results to the object, the table and the picture."""
+"""Turn results into JSON, a table and a chart."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from openclaw_rl.evaluation.statistics import interval
 
 GOAL = 0.8
 STYLES = ("-", "--", ":")
-"""Of lines, once the colours are used up."""
+"""Line styles, for more lines than colours."""
 
 
 def summary(results: Sequence[Result]) -> dict[str, Any]:
-    """The figures of one arm and persona over all seeds."""
+    """Summarize one arm and persona over all seeds."""
     entry: dict[str, Any] = {}
     for at in PROBED:
         points = [point for point in (result.at(at) for result in results) if point is not None]
@@ -43,7 +43,7 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def grouped(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
-    """By arm, then by persona, seeds in order."""
+    """Group results by arm and persona, in order of seeds."""
     found: dict[str, dict[str, list[Result]]] = {}
     for result in sorted(results, key=lambda one: one.cell.seed):
         found.setdefault(result.cell.arm, {}).setdefault(result.cell.persona, []).append(result)
@@ -51,7 +51,7 @@ def grouped(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
 
 
 def arms(results: Sequence[Result]) -> dict[str, Any]:
-    """The `arms` of the object: arm, persona, interactions."""
+    """Summarize all results by arm and persona."""
     return {
         arm: {persona: summary(seeds) for persona, seeds in personas.items()}
         for arm, personas in grouped(results).items()
@@ -59,7 +59,7 @@ def arms(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def rows(found: Mapping[str, Any]) -> list[list[str]]:
-    """Table rows: one an arm and persona; style / accuracy at each stop."""
+    """One table row per arm and persona: style / accuracy at each stop."""
     lines = []
     for arm, personas in found.items():
         for persona, entry in personas.items():
@@ -81,7 +81,7 @@ COLUMNS = (
 
 
 def curve(results: Sequence[Result], measure: str) -> list[tuple[int, float, float]]:
-    """Interactions, mean and half-width of `measure` over seeds."""
+    """Points of interactions, mean and half-width of `measure` over seeds."""
     at: dict[int, list[float]] = {}
     for result in results:
         for point in result.points:
@@ -94,7 +94,7 @@ def curve(results: Sequence[Result], measure: str) -> list[tuple[int, float, flo
 
 
 def draw(path: Path, results: Sequence[Result], title: str) -> None:
-    """A PNG: a column a persona, style above accuracy, a line an arm. Raises `ConfigError` without matplotlib."""
+    """Draw a PNG: a column per persona, style above accuracy, a line per arm. `ConfigError` without matplotlib."""
     groups = grouped(results)
     personas = list(dict.fromkeys(persona for entry in groups.values() for persona in entry))
     figure = canvas((4.6 * len(personas) + 1.5, 6.4))

@@ -1,28 +1,36 @@
-"""Runs a cell: the user talks, the policy learns, held-out tasks are asked at the stops."""
+"""Run a cell: the user talks, the policy learns, and held-out tasks are asked at the stops."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
+from collections.abc import Sequence
 
 from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, Point, Result
 from bench.learning.contrary import Contrary
 from bench.learning.lab import Lab, lab
-from bench.learning.measure import kl_from_base, style
 from bench.learning.talk import Talk
 from openclaw_rl.evaluation.arm import Plan, digested
 from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.evaluate import escape
-from openclaw_rl.evaluation.personas import create, take
+from openclaw_rl.evaluation.gather import gather
+from openclaw_rl.evaluation.personas import BASE, create, take
 from openclaw_rl.evaluation.probe import probe
+from openclaw_rl.learner.rollouts.hooks import whole_answer
+from openclaw_rl.shared.engine.protocol import Priority
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Sampling
 
 KL_PROMPTS = 32
-AT_ONCE = 32
+CONCURRENCY = 32
 OTHER_PHRASES = 1_000_003
 PATIENCE = 300.0
 
 
 async def run(cell: Cell) -> Result:
-    """The result of a cell, from a fresh service."""
+    """Run a cell on a fresh service."""
     wall, cpu = time.perf_counter(), time.process_time()
     settings = {"seed": cell.seed % SPLIT_SEEDS["search"], **cell.settings}
     async with lab(settings) as service, ChatClient(service.url, service.key, timeout=600.0) as client:
@@ -42,21 +50,21 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
     points: list[Point] = []
     late = done = 0
 
-    async def look() -> None:
-        whole = done in (0, *PROBED, cell.interactions)
-        count = cell.problems if whole else cell.glances
+    async def take_probe() -> None:
+        full = done in (0, *PROBED, cell.interactions)
+        count = cell.problems if full else cell.glances
         opposite = bool(cell.turns_about) and done > cell.turns_about
         asker = create(cell.persona, cell.seed + OTHER_PHRASES)
-        found = await probe(client, held_out[:count], persona=asker, seed=cell.seed, concurrency=AT_ONCE)
+        found = await probe(client, held_out[:count], persona=asker, seed=cell.seed, concurrency=CONCURRENCY)
         questions = [reply.question for reply in found.replies[:KL_PROMPTS]]
-        kl = await kl_from_base(service, questions) if whole and done else None
+        kl = await kl_from_base(service, questions) if full and done else None
         version = (await client.get("/rl/status"))["version"]["live"]
         points.append(
             Point(
                 interactions=done,
                 version=version,
                 count=count,
-                style=style(found, opposite=opposite),
+                style=found.forms.get(BASE, 0) / found.count if opposite else found.style,
                 accuracy=found.accuracy,
                 escape=escape(found),
                 kl=kl,
@@ -64,7 +72,7 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
             )
         )
 
-    await look()
+    await take_probe()
     for stop in cell.stops:
         while done < stop:
             count = min(cell.lanes, stop - done)
@@ -73,18 +81,30 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
             done += count
             if not await digested(client, plan):
                 late += 1
-        await look()
+        await take_probe()
     versions = (await client.get("/rl/versions"))["versions"]
-    states: dict[str, int] = {}
-    for version in versions:
-        states[version["state"]] = states.get(version["state"], 0) + 1
     return Result(
         cell=cell,
         points=points,
-        versions=states,
+        versions=dict(Counter(version["state"] for version in versions)),
         complaints=talk.complaints,
         seconds=time.perf_counter() - wall,
         cpu_seconds=time.process_time() - cpu,
         metrics=versions[-1]["metrics"],
         late=late,
     )
+
+
+async def kl_from_base(lab: Lab, questions: Sequence[str]) -> float:
+    """Estimate KL(policy ‖ base) in nats a token on fresh answers: mean log π − log base over tokens sampled from π."""
+
+    async def one(question: str) -> tuple[float, int]:
+        chat = ChatInput(messages=[{"role": "user", "content": question}], tools=[], tools_json=b"")
+        prompt = list(lab.prompter.render(chat).ids())
+        sampling = Sampling(max_tokens=ANSWER_TOKENS, stop_ids=lab.prompter.own_stop_ids)
+        answer = await whole_answer(lab.engine, prompt, sampling, priority=Priority.AUDIT)
+        base = await lab.engine.score(prompt, list(answer.ids), version=0)
+        return math.fsum(answer.logprobs) - math.fsum(base.logprobs), len(answer.ids)
+
+    found = await gather(*(one(question) for question in questions))
+    return math.fsum(difference for difference, _ in found) / max(1, sum(count for _, count in found))

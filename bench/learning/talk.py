@@ -1,4 +1,4 @@
-"""Many conversations of one user side by side: every round each lane is one interaction further."""
+"""Hold parallel conversations of one user: each round adds one interaction to every lane."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import Persona, Task
 
-MOST_REACTIONS = 2
+MAX_REACTIONS = 2
 
 
 class Lane:
-    """One conversation after the other. A step is one reaction of the user and the answer to it."""
+    """A series of conversations. A step is one reaction of the user and the answer to it."""
 
     def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], seed: str) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class Lane:
         self.complaints = 0
 
     async def step(self, contrary: Contrary | None = None) -> None:
-        """React to the last answer (of a new conversation, if the last one is over) and get the next."""
+        """React to the last answer and get the next; begins a new conversation if the last one is over."""
         if not self._messages:
             self._messages = [{"role": "user", "content": self._user.ask(next(self._tasks))}]
             self._reactions = 0
@@ -39,7 +39,7 @@ class Lane:
         self.complaints += reaction.mood == "complaint"
         self._messages.append({"role": "user", "content": reaction.text})
         await self._answer()
-        over = self._reactions >= MOST_REACTIONS or reaction.mood == "thanks" or not self._user.goes_on()
+        over = self._reactions >= MAX_REACTIONS or reaction.mood == "thanks" or not self._user.goes_on()
         if over:
             self._messages = []
 
@@ -50,16 +50,16 @@ class Lane:
 
 
 class Talk:
-    """`lanes` conversations of one user with one service."""
+    """Parallel conversations of one user with one service."""
 
     def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], lanes: int, seed: int) -> None:
         self._lanes = [Lane(client, user, tasks, f"lane {seed} {number}") for number in range(lanes)]
 
     @property
     def complaints(self) -> int:
-        """Complaints so far."""
+        """Number of complaints so far."""
         return sum(lane.complaints for lane in self._lanes)
 
     async def interactions(self, count: int, contrary: Contrary | None = None) -> None:
-        """`count` interactions, at most one a lane."""
+        """Hold `count` interactions, at most one per lane."""
         await gather(*(lane.step(contrary) for lane in self._lanes[:count]))

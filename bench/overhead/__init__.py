@@ -1,1 +1,1 @@
-"""The cost of the proxy: see `bench.overhead.__main__`."""
+"""Measure the cost of the proxy."""

@@ -1,6 +1,6 @@
-"""The one answer of the synthetic engine, in the two wires that it speaks, cut into one piece of bytes a token.
+"""The answer of the synthetic engine in both of its wire formats, one chunk of bytes per token.
 
-`TOKENS` tokens of the shipped tokenizer, words all of them, so that a lost or changed one shows.
+It has `TOKENS` tokens of the shipped tokenizer, all of them words, so that a lost or changed token is noticed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _IDENTITY = "0123456789abcdef0123456789abcdef"
 
 @dataclass(frozen=True)
 class Script:
-    """The answer: its text, its ids, and the HTTP chunks of its events as `POST /generate` (`native`) and
-    `POST /v1/chat/completions` (`chat`) stream them, one a token and then what ends the stream.
+    """The answer's text, ids, and HTTP chunks of `POST /generate` (`native`) and `POST /v1/chat/completions` (`chat`):
+    one per token, the last with the end of the stream.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Script:
 
 
 def script() -> Script:
-    """The answer, always the same."""
+    """Build the answer; it is always the same."""
     vocab = Vocab(load_tokenizer(EMBEDDED_POLICY))
     words = [
         number
@@ -50,7 +50,7 @@ def script() -> Script:
 
 
 def _native(ids: list[int]) -> list[bytes]:
-    """Events as the embedded engine writes them, each with its own token only."""
+    """Events as the embedded engine writes them, one token each."""
     events = []
     for count, number in enumerate(ids, 1):
         last = count == len(ids)

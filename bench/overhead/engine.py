@@ -1,11 +1,11 @@
-"""The synthetic engine: a process that answers every prompt with the same tokens, at once or at a steady pace.
+"""Run the synthetic engine: it answers every prompt with the same tokens, at once or at a steady pace.
 
     python -m bench.overhead.engine PORT
 
-It speaks the part of our engine wire that a chat needs (`/generate`, `/model_info`, `/health`) and, for those who put
-nothing of ours in between, `/v1/chat/completions`. `POST /pace` sets the seconds between two tokens; 0 sends all of
-them in one write. Written on the bare event loop so that it costs next to nothing: what is measured runs on the same
-cores.
+It serves the part of our engine protocol that a chat needs (`/generate`, `/model_info`, `/health`), and
+`/v1/chat/completions` for the paths without our proxy. `POST /pace` sets the seconds between two tokens; 0 sends all of
+them in one write. It uses the bare event loop to cost almost nothing, because it shares the cores with the processes
+under test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import msgspec
 import uvloop
 
 from bench.overhead.answers import MODEL, script
-from openclaw_rl.shared.process import die_with_parent
 
 CONTEXT_LENGTH = 65536
 _SCRIPT = script()
@@ -43,13 +42,13 @@ _MODELS = msgspec.json.encode({"object": "list", "data": [{"id": MODEL, "object"
 
 
 class Pace:
-    """Seconds between two tokens, for every answer that begins from now on."""
+    """Seconds between two tokens of answers that begin later."""
 
     seconds = 0.0
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection; requests follow one another on it."""
+    """One client's connection, with one request at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pace: Pace) -> None:
         self._loop = loop
@@ -77,7 +76,7 @@ class Connection(asyncio.Protocol):
         self._path, self._body = url, b""
 
     def on_body(self, data: bytes) -> None:
-        if self._path == b"/pace":  # the other bodies are never read
+        if self._path == b"/pace":  # other bodies are ignored
             self._body += data
 
     def on_message_complete(self) -> None:
@@ -105,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._step, self._tick)
 
     def _tick(self) -> None:
-        """Send what is due by now; after a delay that is more than one token, as with an engine under load."""
+        """Send all due tokens; after a delay that is more than one, as with an engine under load."""
         due = min(len(self._chunks), 1 + int((self._loop.time() - self._started) / self._step + 1e-6))
         due = max(due, self._sent + 1)
         data = self._chunks[self._sent : due]
@@ -119,7 +118,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(port: int) -> None:
-    """Until cancelled."""
+    """Serve until cancelled."""
     loop = asyncio.get_running_loop()
     pace = Pace()
     server = await loop.create_server(lambda: Connection(loop, pace), "127.0.0.1", port, backlog=2048)
@@ -128,5 +127,4 @@ async def serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     uvloop.run(serve(int(sys.argv[1])))

@@ -1,7 +1,7 @@
-"""The clients: many connections that ask one request after another, and note when the first word came.
+"""The clients: connections that send one request after another and record the time of the first word.
 
-Written on the bare event loop, because what the clients cost is taken from what is measured. What came back is kept and
-read only when the clock has stopped.
+They use the bare event loop, because their cost reduces the measured throughput. Answers are kept and parsed after the
+measurement.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ import msgspec
 from bench.overhead.answers import TOKENS
 from openclaw_rl.shared.errors import OpenClawRLError
 
-ANSWER_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 _WORD = re.compile(rb'"content": ?"[^"]')
 
 
 class LoadFailed(OpenClawRLError):
-    """A request was refused, cut off, or answered with something else than the engine said."""
+    """A request was refused, cut off, or got another answer than the engine's."""
 
 
 @dataclass
 class Reply:
-    """One answer: when it was asked for, when its first word and its end came (`time.perf_counter`), its bytes as they
-    came, and, once they are read, how many pieces of text they were.
+    """One answer: times of the request, its first word and its end (`time.perf_counter`), raw chunks and, once checked,
+    the number of text chunks.
     """
 
-    asked: float
+    sent: float
     first: float = 0.0
     ended: float = 0.0
     status: int = 0
     raw: list[bytes] = field(default_factory=list)
-    pieces_of_text: int = 0
+    text_chunks: int = 0
 
 
 class Client(asyncio.Protocol):
-    """One connection: takes a session from `sessions`, asks its requests in turn, and so on while there are any."""
+    """One connection: takes sessions from `sessions` and sends their requests in order, until none is left."""
 
     def __init__(self, head: bytes, sessions: deque[list[bytes]]) -> None:
         self._head = head
@@ -65,7 +65,7 @@ class Client(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def ask(self) -> None:
-        """Send the next request, or be done."""
+        """Send the next request, if there is one."""
         if not self._turns:
             if not self._sessions:
                 self.done.set_result(None)
@@ -90,12 +90,12 @@ class Client(asyncio.Protocol):
         self.ask()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._transport.close()
 
 
 async def run(url: str, key: str, sessions: Sequence[list[bytes]], *, clients: int, spread: float) -> list[Reply]:
-    """Ask all requests with so many clients, who begin within `spread` seconds of one another. Raises `LoadFailed`."""
+    """Send all requests with `clients` clients that start within `spread` seconds. Raises `LoadFailed`."""
     host, _, port = url.removeprefix("http://").partition(":")
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {key}\r\n"
@@ -112,10 +112,10 @@ async def run(url: str, key: str, sessions: Sequence[list[bytes]], *, clients: i
     try:
         for number, client in enumerate(opened):
             loop.call_later(spread * number / len(opened), client.ask)
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await asyncio.gather(*(client.done for client in opened))
     except TimeoutError as error:
-        raise LoadFailed(f"{url} did not answer everything within {ANSWER_SECONDS:.0f} s") from error
+        raise LoadFailed(f"{url} did not answer everything within {TIMEOUT_SECONDS:.0f} s") from error
     finally:
         gc.enable()
         for client in opened:
@@ -124,13 +124,13 @@ async def run(url: str, key: str, sessions: Sequence[list[bytes]], *, clients: i
 
 
 def check(reply: Reply, answer: str) -> int:
-    """How many pieces of text the answer came in. Raises `LoadFailed` unless it is `answer`, whole and counted."""
+    """Return the number of text chunks. Raises `LoadFailed` unless the answer is exactly `answer`, with its usage."""
     raw = b"".join(reply.raw)
     if reply.status != 200:
         raise LoadFailed(f"status {reply.status}: {raw[:500].decode(errors='replace')}")
     *events, done = [line.removeprefix(b"data: ") for line in raw.split(b"\n\n") if line.startswith(b"data: ")]
     if done != b"[DONE]":
-        raise LoadFailed(f"an answer broke off: {raw[-500:].decode(errors='replace')}")
+        raise LoadFailed(f"an answer was cut off: {raw[-500:].decode(errors='replace')}")
     texts: list[str] = []
     counted = 0
     for event in events:
@@ -138,7 +138,7 @@ def check(reply: Reply, answer: str) -> int:
         counted = (chunk.get("usage") or {}).get("completion_tokens", counted)
         texts += [choice["delta"].get("content") or "" for choice in chunk["choices"]]
     if "".join(texts).strip() != answer.strip():
-        raise LoadFailed(f"the answer is not what the engine said: {''.join(texts)[:500]!r}")
+        raise LoadFailed(f"the answer differs from the engine's: {''.join(texts)[:500]!r}")
     if counted != TOKENS:
         raise LoadFailed(f"the answer's usage says {counted} tokens instead of {TOKENS}")
     return sum(map(bool, texts))

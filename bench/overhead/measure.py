@@ -1,6 +1,4 @@
-"""The comparison: every arm in every case. The arms take turns in short rounds, so that whatever else the machine does
-meets them all.
-"""
+"""Compare all arms in every case. The arms take turns in short rounds, so that other load on the machine hits all."""
 
 from __future__ import annotations
 
@@ -19,25 +17,25 @@ from bench.overhead.answers import TOKENS
 from bench.overhead.plan import PACES, Case
 from bench.overhead.processes import KEY, Running
 from bench.overhead.prompts import conversations
-from bench.service import log
+from bench.program import log
 from openclaw_rl.evaluation.statistics import percentile
 
 _SETTLE_SECONDS = 0.05
-"""What an arm still has to do for an answer that its client has in full is done by then, and counted."""
+"""Time for an arm to finish its work on an answer that the client has received; this work counts too."""
 
 
 @dataclass
 class Cell:
-    """One arm in one case: times in seconds, one per request; `pieces`: the fewest of an answer."""
+    """One arm in one case: seconds per request; `chunks`: the minimum of an answer."""
 
     first: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
     cpu: float = 0.0
-    pieces: int = TOKENS
+    chunks: int = TOKENS
 
     def figures(self, clients: int) -> dict[str, float]:
-        """As the result has them. Requests a second are clients by mean time of an answer (Little's law), so that the
-        ends of a round, when not all clients are at work, do not count.
+        """The figures of the result. Requests a second are clients by mean time of an answer (Little's law), which
+        excludes the end of a round, when some clients are idle.
         """
         return {
             "cpu_ms": round(1000 * self.cpu / len(self.first), 3),
@@ -48,15 +46,15 @@ class Cell:
 
 
 class Bench:
-    """A synthetic engine whose answer is `answer`, and what is asked through the arms before it."""
+    """A synthetic engine with the answer `answer`, and the requests sent to it through the arms."""
 
     def __init__(self, engine: Running, answer: str) -> None:
         self._engine = engine
         self._answer = answer
-        self._asked: Counter[str] = Counter()
+        self._used: Counter[str] = Counter()
 
     async def compare(self, arms: Mapping[str, Running], cases: Sequence[Case], scale: float) -> list[dict[str, Any]]:
-        """All cases, one after the other; `scale` multiplies how often each is asked."""
+        """Measure all cases; `scale` multiplies the number of requests."""
         for prompt in dict.fromkeys(case.prompt for case in cases):
             for arm in arms.values():
                 await self.ask(arm, Case(prompt, "burst", 2), sessions=4)
@@ -72,23 +70,23 @@ class Bench:
                 {"prompt": case.prompt, "pace": case.pace, "clients": case.clients}
                 | {name: cell.figures(case.clients) for name, cell in cells.items()}
             )
-            pieces = ", ".join(f"{name} {cell.pieces}" for name, cell in cells.items())
+            chunks = ", ".join(f"{name} {cell.chunks}" for name, cell in cells.items())
             log.print(
                 f"{case.prompt}, {case.pace}, {case.clients} clients: {time.monotonic() - started:.0f} s; "
-                f"fewest pieces of an answer: {pieces}"
+                f"fewest chunks of an answer: {chunks}"
             )
         return measured
 
     async def ask(self, arm: Running, case: Case, *, sessions: int, turns: int | None = None) -> list[load.Reply]:
-        """Ask new sessions of a case through an arm; every answer is checked, and its bytes are dropped."""
-        first = self._asked[case.prompt]
-        self._asked[case.prompt] += sessions
+        """Send new sessions of a case through an arm; checks every answer and drops its bytes."""
+        first = self._used[case.prompt]
+        self._used[case.prompt] += sessions
         bodies = conversations(case.prompt, sessions, first=first, answer=self._answer, turns=turns)
         await self.pace(PACES[case.pace])
         spread = TOKENS * PACES[case.pace]
         replies = await load.run(arm.url, KEY, bodies, clients=case.clients, spread=spread)
         for reply in replies:
-            reply.pieces_of_text = load.check(reply, self._answer)
+            reply.text_chunks = load.check(reply, self._answer)
             reply.raw.clear()
         return replies
 
@@ -100,9 +98,9 @@ class Bench:
     async def _round(self, cell: Cell, name: str, arm: Running, case: Case, scale: float) -> None:
         before = arm.cpu()
         replies = await self.ask(arm, case, sessions=case.sessions(name, scale))
-        if name != "direct":  # then nothing stands between
+        if name != "direct":  # no process in the middle
             await asyncio.sleep(_SETTLE_SECONDS)
             cell.cpu += arm.cpu() - before
-        cell.first += [reply.first - reply.asked for reply in replies]
-        cell.whole += [reply.ended - reply.asked for reply in replies]
-        cell.pieces = min(cell.pieces, *(reply.pieces_of_text for reply in replies))
+        cell.first += [reply.first - reply.sent for reply in replies]
+        cell.whole += [reply.ended - reply.sent for reply in replies]
+        cell.chunks = min(cell.chunks, *(reply.text_chunks for reply in replies))

@@ -1,4 +1,4 @@
-"""The measured cases, and how often."""
+"""The cases and their numbers of requests."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _REQUESTS = {
     ("3ms", 32): 384,
     ("3ms", 128): 768,
 }
-_COLD = 3  # a request whose text is new costs many times one that is known: ask a third as often
-_LITELLM = 6  # LiteLLM costs so many times the others that a sixth of the requests says as much
+_COLD = 3  # new text costs many times as much as known text: send a third of the requests
+_LITELLM = 6  # LiteLLM costs so much more than the others that a sixth of the requests suffices
 _ROUNDS = 4
 
 
@@ -33,15 +33,15 @@ class Case:
     clients: int
 
     def rounds(self, scale: float) -> int:
-        """How often the arms take turns."""
+        """Number of rounds of the arms."""
         return max(1, round(_ROUNDS * min(1.0, scale)))
 
     def takes_part(self, arm: str, turn: int) -> bool:
-        """True if an arm is asked in a round. With many clients LiteLLM needs most of the time for a single one."""
+        """True if an arm takes part in a round; with many clients LiteLLM does only once, because it is slow."""
         return arm != "litellm" or turn == 0 or self.clients == 1
 
     def sessions(self, arm: str, scale: float) -> int:
-        """Sessions a round for an arm; at least one a client."""
+        """Sessions per round for an arm; at least one per client."""
         wanted = _REQUESTS.get((self.pace, self.clients), 8 * self.clients) * scale
         if self.prompt in ("openclaw-similar", "openclaw-cold"):
             wanted /= _COLD

@@ -1,4 +1,4 @@
-"""The processes that are compared: started on free ports, watched from outside, ended with the block."""
+"""Start the processes to compare on free ports, measure them from outside, and end them with the block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,8 @@ import psutil
 
 from openclaw_rl.evaluation.provenance import ROOT
 from openclaw_rl.evaluation.service import ServiceFailed
-from openclaw_rl.shared.process import PARENT_VARIABLE, claim_port
+from openclaw_rl.shared.child_process import end_child, start_child
+from openclaw_rl.shared.process import claim_port
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, PREFIX, Settings, to_environment
 
 KEY = "bench"
@@ -27,16 +28,16 @@ STOP_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Running:
-    """A process that answers at `url`; `seconds` is how long it took to be ready."""
+    """A process that serves at `url`; `seconds` is its start time."""
 
     url: str
     pid: int
     seconds: float
 
     def cpu(self) -> float:
-        """Seconds of CPU that the process has used, all threads, user and system."""
+        """CPU seconds of the process: all threads, user and system."""
         if sys.platform.startswith("linux"):
-            # The clock of another process, to the nanosecond (clock_getcpuclockid(3)); /proc counts in hundredths.
+            # The process's CPU clock in nanoseconds (clock_getcpuclockid(3)); /proc counts in hundredths of a second.
             return time.clock_gettime((~self.pid << 3) | 2)
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
@@ -46,32 +47,26 @@ class Running:
         return float(psutil.Process(self.pid).memory_info().rss / 2**20)
 
 
-@asynccontextmanager
-async def engine() -> AsyncIterator[Running]:
-    """The synthetic engine."""
-    async with _running("bench.overhead.engine", ready="/health") as running:
-        yield running
+def engine() -> AbstractAsyncContextManager[Running]:
+    """Start the synthetic engine."""
+    return _running("bench.overhead.engine", ready="/health")
 
 
-@asynccontextmanager
-async def relay(engine: Running) -> AsyncIterator[Running]:
-    """The bare relay."""
-    async with _running("bench.overhead.relay", engine.url) as running:
-        yield running
+def relay(engine: Running) -> AbstractAsyncContextManager[Running]:
+    """Start the bare relay."""
+    return _running("bench.overhead.intermediaries", "relay", engine.url)
 
 
-@asynccontextmanager
-async def litellm(engine: Running) -> AsyncIterator[Running]:
-    """LiteLLM's SDK behind the same server."""
-    async with _running("bench.overhead.litellm_gateway", engine.url) as running:
-        yield running
+def litellm(engine: Running) -> AbstractAsyncContextManager[Running]:
+    """Start LiteLLM's SDK behind the relay's server."""
+    return _running("bench.overhead.intermediaries", "litellm", engine.url)
 
 
 @asynccontextmanager
 async def proxy(
     engine: Running, module: str = "openclaw_rl.proxy.main", *, stalls: Path | None = None
 ) -> AsyncIterator[Running]:
-    """Our proxy with the shipped policy's tokenizer and a journal of its own on disk; `stalls`: see
+    """Start our proxy with the shipped policy's tokenizer and a new journal on disk; `stalls` is the result file of
     `bench.overhead.watched_proxy`.
     """
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-bench-") as folder:
@@ -92,22 +87,16 @@ async def _running(
     port: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Running]:
-    """A module as a process. One that is given no `port` of its own takes it as its first argument."""
+    """Run a module as a process. Without `port` it gets a free one as its first argument."""
     command: Sequence[str] = [sys.executable, "-m", module]
     if port is None:
         port = claim_port("127.0.0.1", 0, setting="port")
         command = [*command, str(port), *arguments]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-    inherited[PARENT_VARIABLE] = str(os.getpid())
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as output:
         started = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=ROOT,
-            env=inherited | dict(environment or {}),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+        process = await start_child(
+            *command, folder=ROOT, environment=inherited | dict(environment or {}), stdout=output, stderr=output
         )
         url = f"http://127.0.0.1:{port}"
         try:
@@ -117,20 +106,10 @@ async def _running(
                         if (await http.get(url + ready)).status_code == 200:
                             break
                     if process.returncode is not None or time.monotonic() > started + START_SECONDS:
-                        log.seek(0)
-                        tail = log.read()[-4000:].decode(errors="replace")
+                        output.seek(0)
+                        tail = output.read()[-4000:].decode(errors="replace")
                         raise ServiceFailed(f"{module} did not become ready:\n{tail}")
                     await asyncio.sleep(0.01)
             yield Running(url, process.pid, time.monotonic() - started)
         finally:
-            await _end(process)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+            await end_child(process, STOP_SECONDS)

@@ -1,10 +1,10 @@
-"""The requests: shaped like OpenClaw's (`docs` of OpenClaw 2026.9), in words of our own, made from a seed.
+"""The requests: shaped like OpenClaw's (`docs` of OpenClaw 2026.9), with random words from a seed.
 
-- `openclaw`: a session of four turns behind a system prompt and tools of about 30 kB that every session has, byte for
-  byte. Its later turns carry the answers of the earlier ones.
-- `openclaw-similar`: a new session each time, whose system prompt differs in some lines from every earlier one, as it
-  does when a tool, a skill or a section comes or goes.
-- `openclaw-cold`: a new session in which no line was ever seen before, tools included.
+- `openclaw`: a session of four turns; all sessions share the same system prompt and tools of about 30 kB. Later turns
+  contain the answers of the earlier ones.
+- `openclaw-similar`: a new session each time; its system prompt differs from all earlier ones in some lines, as after a
+  change of tools, skills or sections.
+- `openclaw-cold`: a new session in which every line is new, tools included.
 - `short`: one line from a person, a new session each time.
 """
 
@@ -44,9 +44,8 @@ user useful value verify version view visit wait watch website week when whole w
 
 
 def conversations(kind: str, count: int, *, first: int, answer: str, turns: int | None = None) -> list[list[bytes]]:
-    """Bodies of `count` sessions, each a list of the requests in their order; `first` numbers them, and no two numbers
-    give the same session. `answer` is what the engine will have said. Only `openclaw` has sessions of several `turns`
-    (four, unless said otherwise).
+    """Build the request bodies of `count` sessions. `first` is the number of the first one; every number gives another
+    session. `answer` is the engine's answer. Only `openclaw` has sessions of several `turns` (default: four).
     """
     turns = (turns or TURNS) if kind == "openclaw" else 1
     return [_conversation(kind, first + number, answer, turns) for number in range(count)]
@@ -76,7 +75,7 @@ def _conversation(kind: str, number: int, answer: str, turns: int) -> list[bytes
 
 @cache
 def _base() -> tuple[list[str], list[dict[str, Any]]]:
-    """System prompt and tools of the deployment that all but the cold sessions belong to."""
+    """System prompt and tools of all sessions but the cold ones."""
     words = Random("base")
     return _lines(words), _tools(words)
 
@@ -123,7 +122,7 @@ def _lines(words: Random) -> list[str]:
 
 
 def _changed(lines: Sequence[str], words: Random) -> list[str]:
-    """The lines with three rewritten, a section gone and another one new, each somewhere else."""
+    """Rewrite three lines, remove a section and insert a new one, at random places."""
     changed = list(lines)
     for _ in range(3):
         changed[words.randrange(2, len(changed))] = _line(words)

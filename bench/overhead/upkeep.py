@@ -1,4 +1,4 @@
-"""The proxy's costs besides requests: start time, memory, and delays of its event loop."""
+"""Measure the proxy's start time, memory, and event-loop delays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.overhead import processes
 from bench.overhead.measure import Bench
 from bench.overhead.plan import Case
 from bench.overhead.processes import Running
-from bench.service import log
+from bench.program import log
 from openclaw_rl.evaluation.statistics import percentile
 
 _STARTS = 3
@@ -32,9 +32,7 @@ _WRITE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Seconds from the start of a process to ready and MB then (medians); MB that it grew until its caches were full,
-    and after that.
-    """
+    """Seconds until a process is ready and its MB then (medians); growth in MB until its caches are full and after."""
 
     start_seconds: float
     memory: float
@@ -43,7 +41,7 @@ class Upkeep:
 
 
 async def upkeep(bench: Bench, engine: Running, scale: float) -> Upkeep:
-    """Start the proxy some times; let the last one answer 25,000 requests of 2,500 sessions, which fill its caches, and
+    """Start the proxy several times. The last one answers 25,000 requests of 2,500 sessions, which fill its caches, and
     then 10,000 requests of 1,000 others.
     """
     seconds, memory = [], []
@@ -68,7 +66,7 @@ async def _growth(bench: Bench, proxy: Running, sessions: int) -> float:
 
 
 async def stalls(bench: Bench, engine: Running, scale: float) -> dict[str, float]:
-    """Milliseconds that the event loop was late for a callback, while people chat and some new ones come."""
+    """Percentiles of the delay of an event-loop callback in milliseconds, while clients chat and new ones arrive."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "stalls.json"
         async with processes.proxy(engine, "bench.overhead.watched_proxy", stalls=target) as proxy:

@@ -1,9 +1,9 @@
-"""Our proxy with a watch on its event loop: the very process, and one more callback a millisecond.
+"""Run our proxy and measure the delays of its event loop with one extra callback per millisecond.
 
     BENCH_STALLS=FILE python -m bench.overhead.watched_proxy
 
-The callback asks to be called a millisecond later and notes how much later it was. SIGUSR1 forgets what was noted so
-far; SIGUSR2 writes it to FILE, one JSON array of milliseconds.
+The callback schedules itself a millisecond later and records its delay. SIGUSR1 drops the delays so far; SIGUSR2 writes
+them to FILE, a JSON array of milliseconds.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ STEP_SECONDS = 0.001
 
 
 class WatchedService(ProxyService):
-    """A service that measures how long its event loop keeps others waiting."""
+    """A service that measures the delays of its event loop."""
 
     async def start(self) -> None:
-        """Begin to measure, too."""
+        """Start the service and the measurement."""
         await super().start()
         loop = asyncio.get_running_loop()
         late: list[float] = []

@@ -130,8 +130,7 @@ def _describe(settings: Settings, placement: Placement) -> Iterator[str]:
         lent = " and ".join(placement.lends).replace("kv_cache", "KV cache")
         yield "training and serving share GPUs" + (f", and SGLang gives its {lent} back for each step" if lent else "")
     if placement.train and placement.servers and not settings.lora:
-        way = placement.weight_transfer if settings.weight_transfer == "auto" else settings.weight_transfer
-        yield f"new weights reach SGLang by {way} (weight_transfer)"
+        yield f"new weights reach SGLang by {placement.weight_transfer}"
     elif placement.train and placement.servers:
         yield "new versions reach SGLang as adapters, by files"
 

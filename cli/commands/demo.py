@@ -260,7 +260,7 @@ def _on_gpus(chosen: Settings) -> bool:
 def _patience(chosen: Settings) -> float:
     """Seconds that the student waits for the learner: a provider, or a model that is worth GPUs, takes longer."""
     if chosen.engine.is_cloud:
-        return chosen.cloud.timeout
+        return chosen.serve.request_timeout
     return GPU_PATIENCE if _on_gpus(chosen) else Plan.patience
 
 

@@ -42,7 +42,7 @@ def estimate(
 def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
     """Everything that is told, ready for JSON; tokens of each kind and dollars, `unknown` the kinds without a price."""
     prices = Prices.load(settings.cloud_prices)
-    dedicated = settings.backend == "fireworks" and settings.fireworks_mode == "dedicated"
+    dedicated = settings.backend == "fireworks" and settings.cloud.fireworks.is_dedicated
     price = None if dedicated else prices.of(settings.backend, settings.model)
     costs = Costs(settings, workload)
     step, judging = costs.step(), costs.judging()

@@ -84,8 +84,8 @@ class Costs:
             told.append(f"{load.rewarded:.0%} of the turns of a step have a reward other than 0")
         if self._method.rollouts:
             told.append(f"rehearsals are answered in {self._drawn:.0f} tokens, and so are probes")
-            if load.prompt > settings.rehearsal_token_budget:
-                told.append("prompts are longer than rehearsal_token_budget, so nothing is rehearsed")
+            if load.prompt > settings.learning.max_sample_tokens:
+                told.append("prompts are longer than max_sample_tokens, so nothing is rehearsed")
         if settings.guard.enabled and not self._beside:
             told.append("the guard probes no candidate: the deployment serves one version at a time")
         if settings.judge.model == "policy" or settings.hint_model == "policy":
@@ -116,7 +116,7 @@ class Costs:
         if not self._settings.train:
             return 0.0
         counted = self._load.answered if self._method.rollouts else 1.0
-        return self._load.main * counted / self._settings.turns_a_step
+        return self._load.main * counted / self._settings.learning.turns_a_step
 
     def step(self) -> list[CostItem]:
         """What one batch costs, part by part."""
@@ -145,18 +145,18 @@ class Costs:
 
     @property
     def _beside(self) -> bool:
-        return not (self._settings.backend == "fireworks" and self._settings.fireworks_mode == "dedicated")
+        return not (self._settings.backend == "fireworks" and self._settings.cloud.fireworks.is_dedicated)
 
     @property
     def _hints(self) -> int:
         if self._method.hints == "own":
             return MOST_CANDIDATES if self._settings.hint_selection == "overlap-token" else 1
-        known = self._load.hints if self._load.hints else self._settings.max_hints
-        return min(self._settings.max_hints, known)
+        known = self._load.hints if self._load.hints else self._settings.learning.max_hints
+        return min(self._settings.learning.max_hints, known)
 
     @property
     def _rehearsals(self) -> int:
-        affordable = self._load.prompt <= self._settings.rehearsal_token_budget
+        affordable = self._load.prompt <= self._settings.learning.max_sample_tokens
         return self._settings.rehearsals if self._method.rollouts and affordable else 0
 
     @property
@@ -177,8 +177,11 @@ class Costs:
         yield CostItem(f"{self._rehearsals} rehearsals are sampled", times(rehearsed, self._rehearsals))
         anchored: Amounts = {"prefill": DRILL_TOKENS, "sample": drawn}
         yield CostItem(f"{self._anchors} anchors are sampled", times(anchored, self._anchors))
-        if self._method.hints == "remembered" and ASKED * self._load.prompt <= self._settings.rehearsal_token_budget:
-            fresh = min(ASKED, self._settings.turns_a_step)
+        if (
+            self._method.hints == "remembered"
+            and ASKED * self._load.prompt <= self._settings.learning.max_sample_tokens
+        ):
+            fresh = min(ASKED, self._settings.learning.turns_a_step)
             yield CostItem("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
         if self._settings.audit_fraction:
             yield CostItem("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
@@ -187,7 +190,7 @@ class Costs:
 
     def _samples(self) -> list[Sample]:
         """A batch with its rollouts, as long as they are on average."""
-        size = self._settings.turns_a_step
+        size = self._settings.learning.turns_a_step
         hinted = math.ceil(size * self._load.hinted)
         rewarded = math.ceil(size * self._load.rewarded)
         found = []
@@ -218,7 +221,7 @@ class Costs:
     def _guard(self) -> CostItem:
         """Probes of one candidate, at most; prompts that are too long for it are left out."""
         fits = self._load.prompt <= PROMPT_TOKENS
-        size = self._settings.turns_a_step
+        size = self._settings.learning.turns_a_step
         amounts: dict[Kind, float] = {"prefill": 0.0, "sample": 0.0}
         if fits:
             rewarded = size * self._load.rewarded if self._recipe.rewards == "all" else 0

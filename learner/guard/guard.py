@@ -271,7 +271,7 @@ class Guard:
             kinds = ", ".join(f"{name} {count}" for name, count in counted["candidate"].items() if name != "flawed")
             reasons.append(
                 f"{counted['candidate']['flawed']} of {len(questions)} sampled answers degenerate ({kinds}), of its "
-                f"parent's {counted['parent']['flawed']}; guard_max_degenerate = {settings.guard_max_degenerate:g}"
+                f"parent's {counted['parent']['flawed']}; the limit is {settings.guard_max_degenerate:g} more"
             )
         if divergence > settings.guard_max_kl_base:
             reasons.append(

@@ -94,7 +94,7 @@ class HintMemory:
         images = images_of(turn)
         if images and holds_placeholder(turn.response_ids, turn.prompt_ids, images):
             return 0.0
-        if ASKED * len(turn.prompt_ids) > self._settings.rehearsal_token_budget:
+        if ASKED * len(turn.prompt_ids) > self._settings.learning.max_sample_tokens:
             return 0.0
         prompts = await asyncio.to_thread(hinted_prompts, self._prompter, turn, [hint])
         if not prompts:

@@ -100,7 +100,7 @@ class Selector:
 
     async def _score(self, prompt_ids: Sequence[int], turn: Turn, version: int | None) -> Scores:
         assert self._engine is not None
-        top_k = self._settings.hint_overlap
+        top_k = self._settings.learning.select_k
         scores = await self._engine.score(
             array("I", prompt_ids).tolist(),
             array("I", turn.response_ids).tolist(),

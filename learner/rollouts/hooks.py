@@ -80,7 +80,7 @@ async def called(setting: str, path: str, call: Awaitable[_T], engine: Engine, s
         async with asyncio.timeout(seconds):
             return await call
     except TimeoutError as error:
-        raise HookFailed(f"{setting} {path} took longer than {seconds:g} s (hook_timeout)") from error
+        raise HookFailed(f"{setting} {path} took longer than {seconds:g} s (request_timeout)") from error
     except ContextLengthExceeded:
         raise
     except Exception as error:  # somebody else's code

@@ -184,7 +184,7 @@ class Rollouts:
         """Fresh answers of the live policy to earlier prompts, with the hinted prompts of their teacher."""
         settings = self._settings
         random = Random(f"rehearsals {seed}")
-        chosen = await asyncio.to_thread(choose, turns, settings.rehearsals, settings.rehearsal_token_budget, random)
+        chosen = await asyncio.to_thread(choose, turns, settings.rehearsals, settings.max_sample_tokens, random)
         prompts = {
             turn.turn_id: await asyncio.to_thread(hinted_prompts, self.prompter, turn, hints)
             for turn in {turn.turn_id: turn for turn in chosen}.values()
@@ -259,7 +259,7 @@ class Rollouts:
     ) -> Tokens | None:
         if self._hook is None:
             return await whole_answer(self.engine, prompt_ids, sampling, version=version, images=images)
-        path, seconds = self._settings.custom_generate, self._settings.hook_timeout
+        path, seconds = self._settings.custom_generate, self._settings.request_timeout
         call = self._hook(list(prompt_ids), sampling, engine=self.engine, version=version)
         given = await called(GENERATE, path, call, self.engine, seconds)
         info = await self.engine.info()

@@ -125,7 +125,7 @@ async def rollouts_beside(context: RolloutContext, hook: Hook | None, progress: 
     settings = context.settings
     progress.now("rolling out", settings.custom_rollout)
     try:
-        given = await called(ROLLOUT, settings.custom_rollout, hook(context), context.engine, settings.hook_timeout)
+        given = await called(ROLLOUT, settings.custom_rollout, hook(context), context.engine, settings.request_timeout)
         vocab_size = (await context.engine.info()).vocab_size
         taken = [sample.sample_id for sample in context.batch]
         samples, wrong = checked_samples(given, vocab_size, settings.max_sample_tokens, taken)

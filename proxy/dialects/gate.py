@@ -21,9 +21,9 @@ _PLACES = 64
 class DialectGate:
     """The adapter process and its limit."""
 
-    def __init__(self, wait_seconds: float) -> None:
+    def __init__(self) -> None:
         self.process = AdapterProcess()
-        self.limit = ConcurrencyLimit(_PLACES, wait_seconds)
+        self.limit = ConcurrencyLimit(_PLACES)
         self._secret = secrets.token_hex(16)
 
     def dialect_of(self, headers: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ LARGEST_BODY = 32 << 20  # as Anthropic's API (docs.anthropic.com, Errors)
 CLIENT_SECONDS = 60.0
 """Time that a client may leave its answer unread, or take to send its request."""
 LONGEST_LINE = 1024
+WAIT_SECONDS = 30.0
 _LONGEST_WAIT, _SHORTEST_WAIT = 60.0, 1.0
 _WEIGHT = 0.1  # of the latest answer in the average of how long answers take
 
@@ -42,17 +43,16 @@ class LimitFigures(msgspec.Struct, frozen=True):
 
 
 class ConcurrencyLimit:
-    """`places` requests at a time; the others wait, at most `LONGEST_LINE` of them. A refusal `per_key` is a 429, which
-    names the setting key_concurrency, else a 503.
+    """`places` requests at a time; the others wait, at most `LONGEST_LINE` of them and `WAIT_SECONDS`. A refusal
+    `per_key` is a 429, which names the setting key_concurrency, else a 503.
     """
 
-    def __init__(self, places: int, wait_seconds: float, *, per_key: bool = False) -> None:
+    def __init__(self, places: int, *, per_key: bool = False) -> None:
         self.active = 0
         self.waiting = 0
         self.refused = 0
         self._places = places
         self._per_key = per_key
-        self._wait_seconds = wait_seconds
         self._free = asyncio.Semaphore(places)
         self._average = 1.0
 
@@ -81,10 +81,10 @@ class ConcurrencyLimit:
             raise self._refusal(f"{LONGEST_LINE} more are waiting")
         self.waiting += 1
         try:
-            async with asyncio.timeout(self._wait_seconds):
+            async with asyncio.timeout(WAIT_SECONDS):
                 await self._free.acquire()
         except TimeoutError as error:
-            raise self._refusal(f"none ended within {self._wait_seconds:g} s (queue_seconds)") from error
+            raise self._refusal(f"none ended within {WAIT_SECONDS:g} s") from error
         finally:
             self.waiting -= 1
 
@@ -103,14 +103,14 @@ class ConcurrencyLimit:
 class KeyLimits:
     """One limit for each API key. A key is known by its index in the settings, and never shown."""
 
-    def __init__(self, places: int, wait_seconds: float) -> None:
-        self._places, self._wait_seconds = places, wait_seconds
+    def __init__(self, places: int) -> None:
+        self._places = places
         self._limits: dict[int, ConcurrencyLimit] = {}
 
     def of_key(self, key: int) -> ConcurrencyLimit:
         """The limit of the key at this index."""
         if key not in self._limits:
-            self._limits[key] = ConcurrencyLimit(self._places, self._wait_seconds, per_key=True)
+            self._limits[key] = ConcurrencyLimit(self._places, per_key=True)
         return self._limits[key]
 
     @property

@@ -68,5 +68,6 @@ def needs_base(terms: frozenset[str]) -> bool:
 def needs_old(sample: Sample, recipe: Recipe) -> int:
     """How many of the policy's likeliest tokens before the step must be known at each position of the answer."""
     hints = len(hints_of(sample, recipe))
-    selected = recipe.select_k if hints and recipe.distillation == "select" and not recipe.custom_loss else 0
-    return max(selected, recipe.hint_overlap if recipe.per_token_hints and hints > 1 else 0)
+    selects = bool(hints) and recipe.distillation == "select" and not recipe.custom_loss
+    compares = hints > 1 and recipe.hint_selection == "overlap-token"
+    return recipe.select_k if selects or compares else 0

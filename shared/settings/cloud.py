@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -39,6 +39,15 @@ KEYS = ("judge", "hint", "side", "fallback")
 """The models that may have keys of their own."""
 
 
+class FireworksMode(NamedTuple):
+    """Where Fireworks trains; an option that is "" is Fireworks' choice, a deployment that is "" is created."""
+
+    is_dedicated: bool
+    deployment: str = ""
+    region: str = ""
+    shape: str = ""
+
+
 class CloudSettings(Group):
     """Accounts with providers, what may be spent there, and what may be sent."""
 
@@ -54,29 +63,12 @@ class CloudSettings(Group):
     tinker_project: str = Field("", description="Tinker project that training runs are booked on")
     fireworks_api_key: Key = Field("", description="Key of the Fireworks account (backend = fireworks)")
     fireworks_base_url: Url = Field("https://api.fireworks.ai", min_length=1, description="Base URL of Fireworks' API")
-    fireworks_mode: Literal["serverless", "dedicated"] = Field(
+    fireworks_mode: str = Field(
         "serverless",
-        description="Where Fireworks trains: on shared trainers, paid by the token, or on dedicated ones, by time",
-    )
-    fireworks_deployment: str = Field(
-        "",
-        description="Your own deployment that new weights are loaded into; default: one is created and deleted again",
-    )
-    fireworks_region: str = Field("", description="Region of dedicated machines; default: Fireworks chooses")
-    fireworks_shape: str = Field(
-        "", description="Training or deployment shape of dedicated machines; default: Fireworks' own for the model"
-    )
-    loss: Literal["ppo", "cispo", "importance_sampling"] = Field(
-        "ppo", alias="cloud_loss", description="The provider's loss for the reward term"
-    )
-    timeout: float = Field(
-        600.0, gt=0, alias="cloud_timeout", description="Seconds a training request may take at the provider"
-    )
-    patience: float = Field(
-        60.0,
-        ge=0,
-        alias="cloud_patience",
-        description="Seconds a chat waits while the provider fails or refuses, before it gets the error",
+        pattern=r"^(serverless|dedicated( (deployment|region|shape)=\S+)*)$",
+        description="Where Fireworks trains: serverless, on shared trainers, paid by the token; or dedicated, paid by "
+        "time, if need be with options: dedicated deployment=YOURS region=REGION shape=SHAPE. Without a deployment "
+        "one is created and deleted again; Fireworks chooses region and shape",
     )
     daily_train_tokens: int = Field(
         0,
@@ -112,6 +104,12 @@ class CloudSettings(Group):
         "nothing, secrets, or secrets and personal data",
     )
 
+    loss: Literal["ppo", "cispo", "importance_sampling"] = Field("ppo", alias="cloud_loss", exclude=True)
+    patience: float = Field(60.0, ge=0, alias="cloud_patience", exclude=True)
+    """No settings: the provider's loss for the reward term, and the seconds that a chat waits while the provider fails
+    or refuses, before it gets the error.
+    """
+
     @field_validator("model_keys", mode="after")
     @classmethod
     def _model_keys(cls, value: str) -> str:
@@ -119,6 +117,12 @@ class CloudSettings(Group):
             if not equals or role not in KEYS or not key.isascii() or any(map(str.isspace, key)):
                 raise ValueError(f"write judge=KEY, side=KEY, with one of {', '.join(KEYS)} before each =")
         return value
+
+    @property
+    def fireworks(self) -> FireworksMode:
+        """The parts of `fireworks_mode`."""
+        mode, *options = self.fireworks_mode.split()
+        return FireworksMode(mode == "dedicated", **dict(option.split("=", 1) for option in options))
 
     def key_of(self, role: str) -> str:
         """The key of the judge, hint, side or fallback model; "" leaves it to the provider's own variable."""

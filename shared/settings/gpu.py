@@ -44,19 +44,20 @@ class GpuSettings(Group):
     sglang_command: CommandLine = Field(
         "",
         description="Command that starts SGLang instead of sglang_python, in a container for instance: {args} is "
-        "replaced by the arguments, which else follow it, {gpus} by the GPUs it gets",
+        "replaced by the arguments, which else follow it, {gpus} by its GPUs, and {module}, as in python -m "
+        "{module}, by SGLang's server or router",
     )
-    sglang_router_command: CommandLine = Field(
-        "",
-        description="Command that starts SGLang's router, before several servers; default: the one of sglang_python",
+    sglang_args: CommandLine = Field(
+        "", description="Further arguments of SGLang's command line, such as --quantization fp8"
     )
-    sglang_args: CommandLine = Field("", description="Further arguments of SGLang's command line")
     rollout_tensor_parallel: int = Field(
         0, ge=0, description="GPUs that share one SGLang server; 0 takes all that serve the policy"
     )
-    quantization: str = Field(
-        "", description="Quantization that SGLang serves the policy in: fp8, awq, gptq…; default: the model's own"
-    )
-    weight_transfer: Literal["auto", "nccl", "gloo", "disk"] = Field(
-        "auto", description="How full weights reach SGLang: nccl across GPUs, gloo across CPUs, disk"
-    )
+    weight_transfer: Literal["auto", "nccl", "gloo", "disk"] = Field("auto", exclude=True)
+    """No setting: how full weights reach SGLang."""
+
+    @property
+    def quantization(self) -> str:
+        """The quantization that SGLang serves the policy in by its arguments; "" for the model's own."""
+        words = shlex.split(self.sglang_args.replace("--quantization=", "--quantization "))
+        return words[words.index("--quantization") + 1] if "--quantization" in words[:-1] else ""

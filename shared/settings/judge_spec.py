@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.placement import ServerRole
 from openclaw_rl.shared.settings.learning import JudgeSettings
 from openclaw_rl.shared.settings.model_reference import ModelReference, read_model
-
-JudgeRole = Literal["judge", "hint"]
 
 
 class JudgeModels(msgspec.Struct, frozen=True):
@@ -40,10 +38,10 @@ class JudgeModels(msgspec.Struct, frozen=True):
         return [self.judge] if self.hint is None else [self.judge, self.hint]
 
     @property
-    def to_serve(self) -> dict[JudgeRole, str]:
+    def to_serve(self) -> dict[ServerRole, str]:
         """The folder or hub name of each engine to start, by role; a model that is both is served once."""
-        found: dict[JudgeRole, str] = {}
-        roles: list[tuple[JudgeRole, ModelReference | None]] = [("judge", self.judge), ("hint", self.hint)]
+        found: dict[ServerRole, str] = {}
+        roles: list[tuple[ServerRole, ModelReference | None]] = [("judge", self.judge), ("hint", self.hint)]
         for role, model in roles:
             if model is not None and model.kind == "engine" and not model.url and model.name not in found.values():
                 found[role] = model.name

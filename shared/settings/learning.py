@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -69,15 +70,16 @@ class LearningSettings(Recipe):
     baseline: Literal["none", "batch", "running"] = Field(
         "none", description="What is subtracted from rewards: nothing, the batch's mean, or a running mean"
     )
-    max_hints: int = Field(6, ge=1, description="Distinct remembered hints the teacher is asked under (rehearse)")
     rehearsals: int = Field(16, ge=0, description="Fresh rollouts on earlier prompts a step (rehearse)")
     anchors: int = Field(8, ge=0, description="Base rollouts on drill prompts a step (rehearse)")
     anchor_prompts: str = Field("", description="File of drill prompts, one a line; default: the built-in ones")
     rehearsal_max_tokens: int = Field(160, ge=1, description="Maximum length of a rehearsal answer")
-    rehearsal_token_budget: int = Field(32768, ge=0, description="Prompt tokens that rehearsals of one step may cost")
-    max_sample_tokens: int = Field(32768, ge=16, description="Quarantine longer turns (prompt and answer)")
+    max_sample_tokens: int = Field(
+        32768,
+        ge=16,
+        description="Quarantine longer turns (prompt and answer); the rehearsed prompts of a step have no more tokens",
+    )
     max_version_lag: int = Field(8, ge=0, description="Quarantine samples of versions that are more steps behind")
-    merge_prefixes: bool = Field(True, description="Compute what the turns of a batch share once in training")
     recompute: Literal["auto"] | bool = Field(
         "auto",
         description="Recompute activations in the backward pass: less memory, slower; auto does on a GPU",
@@ -96,19 +98,23 @@ class LearningSettings(Recipe):
     )
     custom_rollout: Hook = Field("", description="Your own rollouts beside a batch: module:attribute or ./file.py")
     custom_generate: Hook = Field("", description="Your own sampling of a rollout: module:attribute or ./file.py")
-    hook_timeout: float = Field(
-        600.0, gt=0, description="Seconds that custom_rollout, or one answer of custom_generate, may take"
-    )
     checkpoints: str = Field("", description="Folder of checkpoints; default DATA/checkpoints")
     resume: str = Field(
         "", description="Checkpoint folder that training on a new journal starts from; default: the last commit"
     )
     keep_checkpoints: int = Field(8, ge=2, description="Checkpoints kept on disk, besides live and base")
-    seed: int = Field(0, ge=0, description="Seed of LoRA initialisation, rehearsal choice and dropout")
-    wandb: str = Field("", description="Weights & Biases project that gets the metrics of every step (extra wandb)")
-    tensorboard: bool = Field(
-        False, description="Write the metrics of every step to DATA/tensorboard (extra tensorboard)"
+    report_to: str = Field(
+        "",
+        description="Where the metrics of every step go: tensorboard (DATA/tensorboard), wandb:PROJECT (Weights & "
+        "Biases), or both, comma-separated; each needs its extra",
     )
+    seed: int = Field(0, ge=0, description="Seed of LoRA initialisation, rehearsal choice and dropout")
+
+    max_hints: int = Field(6, ge=1, exclude=True)
+    merge_prefixes: bool = Field(True, exclude=True)
+    """No settings: the distinct remembered hints that the teacher is asked under, and whether prefixes that turns of a
+    batch share are computed once in training.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -119,6 +125,28 @@ class LearningSettings(Recipe):
             turns = int(values.get("batch_size", 8)) * int(values.get("grad_accumulation", 1))
             return {**values, "lr_warmup_steps": -(-int(number) // turns)}
         return values
+
+    @property
+    def wandb(self) -> str:
+        """The Weights & Biases project that gets metrics, "" for none."""
+        return next((one.removeprefix("wandb:") for one in self._reports if one.startswith("wandb:")), "")
+
+    @property
+    def tensorboard(self) -> bool:
+        """Whether metrics go to DATA/tensorboard."""
+        return "tensorboard" in self._reports
+
+    @property
+    def _reports(self) -> list[str]:
+        return [one.strip() for one in self.report_to.split(",")]
+
+    @field_validator("report_to", mode="after")
+    @classmethod
+    def _report_to(cls, value: str) -> str:
+        for one in filter(None, map(str.strip, value.split(","))):
+            if one != "tensorboard" and not re.fullmatch(r"wandb:\S+", one):
+                raise ValueError(f"{one!r} is neither tensorboard nor wandb:PROJECT")
+        return value
 
     @field_validator("method", mode="before")
     @classmethod
@@ -175,29 +203,17 @@ class GuardSettings(Group):
         description="Reject a candidate if held-out accepted answers lose more than this many nats/token relative to "
         "its parent",
     )
-    max_degenerate: float = Field(
-        0.25,
-        ge=0,
-        le=1,
-        alias="guard_max_degenerate",
-        description="Reject a candidate whose share of degenerate sampled answers exceeds its parent's by more",
-    )
-    held_back: float = Field(
-        0.125,
-        ge=0,
-        lt=1,
-        alias="guard_held_back",
-        description="Share of the accepted turns that is kept for the guard and never trained on",
-    )
-    answers: int = Field(
-        16, ge=0, alias="guard_answers", description="Answers sampled from a candidate to look for degeneration"
-    )
     probes: str = Field(
         "", alias="guard_probes", description="JSONL file of your own probes: prompt, must, must_not (docs/guard.md)"
     )
+    max_degenerate: float = Field(0.25, ge=0, le=1, alias="guard_max_degenerate", exclude=True)
+    held_back: float = Field(0.125, ge=0, lt=1, alias="guard_held_back", exclude=True)
+    answers: int = Field(16, ge=0, alias="guard_answers", exclude=True)
+    audit_tolerance: float = Field(0.1, gt=0, exclude=True)
+    """No settings: reject a candidate whose share of degenerate answers among the sampled ones (`answers`) exceeds its
+    parent's by more; the share of accepted turns that is held out for the guard and never trained on; quarantine turns
+    whose logprobs an audit finds off by more (root mean square).
+    """
     audit_fraction: float = Field(
         0.02, ge=0, le=1, description="Share of turns scored again to check their logprobs; 0 checks none"
-    )
-    audit_tolerance: float = Field(
-        0.1, gt=0, description="Quarantine turns whose logprobs an audit finds off by more (root mean square)"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -52,9 +52,13 @@ class ServeSettings(Group):
     capture: bool = Field(True, description="Record turns; off serves only")
     thinking: bool = Field(False, description="Let the policy think before it answers, where its template can")
     max_output_tokens: int = Field(1024, ge=1, description="Answer length when the client names none")
-    request_timeout: float = Field(600.0, gt=0, description="Seconds one answer may take")
+    request_timeout: float = Field(
+        600.0,
+        gt=0,
+        description="Seconds that one answer, a call of custom_rollout or custom_generate, or a training request to "
+        "the provider may take",
+    )
     key_concurrency: int = Field(256, ge=1, description="Requests answered at the same time for one API key; more wait")
-    queue_seconds: float = Field(30.0, ge=0, description="Seconds a request may wait for its turn; then 429 or 503")
     max_sessions: int = Field(
         0, ge=0, description="Sessions active at the same time; a request for one more gets a 429; 0 sets no limit"
     )
@@ -151,7 +155,8 @@ class EngineSettings(Group):
         "127.0.0.1", alias="engine_host", description="Address that the engine started by `serve` binds"
     )
     port: int = Field(0, ge=0, le=65535, alias="engine_port", description="Port of that engine; 0 takes a free one")
-    max_versions: ClassVar[int] = 4  # that the engine keeps in memory, including the base
+    max_versions: int = Field(4, ge=2, alias="engine_max_versions", exclude=True)
+    """No setting: versions the engine keeps in memory, including the base."""
 
     @field_validator("device", mode="after")
     @classmethod
@@ -196,15 +201,15 @@ class Settings(BaseModel):
         chosen = {**method_defaults(aliases.method(method)), **cloud_defaults(flat.get("backend"), method), **flat}
         grouped: dict[str, Any] = {}
         for name, value in chosen.items():
-            if name in SETTINGS:
-                grouped.setdefault(SETTINGS[name].group, {})[name] = value
+            if name in FIELDS:
+                grouped.setdefault(FIELDS[name].group, {})[name] = value
             else:
                 grouped[name] = value
         super().__init__(**grouped)
 
     def value(self, name: str) -> Any:
-        """The value of a setting by its flat name."""
-        group, attribute, _ = SETTINGS[name]
+        """The value of a field by its flat name."""
+        group, attribute, _ = FIELDS[name]
         return getattr(getattr(self, group), attribute)
 
     def flat(self) -> dict[str, Any]:
@@ -215,7 +220,7 @@ class Settings(BaseModel):
         """The same settings with some of them, by flat name, at other values, which are not checked again."""
         groups: dict[str, dict[str, Any]] = {}
         for name, value in changes.items():
-            group, attribute, _ = SETTINGS[name]
+            group, attribute, _ = FIELDS[name]
             groups.setdefault(group, {})[attribute] = value
         return self.model_copy(
             update={group: getattr(self, group).model_copy(update=values) for group, values in groups.items()}
@@ -223,7 +228,7 @@ class Settings(BaseModel):
 
     # Until settings_codemod.py has run over the tree: settings by their flat names.
     def __getattr__(self, name: str) -> Any:
-        if name in SETTINGS:
+        if name in FIELDS:
             return self.value(name)
         for group in FORWARDED.get(name, ()):
             return getattr(getattr(self, group), name)
@@ -236,7 +241,7 @@ class Settings(BaseModel):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Settings:
         """A copy, with changes by flat name or by group."""
         changes = dict(update or {})
-        if changes and all(name in SETTINGS and not isinstance(value, BaseModel) for name, value in changes.items()):
+        if changes and all(name in FIELDS and not isinstance(value, BaseModel) for name, value in changes.items()):
             return self.replace(**changes)
         return super().model_copy(update=changes, deep=deep)
 
@@ -250,7 +255,8 @@ class Settings(BaseModel):
 FORWARDED = {
     **dict.fromkeys(("api_keys", "journal_path"), ("serve",)),
     **dict.fromkeys(("tokenizer_path", "model_folder"), ("engine",)),
-    **dict.fromkeys(("turns_a_step", "recomputes"), ("learning",)),
+    **dict.fromkeys(("turns_a_step", "recomputes", "wandb", "tensorboard"), ("learning",)),
+    "quantization": ("gpu",),
 }
 
 
@@ -267,16 +273,17 @@ class Setting(NamedTuple):
         return self.field.default
 
 
-def _settings() -> dict[str, Setting]:
+def _fields() -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for group, held in Settings.model_fields.items():
         for attribute, field in held.annotation.model_fields.items():  # type: ignore[union-attr]
-            if not field.exclude:
-                found[field.alias or attribute] = Setting(group, attribute, field)
+            found[field.alias or attribute] = Setting(group, attribute, field)
     return found
 
 
-SETTINGS: Mapping[str, Setting] = _settings()
+FIELDS: Mapping[str, Setting] = _fields()
+"""Every field of the groups by its flat name. Those that are excluded are no settings: only code gives them."""
+SETTINGS: Mapping[str, Setting] = {name: field for name, field in FIELDS.items() if not field.field.exclude}
 """Every setting by its flat name, in the order of the groups."""
 
 

@@ -1,4 +1,4 @@
-"""The figures of the guard's program, from versions as the service tells them."""
+"""The figures of the guard bench, from versions as the service reports them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ REPORT: dict[str, Any] = {
 
 
 def story(seed: int, *, rejected: bool = True) -> Story:
-    told = Story(seed, "rehearse")
-    told.note({"number": 1, "state": "retired", "guard": REPORT, "metrics": {"seconds": 2.0}})
-    told.note({"number": 2, "state": "rejected", "guard": {"reason": "it stutters"}, "metrics": {}})
-    told.looks = {
+    found = Story(seed, "rehearse")
+    found.note({"number": 1, "state": "retired", "guard": REPORT, "metrics": {"seconds": 2.0}})
+    found.note({"number": 2, "state": "rejected", "guard": {"reason": "it stutters"}, "metrics": {}})
+    found.probes = {
         when: Probe(count=10, style=0.9, accuracy=1.0, forms={})
         for when in ("base", *(f"{when} {kind}" for kind in ("inverted", "gibberish") for when in ("before", "after")))
     }
     poison = {"version": 3, "rejected": rejected, "reason": "upside down", "live_stays": rejected, "why": rejected}
-    told.poisons = {"inverted": poison, "gibberish": poison}
-    return told
+    found.poisons = {"inverted": poison, "gibberish": poison}
+    return found
 
 
 def test_rejections_and_figures_are_counted_over_seeds() -> None:
-    told = result([story(1), story(2, rejected=False)])
-    assert told["seeds"] == 2
-    figures = told["methods"]["rehearse"]
+    found = result([story(1), story(2, rejected=False)])
+    assert found["seeds"] == 2
+    figures = found["methods"]["rehearse"]
     assert figures["versions"] == 4
     assert figures["false_rejections"] == [f"seed {seed}, version 2: it stutters" for seed in (1, 2)]
     poison = figures["poisons"]["inverted"]

@@ -34,8 +34,8 @@ def result(of: Cell, styles: dict[int, float], accuracy: float = 1.0) -> Result:
 
 
 def test_the_grid_has_every_arm_with_every_persona_and_seed_and_noise_with_the_student() -> None:
-    cells = plan.grid((*plan.ARMS, *plan.BESIDE), plan.PERSONAS, 2, 256, RATES)
-    assert len({one.key for one in cells}) == len(cells) == 2 * (len(plan.ARMS) * 3 + len(plan.BESIDE))
+    cells = plan.grid((*plan.ARMS, *plan.STUDENT_ONLY), plan.PERSONAS, 2, 256, RATES)
+    assert len({one.key for one in cells}) == len(cells) == 2 * (len(plan.ARMS) * 3 + len(plan.STUDENT_ONLY))
     for one in cells:
         settings = Settings(**one.settings)  # type: ignore[arg-type]
         assert one.lanes == settings.batch_size or one.arm == "control"
@@ -72,16 +72,16 @@ def test_what_seeds_say_together() -> None:
         result(cell(seed=2), {0: 0.1, 8: 0.85, 16: 0.9, 24: 0.8}),
         result(cell(seed=3), {0: 0.1, 8: 0.1, 16: 0.1, 24: 0.1}),
     ]
-    told = report.arms(results)["rehearse"]["student"]
+    summary = report.arms(results)["rehearse"]["student"]
     mean = (1.0 + 0.8 + 0.1) / 3
     spread = (sum((value - mean) ** 2 for value in (1.0, 0.8, 0.1)) / 2 / 3) ** 0.5 * 4.303
-    assert told["24"]["style"] == [pytest.approx(mean, abs=1e-4), pytest.approx(spread, abs=1e-3)]
-    assert (told["24"]["kl"], told["24"]["escape"]) == (0.5, 0.25)
-    assert told["to_0.8"] == 16 and told["to_0.8_seeds"] == [16, 8, None]
-    assert "64" not in told
+    assert summary["24"]["style"] == [pytest.approx(mean, abs=1e-4), pytest.approx(spread, abs=1e-3)]
+    assert (summary["24"]["kl"], summary["24"]["escape"]) == (0.5, 0.25)
+    assert summary["to_0.8"] == 16 and summary["to_0.8_seeds"] == [16, 8, None]
+    assert "64" not in summary
     never = report.summary([results[2], results[2], results[0]])
     assert never["to_0.8"] is None
-    assert json.loads(json.dumps(told)) == told
+    assert json.loads(json.dumps(summary)) == summary
     assert len(report.rows(report.arms(results))[0]) == len(report.COLUMNS)
 
 
@@ -133,11 +133,11 @@ def test_who_changes_his_mind_is_understood_by_the_judge() -> None:
 def test_a_cell_runs_for_real_and_a_finished_one_is_not_run_again(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     cells = [cell(interactions=8, problems=12, glances=4, settings={"guard": False})]
-    told: list[int] = []
-    (found,) = run_all(cells, cache, 1, lambda done, *_: told.append(done))
+    calls: list[int] = []
+    (found,) = run_all(cells, cache, 1, lambda done, *_: calls.append(done))
     assert [point.interactions for point in found.points] == [0, 8]
     assert (found.points[0].version, found.points[1].version) == (0, 1)
     assert found.complaints >= 1 and found.late == 0
     assert found.points[1].kl is not None and found.points[1].kl > 0
-    assert run_all(cells, cache, 1, lambda done, *_: told.append(done)) == [found]
-    assert told == [1]
+    assert run_all(cells, cache, 1, lambda done, *_: calls.append(done)) == [found]
+    assert calls == [1]

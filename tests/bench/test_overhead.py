@@ -43,7 +43,7 @@ async def test_relay_and_proxy_pass_every_token_on_as_it_comes() -> None:
         bench = Bench(engine, script().text)
         for arm in (engine, relay, proxy):
             (reply,) = await bench.ask(arm, Case("openclaw", "3ms", 1), sessions=1, turns=1)
-            assert reply.pieces_of_text > 1  # a machine that is busy passes several on at once, but never all
+            assert reply.text_chunks > 1  # a machine that is busy passes several on at once, but never all
             assert reply.first < reply.ended
             assert arm.cpu() > 0
 
@@ -51,12 +51,12 @@ async def test_relay_and_proxy_pass_every_token_on_as_it_comes() -> None:
 def test_an_answer_that_lost_a_token_or_its_end_is_noticed() -> None:
     body = b"".join(script().chat)
     events = b"".join(part for part in body.split(b"\r\n") if part.startswith(b"data: "))
-    whole = Reply(asked=0.0, status=200, raw=[events])
+    whole = Reply(sent=0.0, status=200, raw=[events])
     assert check(whole, script().text) == TOKENS
     lost = events.replace(b'"content":" ', b'"content":"', 1)
     for broken in (lost, events.removesuffix(b"data: [DONE]\n\n"), events.replace(b'tokens":100', b'tokens":99')):
         with pytest.raises(LoadFailed):
-            check(Reply(asked=0.0, status=200, raw=[broken]), script().text + "!" * (broken is lost))
+            check(Reply(sent=0.0, status=200, raw=[broken]), script().text + "!" * (broken is lost))
 
 
 @pytest.mark.parametrize("kind", KINDS)

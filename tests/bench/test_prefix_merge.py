@@ -25,8 +25,8 @@ def test_fewer_tokens_give_the_same_gradients(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["prefix_merge", "--turns", "2", "6", "--scale", "20", "--json"])
     assert main() == 0
-    [told] = capsys.readouterr().out.splitlines()
-    result = json.loads(told)
+    [line] = capsys.readouterr().out.splitlines()
+    result = json.loads(line)
     assert list(result["turns"]) == ["2", "6"]
     for kind in ("turns", "without_floating_context"):
         for figures in result[kind].values():

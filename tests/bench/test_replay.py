@@ -91,7 +91,7 @@ async def test_each_request_is_shown_as_the_service_took_it_against_a_scripted_s
 async def test_feedback_that_lands_elsewhere_is_a_failure_against_a_scripted_service(tmp_path: Path) -> None:
     recordings = load(_folder(tmp_path, a=CHAT, b=CHAT, c=DONE, d=FEEDBACK))
     async with scripted(_respond("turn_1")) as service:
-        with pytest.raises(ReplayFailed, match=r"landed on a\.json, not on the last main turn b\.json"):
+        with pytest.raises(ReplayFailed, match=r"applied to a\.json, not on the last main turn b\.json"):
             await replay(RunningService(service.url, "OURS"), recordings, strip=False)
 
 

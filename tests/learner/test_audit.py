@@ -117,7 +117,7 @@ async def test_what_was_recorded_wrongly_is_set_aside_with_a_reason(
 ) -> None:
     spoilt = spoil(await answered(engine, 2))
     (found,) = await audit(journal, engine, [spoilt])
-    assert found is not None and found.verdict == "misaligned" and "more than audit_tolerance = 0.1" in found.reason
+    assert found is not None and found.verdict == "misaligned" and "more than 0.1" in found.reason
     told = await journal.explain(spoilt.turn_id)
     assert told is not None
     assert told["quarantine"]["reason"] == "misaligned: its logprobs are not those that version 0 gives its tokens"

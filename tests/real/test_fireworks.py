@@ -78,7 +78,7 @@ def line(front: Front) -> Front:
 
 def settings(url: str, policy: Path, data: Path, **changes: Any) -> Settings:
     own = {"backend": "fireworks", "model": str(policy), "data": data, "fireworks_api_key": "fw_test"}
-    quick = {"fireworks_base_url": url, "lora_rank": 8, "cloud_timeout": 240.0, "cloud_redact": "off"}
+    quick = {"fireworks_base_url": url, "lora_rank": 8, "request_timeout": 240.0, "cloud_redact": "off"}
     return Settings(**(own | quick | changes))
 
 
@@ -222,10 +222,10 @@ async def test_a_step_that_was_refused_for_now_is_sent_again(provider: fireworks
 
 
 async def test_a_silent_server_is_given_up_on(line: Front, policy: Path, tmp_path: Path) -> None:
-    provider = fireworks.create(settings(line.url, policy, tmp_path, cloud_timeout=240.0))
+    provider = fireworks.create(settings(line.url, policy, tmp_path, request_timeout=240.0))
     training = await provider.train(rank=8, seed=1)
     await step(training)
-    training._settings = training._settings.replace(cloud_timeout=2.0)
+    training._settings = training._settings.replace(request_timeout=2.0)
     line.answer = lambda sent: Silent() if sent.path.endswith("/optim_step") else None
     with pytest.raises(CloudError, match="did not answer within 2 s"):
         await step(training)

@@ -118,7 +118,7 @@ def test_the_trainer_computes_on_every_kind_of_picture_what_sglang_computed(
     served: tuple[str, bool], sglang: Engine, policy: Path
 ) -> None:
     samples, plain = Samples(policy), Plain(policy)
-    sight = Sight.of(plain.model, str(policy))
+    sight = Sight.from_model(plain.model, str(policy))
     slow = served[0] == "qwen3_5"  # and its pixels are made the same way
     for name, file in unusual().items():
         if slow and name not in ("turned", "dot"):

@@ -60,8 +60,7 @@ def service(
         "batch-size": str(BATCH),
         "guard": "off",
         "audit-fraction": "0",
-        "cloud-timeout": str(TRAINING_SECONDS),
-        "cloud-patience": "20",
+        "request-timeout": str(TRAINING_SECONDS),
         "max-output-tokens": "32",
     }
     arguments = [part for name, value in flags.items() for part in (f"--{name}", value)]

@@ -60,7 +60,7 @@ async def make(server: TinkerServer, policy: Path, tmp_path_factory: pytest.Temp
     data = tmp_path_factory.mktemp("data")
 
     def build() -> CloudTrainer:
-        made.append(create(tinker_settings(server.url, policy, data, cloud_timeout=60.0)))
+        made.append(create(tinker_settings(server.url, policy, data, request_timeout=60.0)))
         return made[-1]
 
     yield build

@@ -36,7 +36,7 @@ from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.settings.settings import Settings
 
 async def main():
-    settings = Settings(data={data!r}, wandb="team/our-project", api_key="secret-key")
+    settings = Settings(data={data!r}, report_to="wandb:team/our-project", api_key="secret-key")
     journal = AsyncJournal.open(settings.journal_path)
     (sink,) = await sinks_of(settings, journal)
     reporter = Reporter(journal, sink, Progress())
@@ -181,7 +181,7 @@ async def test_a_service_learns_on_while_nobody_takes_its_figures(
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("PYTHONPATH", packages)
     settings: dict[str, str | int | float | bool] = {
-        "wandb": "our-project",
+        "report_to": "wandb:our-project",
         "batch_size": 1,
         "rehearsals": 1,
         "anchors": 1,

@@ -27,7 +27,7 @@ SERVERLESS = "/training/v1/serverless"
 def settings(front: Front, data: Path, tokenizer: Path, **changes: Any) -> Settings:
     own = {"backend": "fireworks", "model": MODEL, "tokenizer": str(tokenizer), "data": data}
     key = {"fireworks_api_key": "fw_secret", "fireworks_base_url": front.url + SERVERLESS, "lora_rank": 8}
-    return Settings(**(own | key | {"cloud_timeout": 20.0, "request_timeout": 20.0} | changes))
+    return Settings(**(own | key | {"request_timeout": 20.0} | changes))
 
 
 def plain(model: Any) -> Any:

@@ -40,8 +40,6 @@ async def shared(front: Front, tmp_path: Path, tokenizer: Path) -> AsyncIterator
 @pytest.fixture
 async def dedicated(front: Front, tmp_path: Path, tokenizer: Path) -> AsyncIterator[fireworks.Fireworks]:
     """On machines of one's own."""
-    provider = fireworks.create(
-        settings(front, tmp_path, tokenizer, fireworks_mode="dedicated", fireworks_region="US_VIRGINIA_1")
-    )
+    provider = fireworks.create(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated region=US_VIRGINIA_1"))
     yield provider
     await provider.close()

@@ -20,7 +20,7 @@ from tests.trainer_local.serving import wait_for
 def tinker_settings(url: str, model: Path | str, data: Path, **changes: Any) -> Settings:
     """Settings of a service at the Tinker-compatible server at `url`."""
     own = {"backend": "tinker", "model": str(model), "data": data, "tinker_api_key": KEY, "tinker_base_url": url}
-    quick = {"lora_rank": 8, "cloud_timeout": 120.0, "cloud_redact": "off"}
+    quick = {"lora_rank": 8, "request_timeout": 120.0, "cloud_redact": "off"}
     return Settings(**(own | quick | changes))
 
 

@@ -77,7 +77,7 @@ class FireworksAccount:
                     lambda: rest.models.get_download_endpoint(thing.name, account_id=account), "asking for the adapter"
                 )
             urls = found.filename_to_signed_urls or {}
-            await archive.fetch_adapter(urls, folder, "the adapter", seconds=self._settings.cloud_timeout)
+            await archive.fetch_adapter(urls, folder, "the adapter", seconds=self._settings.serve.request_timeout)
         finally:
             with contextlib.suppress(CloudError):  # it stays on the list
                 await self.remove(thing)

@@ -44,10 +44,9 @@ class FireworksDeployment:
         self._under_way = 0
         self._changed = asyncio.Event()
         where = f"{settings.data.resolve()}\n{settings.model}"
-        self.own = not settings.fireworks_deployment
-        self.id = settings.fireworks_deployment.rsplit("/", 1)[-1] or (
-            f"openclaw-rl-{hashlib.sha256(where.encode()).hexdigest()[:10]}"
-        )
+        given = settings.cloud.fireworks.deployment
+        self.own = not given
+        self.id = given.rsplit("/", 1)[-1] or f"openclaw-rl-{hashlib.sha256(where.encode()).hexdigest()[:10]}"
 
     @property
     def thing(self) -> Artifact:
@@ -78,7 +77,9 @@ class FireworksDeployment:
             async with self._alone():
                 self._loaded = ""  # not known, if this fails
                 doing = f"loading {identity} into {self.id}"
-                await blocking(self._settings, lambda: self._swap(identity), self._settings.cloud_timeout, doing)
+                await blocking(
+                    self._settings, lambda: self._swap(identity), self._settings.serve.request_timeout, doing
+                )
                 self._loaded = wanted
 
     @asynccontextmanager
@@ -149,12 +150,12 @@ class FireworksDeployment:
             if not self.own:
                 found = manager.get(self.id)
                 if found is None:
-                    advice = "set fireworks_deployment to one that is there, or leave it out"
+                    advice = "name one that is there in fireworks_mode, or none"
                     message = f"there is no deployment {self.id} in the account: {advice}"
                     raise CloudError(message, "refused", undone=True)
                 self._model = found.base_model or self._model  # it may serve another precision
             else:
-                shape = self._settings.fireworks_shape
+                shape = self._settings.cloud.fireworks.shape
                 if "/trainingShapes/" in shape:
                     with sdk.FireworksClient(**access(self._settings)) as rest:
                         shape = rest.resolve_training_profile(shape).deployment_shape or ""
@@ -164,7 +165,7 @@ class FireworksDeployment:
                         base_model=self._settings.model,
                         description="openclaw-rl",
                         deployment_shape=shape or "default",
-                        region=self._settings.fireworks_region or None,
+                        region=self._settings.cloud.fireworks.region or None,
                         min_replica_count=1,
                         max_replica_count=1,
                         hot_load_transition_type="SYNC",
@@ -182,7 +183,7 @@ class FireworksDeployment:
         with self._manager() as manager:
             manager.hotload(self.id, self._model, identity)
             loaded = manager.wait_for_hotload(
-                self.id, self._model, identity, timeout_seconds=int(self._settings.cloud_timeout)
+                self.id, self._model, identity, timeout_seconds=int(self._settings.serve.request_timeout)
             )
             if not loaded:
                 said = manager.last_hotload_error_message or "it did not say why"

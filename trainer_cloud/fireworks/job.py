@@ -96,7 +96,8 @@ class TrainerJob:
 
     def _start(self, rank: int, deployment: str) -> Any:
         sdk = library()
-        shape = self._settings.fireworks_shape if "/trainingShapes/" in self._settings.fireworks_shape else None
+        mode = self._settings.cloud.fireworks
+        shape = mode.shape if "/trainingShapes/" in mode.shape else None
         with self._manager() as manager:
             state = self._state(self.id)
             if state:
@@ -110,7 +111,7 @@ class TrainerJob:
                     requested_job_id=self.id,
                     training_shape_ref=shape,
                     auto_select_training_shape=shape is None,
-                    region=self._settings.fireworks_region or None,
+                    region=mode.region or None,
                     hot_load_deployment_id=deployment,
                     inactivity_timeout=IDLE,
                 )

@@ -49,7 +49,7 @@ class Fireworks:
         self._settings = settings
         self._registry = ArtifactRegistry(settings.data)
         self._account = FireworksAccount(settings, self._registry)
-        self._dedicated = settings.fireworks_mode == "dedicated"
+        self._dedicated = settings.cloud.fireworks.is_dedicated
         self._deployment = FireworksDeployment(settings, self._account, self._registry)
         self._job = TrainerJob(settings, self._account, self._registry)
         self._sessions = {

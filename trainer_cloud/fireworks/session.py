@@ -128,7 +128,7 @@ class TrainingSession:
 
     async def _made(self, make: Callable[[], Any], doing: str) -> Any:
         try:
-            return await blocking(self._settings, make, self._settings.cloud_timeout, doing)
+            return await blocking(self._settings, make, self._settings.serve.request_timeout, doing)
         except CloudError as error:
             if error.trouble not in (*_LASTING, "refused", "model"):
                 await self._lose()

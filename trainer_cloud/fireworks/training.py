@@ -30,7 +30,7 @@ class FireworksTraining(ClientTraining):
     def __init__(self, client: Any, settings: Settings, *, place: Callable[[Any], str], job: str = "") -> None:
         super().__init__(client, library().types, who="Fireworks")
         # Half the time-out: a refusal arrives before it is taken for silence.
-        self._leash = Leash(client.holder, settings.cloud_timeout / 2)
+        self._leash = Leash(client.holder, settings.serve.request_timeout / 2)
         client.holder = self._leash
         self._settings = settings
         self._place = place
@@ -100,7 +100,7 @@ class FireworksTraining(ClientTraining):
         translate = functools.partial(self._translate, doing=doing)
         try:
             return await finished(
-                given, self._settings.cloud_timeout, who="Fireworks", doing=doing, translate=translate
+                given, self._settings.serve.request_timeout, who="Fireworks", doing=doing, translate=translate
             )
         except CloudError as error:
             if not error.undone or not self.usable:

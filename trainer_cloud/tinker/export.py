@@ -45,7 +45,9 @@ async def archived(path: str, folder: Path, settings: Settings) -> None:
     root = f"{preflight.base_url(settings)}/api/v1/training_runs/{quote(run, safe='')}/checkpoints"
     headers = {"X-API-Key": settings.tinker_api_key}
     last: Exception | None = None
-    async with httpx.AsyncClient(timeout=settings.cloud_timeout, follow_redirects=True, headers=headers) as http:
+    async with httpx.AsyncClient(
+        timeout=settings.serve.request_timeout, follow_redirects=True, headers=headers
+    ) as http:
         for url in (f"{root}/{quote(rest)}/archive", f"{root}/{quote(name)}/archive"):
             try:
                 await archive.fetch_archive(http, url, folder)

@@ -106,7 +106,7 @@ class Tinker:
                 raise
 
     async def download(self, found: Pointer, folder: str) -> None:
-        target, seconds = Path(folder), self._settings.cloud_timeout
+        target, seconds = Path(folder), self._settings.serve.request_timeout
         try:
             training = await self.resume(found.state, rank=found.rank)
             try:
@@ -130,10 +130,10 @@ class Tinker:
         return (await self._service("sampling")).create_rest_client()
 
     async def _awaited(self, given: Any, doing: str, **asked: Any) -> Any:
-        return await done(given, self._settings.cloud_timeout, doing, **asked)
+        return await done(given, self._settings.serve.request_timeout, doing, **asked)
 
     async def _made(self, make: Callable[[], Any], **asked: Any) -> Any:
-        return await made(make, self._settings.cloud_timeout, **asked)
+        return await made(make, self._settings.serve.request_timeout, **asked)
 
     async def _begun(self, make: Callable[[Any], Any], **asked: Any) -> TinkerTraining:
         """A model in training in its own session, which ends with it: a client that is thrown away leaves nothing
@@ -164,7 +164,7 @@ class Tinker:
         )
         holder = service.holder  # connects
         if purpose == "training":
-            stop_retries(holder, settings.cloud_timeout)
+            stop_retries(holder, settings.serve.request_timeout)
         return service
 
 
@@ -210,7 +210,7 @@ class TinkerSampler:
             rows[start - 1 :] = chosen
             more["target_prompt_logprobs"] = types().TensorData.from_numpy(rows)
         wanted = types().SamplingParams(max_tokens=1, seed=0, stop=[], temperature=1.0, top_k=-1, top_p=1.0)
-        answer = await self._answer(ids, wanted, self._settings.cloud_timeout, more)
+        answer = await self._answer(ids, wanted, self._settings.serve.request_timeout, more)
         logprobs = list(answer.prompt_logprobs or ())[-count:]
         if len(logprobs) != count or any(one is None for one in logprobs):
             scored = f"{len(logprobs)} of {count} tokens of a text of {len(ids)}"
@@ -255,7 +255,7 @@ class TinkerTraining(ClientTraining):
         await end(self._service)
 
     async def finish(self, given: Any, doing: str) -> Any:
-        return await done(given, self._settings.cloud_timeout, doing, training=True)
+        return await done(given, self._settings.serve.request_timeout, doing, training=True)
 
 
 async def _tried_tops(sampler: TinkerSampler, wanted: int) -> int:

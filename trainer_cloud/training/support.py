@@ -15,7 +15,7 @@ def wanted_top_logprobs(recipe: Recipe) -> int:
             recipe.distillation in ("full", "topk") or _sharpened(recipe) or recipe.kl_base or recipe.entropy,
         ),
         (recipe.select_k, recipe.distillation == "select"),
-        (recipe.hint_overlap, recipe.per_token_hints and recipe.distillation != "none"),
+        (recipe.select_k, recipe.per_token_hints and recipe.distillation != "none"),
     )
     return max((count for count, needed in asked if needed), default=0)
 

@@ -151,10 +151,10 @@ class TargetQueries:
         exact = token and recipe.teacher_temperature == 1 and (picks or len(hints) == 1)
         given = self._given(own)
         tops = 0 if exact or (given is not None and recipe.distillation != "full") else self._count
-        tops = max(tops, min(recipe.hint_overlap, self._tops)) if picks else tops
+        tops = max(tops, min(recipe.select_k, self._tops)) if picks else tops
         views = await _together(self._view(self._teacher, hint, sample, tops=tops, chosen=given) for hint in hints)
         if picks:
-            views = [_picked(views, own[:, : recipe.hint_overlap])]
+            views = [_picked(views, own[:, : recipe.select_k])]
         if exact:
             return CloudTarget(sampled=_tensor(views[0].sampled))
         if given is not None:

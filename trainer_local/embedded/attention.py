@@ -1,10 +1,9 @@
 """Attention over packed rows: one forward pass for sequences of any lengths, with no padding.
 
-The tokens of all rows lie one after another in a single sequence of batch size 1. Everything but attention treats
-tokens one by one, so transformers' own model code computes it. Attention goes row by row, each over its own keys and
-values, through transformers' `AttentionInterface`; rows that take one token each and lie in the same pool are attended
-to in one call. That holds for every model whose class says `_supports_attention_backend` and whose layers are full or
-sliding-window attention; `decoding.Runner` proves it for the model at hand and else runs rows one by one.
+The tokens of all rows are one sequence of batch size 1, through transformers' own model code. Attention goes row by row
+over the row's keys and values (transformers' `AttentionInterface`); rows with one token each in the same pool share a
+call. Works for full and sliding-window attention with `_supports_attention_backend`; `decoding.Runner` checks the model
+and else runs rows one by one.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ class _Group:
 
 
 class _Step:
-    """The forward pass that is under way; all model work is in one thread, so one at a time."""
+    """The current forward pass; all model work is in one thread."""
 
     spans: Sequence[PackedSpan] = ()
     work: Sequence[PackedSpan | _Group] = ()
 
 
 def begin(spans: Sequence[PackedSpan], device: torch.device | None = None) -> None:
-    """Announce the rows of the next forward pass, which lie in the order of their places, and make room in them."""
+    """Set the rows of the next forward pass, in the order of their places, and reserve their room."""
     for span in spans:
         span.row.reserve(span.row.length + span.end - span.start)
     work: list[PackedSpan | _Group] = []
@@ -67,14 +66,14 @@ def begin(spans: Sequence[PackedSpan], device: torch.device | None = None) -> No
 
 
 def finish() -> None:
-    """The forward pass is over: its tokens now count."""
+    """Count the tokens of the finished forward pass."""
     for span in _Step.spans:
         span.row.length += span.end - span.start
     _Step.spans, _Step.work = (), ()
 
 
 def _group(spans: list[PackedSpan], device: torch.device | None) -> _Group | None:
-    """Rows of one pool as a group, `None` if they are better off one by one."""
+    """Rows of one pool as a group, `None` if they are faster one by one."""
     slots = [span.row.slot for span in spans]
     lengths = [span.row.length for span in spans]
     if slots[-1] - slots[0] >= _SPARSE * len(slots) or slots != sorted(slots):

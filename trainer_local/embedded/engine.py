@@ -29,8 +29,7 @@ _WARM_PRIORITY = 1
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine is set up; the command line of `server` in one object. `live` is (number, folder) of the live
-    version."""
+    """Options of an engine. `live` is (number, folder) of the live version."""
 
     model: str
     tokenizer: str = ""
@@ -49,7 +48,7 @@ class EmbeddedEngine:
     """One base model, its versions in memory and the thread that samples from them."""
 
     def __init__(self, options: EngineOptions, *, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Load the base model and the live version; `on_failure` is called when the engine cannot go on.
+        """Load the base model and the live version; `on_failure` is called when the engine fails.
 
         Raises `CheckpointError` when the base cannot be loaded, `ConfigError` for a device that is not there.
         """
@@ -153,7 +152,7 @@ class EmbeddedEngine:
         return number
 
     async def _warm(self, version: Version) -> None:
-        """Compute the long prompts that the live version saw last with the next one, before its first chat."""
+        """Compute the live version's last long prompts with the next version, before its first chat."""
         live = self.versions.acquire(None)
         assert live is not None
         try:

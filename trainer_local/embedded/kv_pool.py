@@ -1,4 +1,4 @@
-"""Where keys and values live: rows (one a sequence) in pools (one a size); rows of a pool are attended to together."""
+"""Memory of keys and values: rows (one a sequence) in pools (one a size)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST_SLOTS = 4
 class Pool:
     """Buffers for rows of one capacity, per layer `[slots, heads, capacity, dim]`; they grow as rows come.
 
-    What no row has written is zero and what rows left behind is finite, so that masked positions never spoil a sum.
+    Unused positions are zero or finite, so that masked positions never spoil a sum.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -1,8 +1,7 @@
 """Keys and values of prompts that were seen, per version, so that a shared beginning is computed once.
 
-A radix tree: each edge holds a run of token ids with their keys and values, so what prompts share is stored once. Rows
-copy what they need (a copy of 10 k tokens takes milliseconds, computing them takes seconds). The least recently used
-leaves go first.
+A radix tree: each edge holds token ids with their keys and values, so shared prefixes are stored once. Rows copy them
+(milliseconds for 10 k tokens, against seconds to compute). The least recently used leaves go first.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ class VersionPrefixes:
         self.changes = 0
 
     def match(self, ids: Ids) -> int:
-        """How many of the first ids are here."""
+        """Number of leading ids that are cached."""
         return sum(length for _, length in self._walk(ids))
 
     def fill(self, row: CachedRow, ids: Ids) -> int:
-        """Copy as many of the first ids as are here into an empty row; returns how many."""
+        """Copy the cached leading ids into an empty row; returns their number."""
         for node, length in self._walk(ids):
             node.used = next(_clock)
             row.preload([key[:, :length] for key in node.keys], [value[:, :length] for value in node.values])
@@ -76,7 +75,7 @@ class VersionPrefixes:
             self.changes += 1
 
     def recent(self, least: int, most: int) -> list[list[int]]:
-        """The prompts used last, of at least `least` ids, as long as they have no more than `most` ids between them."""
+        """The prompts used last, of at least `least` ids each and at most `most` together."""
         chosen: list[list[int]] = []
         seen: set[_Node] = set()
         for leaf in sorted(self.leaves(), key=lambda leaf: leaf.used, reverse=True):
@@ -93,7 +92,7 @@ class VersionPrefixes:
         return chosen
 
     def leaves(self) -> Iterator[_Node]:
-        """Nodes that nothing is below."""
+        """Nodes without children."""
         stack = list(self.root.children.values())
         while stack:
             node = stack.pop()

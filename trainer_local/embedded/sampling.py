@@ -1,9 +1,8 @@
 """From logits to a token, and its logprob.
 
-The logprob of a sampled token is that of the distribution it was drawn from: penalties, temperature, top-k, top-p and
-min-p applied and renormalised, as `shared.records` promises. (SGLang reports it after penalties and temperature but
-before top-k, top-p and min-p: with the filters off, as the proxy's defaults are, the two are the same.) At temperature
-0 it is the logprob at temperature 1 of the best token, as in SGLang. Penalties count output tokens only, as in SGLang.
+The logprob is that of the filtered distribution: after penalties, temperature, top-k, top-p and min-p, renormalised
+(SGLang reports it before the three filters, which the proxy leaves off by default). At temperature 0 it is the best
+token's at temperature 1, and penalties count output tokens only, both as in SGLang.
 """
 
 from __future__ import annotations

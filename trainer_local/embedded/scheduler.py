@@ -1,11 +1,10 @@
 """The engine's scheduler: decides what the model computes next, in the one thread that uses it.
 
 - Requests join and leave between steps. Those of one version decode together, a token each in a step.
-- Prompts are computed in chunks between decoding steps, sized by the clock, so that a long one delays no other for
-  long.
+- Prompts are computed in chunks between decoding steps, sized by the clock, so that a long one hardly delays others.
 - Priorities (chat, judge, rehearsal, audit) share the model's time (`jobs.Queues`).
-- A failure of the model ends the requests in that step. A failure of the scheduler ends the process, which a
-  supervisor starts again: without this thread every request would hang.
+- A failure of the model ends the requests in that step. A failure of the scheduler ends the process, which its
+  supervisor restarts.
 """
 
 from __future__ import annotations

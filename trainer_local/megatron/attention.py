@@ -31,7 +31,7 @@ class Runs:
 
     @contextmanager
     def of(self, runs: Sequence[Run]) -> Iterator[None]:
-        """While the block runs, sequences in the model consist of `runs`."""
+        """Set the runs of the model's sequence while the block runs."""
         self._runs = runs
         try:
             yield
@@ -51,7 +51,7 @@ class PackedAttention(torch.nn.Module):
         self._scale = softmax_scale
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
-        """Of queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]` of one sequence: `[N, 1, heads · d]`."""
+        """Output `[N, 1, heads · d]` from queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]`."""
         queries, keys, values = (part.permute(1, 2, 0, 3) for part in (query, key, value))  # [1, heads, N, d]
         parts = [self._attend(run, queries, keys, values) for run in self._runs]
         attended = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)

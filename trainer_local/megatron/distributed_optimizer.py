@@ -21,7 +21,7 @@ SHARDS, LAYOUT = "shards", "layout"
 
 
 class DistributedOptimizer:
-    """As `Optimizer`; it also keeps the weights in single precision."""
+    """Same interface as `Optimizer`; also keeps the weights in single precision."""
 
     def __init__(self, weights: RankWeights, recipe: Recipe) -> None:
         """`recipe` has its first hyperparameters."""

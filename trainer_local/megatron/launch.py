@@ -1,8 +1,8 @@
 """Starting the processes that train together, with torchrun's agent.
 
-The learner's program runs once more for each of them: as rank 0 it is the learner, the others follow it. The agent ends
-all of them when one is gone; the learner's supervisor starts it again, and it continues from the checkpoint of the live
-version. One GPU needs none of this, and several machines start torchrun themselves.
+Each rank runs the learner's program: rank 0 is the learner, the others follow it. The agent ends all when one is
+gone; the supervisor restarts the learner, which continues from the live version's checkpoint. One GPU needs none of
+this, and on several machines the user starts torchrun.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("megatron")
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 WORKER = "openclaw_rl.trainer_local.megatron.worker"
 SHUTDOWN_SECONDS = 5
-"""How long ranks may take to end after SIGTERM; the learner takes up to 3 s."""
+"""Time for ranks to end after SIGTERM; the learner takes up to 3 s."""
 
 
 def under_torchrun() -> bool:
@@ -73,9 +73,8 @@ def launch(settings: Settings) -> int | None:
 
 
 def ranks_for(settings: Settings, device: torch.device) -> int:
-    """How many processes train: one for each GPU that the placement has for it, which are those that are visible; on a
-    CPU `actor_gpus`, or one for each part of the model. Raises `ConfigError` where tensor parallelism does not divide
-    them.
+    """Number of training processes: one for each visible GPU of the placement; on a CPU `actor_gpus`, or one for each
+    part of the model. Raises `ConfigError` if tensor parallelism does not divide them.
     """
     parts = settings.tensor_parallel
     planned = _planned(settings)
@@ -94,9 +93,7 @@ def ranks_for(settings: Settings, device: torch.device) -> int:
 
 
 def _planned(settings: Settings) -> int:
-    """How many GPUs train by the placement that this process was started under, else by `actor_gpus`; 0 if neither
-    says it.
-    """
+    """Number of training GPUs by the inherited placement, else by `actor_gpus`; 0 if neither is set."""
     placement = inherited_placement()
     if placement is not None:
         return len(placement.train)

@@ -14,7 +14,7 @@ from openclaw_rl.trainer_local.megatron.rank import Rank, perform
 from openclaw_rl.trainer_local.models.device import choose_device
 
 AGENT_SECONDS = 5.0
-"""For torchrun's agent to end this process first, and to report the rank that is gone."""
+"""Time for torchrun's agent to end this process first, and to report the lost rank."""
 
 _trainers: dict[int, Rank] = {}
 _numbers = itertools.count()

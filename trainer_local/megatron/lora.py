@@ -55,7 +55,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Lora:
-    """How adapters are made: `scale` is alpha / rank."""
+    """Hyperparameters of the adapters; `scale` is alpha / rank."""
 
     rank: int
     scale: float

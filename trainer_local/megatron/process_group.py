@@ -30,13 +30,13 @@ from openclaw_rl.trainer_local.megatron.launch import under_torchrun
 log = logging.getLogger("megatron")
 
 START = timedelta(minutes=10)
-"""For all processes to import what they need and find each other."""
+"""Time for all processes to start and find each other."""
 FOREVER = timedelta(days=3650)
 """Ranks wait for their next command as long as it takes; a rank that died is noticed by its connection."""
 
 GRACE_SECONDS = 120.0
-"""How long a rank that failed waits for the others to meet its error. They may wait for it within a pass that it has
-left; only the end of the process helps them then.
+"""Time for the others to meet the error of a failed rank. They may be in a pass that it has left; then only the end of
+the process helps.
 """
 
 BUCKET = 1 << 24

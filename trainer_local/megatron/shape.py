@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.trainer_local.placement.model_shape import why_not_megatron
 
 INSTEAD = "set backend = embedded with device = cuda: the transformers trainer takes any Hugging Face model"
 
@@ -34,14 +35,12 @@ class Shape:
 
 
 def shape_of(config: Any, model: str, tensor_parallel: int) -> Shape:
-    """The shape of the model whose transformers configuration is `config`. Raises `ConfigError` for one that this
-    trainer, or this many ranks, cannot hold, and says what can.
+    """Shape of the model with the transformers configuration `config`. Raises `ConfigError` if this trainer, or this
+    number of ranks, cannot hold it.
     """
-    reason = _unknown(config)
+    reason = why_not_megatron(config.to_dict())
     if reason:
-        raise ConfigError(
-            f"backend = megatron trains dense Qwen3 models, and model = {model!r} {reason}; for this one {INSTEAD}"
-        )
+        raise ConfigError(f"backend = megatron cannot train model = {model!r}, which {reason}; for this one {INSTEAD}")
     rope = config.rope_parameters
     shape = Shape(
         layers=config.num_hidden_layers,
@@ -64,18 +63,3 @@ def shape_of(config: Any, model: str, tensor_parallel: int) -> Shape:
                 f"of {shape.groups}"
             )
     return shape
-
-
-def _unknown(config: Any) -> str:
-    """Why this is no model that the mapping knows; "" if it is."""
-    if config.model_type != "qwen3":
-        return f"is {config.model_type}"
-    if getattr(config, "quantization_config", None):
-        return "is quantized"
-    if config.rope_parameters.get("rope_type", "default") != "default":
-        return f"stretches its positions ({config.rope_parameters['rope_type']})"
-    if set(config.layer_types or ()) - {"full_attention"}:
-        return "has layers with a sliding window"
-    if config.attention_bias or config.hidden_act != "silu":
-        return "has biases in its attention or another activation than silu"
-    return ""

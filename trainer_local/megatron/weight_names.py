@@ -40,7 +40,7 @@ class Source:
 
     @cached_property
     def folder(self) -> Path:
-        """Where its files are."""
+        """Folder of its files."""
         if Path(self.model).is_dir():
             return Path(self.model)
         try:

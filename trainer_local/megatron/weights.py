@@ -82,7 +82,7 @@ class RankWeights:
         host = torch.device("cpu")
         self._rest = host if self.offload else group.device
         self.copies_device = self._rest if settings.lora else host
-        """Where copies go: a GPU that trains all weights has no room for another copy of them."""
+        """Device of copies: a GPU that trains all weights has no room for another copy."""
         on_cpu = group.device.type == "cpu"
         self._recomputes = settings.recomputes(on_gpu=not on_cpu)
         config = configuration(self.shape, group.tensor_parallel, dtype, recompute=self._recomputes, on_cpu=on_cpu)
@@ -114,7 +114,7 @@ class RankWeights:
 
     @contextmanager
     def with_values(self, values: Mapping[str, Tensor]) -> Iterator[None]:
-        """While the block runs, the model computes with `values`; no gradient may be computed inside."""
+        """Let the model compute with `values` while the block runs; no gradient may be computed inside."""
         own = {name: one.parameter for name, one in self.trained.items()}
         with swapped_weights(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
             yield

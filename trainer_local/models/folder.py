@@ -57,9 +57,7 @@ def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
 
 
 def quantization(folder: str) -> str:
-    """How a model's weights are quantized (awq, gptq, fp8…), "" if they are not, or if the folder is not on this
-    machine.
-    """
+    """Quantization method of a model's weights (awq, gptq, fp8…); "" if there is none, or no such folder here."""
     return str((_config(folder).quantization_config or {}).get("quant_method") or "")
 
 
@@ -70,8 +68,8 @@ def dtype(folder: str) -> str:
 
 
 def another(path: str, kind: str, base: str) -> str:
-    """Why a server of the model at `path`, of the type `kind` ("" if unknown), does not serve the model in the folder
-    `base`; "" if no difference is found, or if the folders are not on this machine.
+    """Difference between the model at `path`, of the type `kind` ("" if unknown), and that in the folder `base`; "" if
+    none is found, or if the folders are not on this machine.
     """
     wanted, served = _config(base, _Size), _config(path, _Size)
     found = served.model_type or kind  # SGLang has other names for some types
@@ -92,7 +90,7 @@ def _config(folder: str, kind: type[Any] = _Config) -> Any:
 
 
 def problem(path: str, base: str) -> str:
-    """Why the weights in the folder `path` cannot take the place of those in `base`, "" if they can or if one of the
+    """Reason why the weights in the folder `path` cannot replace those in `base`; "" if they can, or if one of the
     folders is not on this machine.
     """
     folder = Path(path)

@@ -1,13 +1,11 @@
 """Logits of answers, from any Hugging Face causal language model, with or without gradients.
 
-Vocabulary logits are computed at the positions that answers are drawn from and nowhere else: the input of the output
-head is cut down to those positions just before the head runs, so whatever the model does after its head (soft caps,
-scales) still happens.
+The input of the output head is cut to the positions that answers are drawn from, so no other logits are computed and
+the model still applies what follows its head (soft caps, scales).
 
-What rows share goes through the model once (`prefix_tree`), as far as the model can (`sharing`). A sequence that others
-need keeps its graph; they see its keys and values as leaves, whose gradients add up over all of them and go back
-through it in one piece together with its own. So gradients are exact, and activations are held of one path of the tree
-at a time. A token that rows share passes through dropout once: those rows share what it drops.
+Shared prefixes are computed once (`prefix.tree`), as far as the model can (`Sharing`). A sequence that others need
+keeps its graph; they use its keys and values as leaves, whose summed gradients go back through it once. So gradients
+are exact, and activations are held of one path of the tree at a time. Shared tokens share their dropout.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ SHORTEST_SHARED_PREFIX = 64
 """Tokens. Sharing fewer saves next to nothing."""
 
 LEAST_SHARE = 0.2
-"""Of a row. Attention to a prefix goes in pieces and is computed again in the backward pass: long rows that share
-little are faster without (measured with the shipped policy, where attention is much of all work).
+"""Minimum share of a row. Attention to a prefix is computed again in the backward pass: long rows that share little
+are faster alone (measured with the shipped policy).
 """
 
 Use = Callable[[Sequence[int], Tensor], Tensor | None]
@@ -58,10 +56,8 @@ def run_rows(
     share: Sharing,
     backward: bool,
 ) -> None:
-    """Put all `rows` through `model`, as many at a time as the budget allows, and call `use` on the logits of their
-    answers each time.
-
-    With `backward` the losses that `use` returns are differentiated, gradients adding up in the parameters.
+    """Put all `rows` through `model` in micro batches and call `use` on their answers' logits. With `backward` the
+    losses that it returns are differentiated, gradients adding up in the parameters.
     """
     alone, tree = _plan(rows, micro_batch_tokens, share)
     with torch.set_grad_enabled(backward):
@@ -73,7 +69,7 @@ def run_rows(
 
 
 def _plan(rows: Sequence[Row], budget: int, share: Sharing) -> tuple[list[Packed], list[Packed]]:
-    """Sequences that have nothing to do with each other, of one run each; and those of trees, in their order."""
+    """Independent sequences of one run each, and the sequences of trees in their order."""
     if share < Sharing.CHAINS:
         singles = [prefix_tree(rows, among=[index]) for index, line in enumerate(rows) if line.response_length]
         return [passes(single, budget)[0] for single in singles], []
@@ -85,9 +81,9 @@ def _plan(rows: Sequence[Row], budget: int, share: Sharing) -> tuple[list[Packed
 
 
 @dataclass(frozen=True)
-class _Computed:
-    """A forward pass that is to be differentiated once all that builds on it has been: its ends, and the leaves that
-    stand for them. `layers` are those of its keys and values.
+class Computed:
+    """A forward pass, to be differentiated after all that builds on it: its ends, and the leaves that replace them.
+    `layers` are the leaves of its keys and values.
     """
 
     ends: Sequence[Tensor]
@@ -102,24 +98,24 @@ class _Computed:
             torch.autograd.backward([end for end, _ in pairs], [gradient for _, gradient in pairs])
 
 
+def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
+    """Ids `[B, L]`, padded on the right, where causal attention needs no mask."""
+    ids = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
+    return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+
+
 def _side_by_side(
     model: Any, head: torch.nn.Module, sequences: Sequence[Packed], use: Use, device: torch.device
 ) -> None:
-    """Rows of a padded batch: on the right, where causal attention keeps the padding from everything that is used, so
-    that no mask is needed.
-    """
-    longest = max(packed.tokens for packed in sequences)
-    ids = torch.zeros(len(sequences), longest, dtype=torch.long)
-    for index, packed in enumerate(sequences):
-        ids[index, : packed.tokens] = torch.tensor(packed.ids, dtype=torch.long)
-    positions = torch.arange(longest).expand(len(sequences), -1)
+    ids = padded([packed.ids for packed in sequences])
+    positions = torch.arange(ids.shape[1]).expand(len(sequences), -1)
     answers = [(row, index, drawn) for index, packed in enumerate(sequences) for row, drawn in packed.answers.items()]
-    _forward(model, head, ids, positions, answers, use, device).differentiate()
+    forward_answers(model, head, ids, positions, answers, use, device).differentiate()
 
 
 def _run_tree(model: Any, head: torch.nn.Module, plan: Sequence[Packed], use: Use, device: torch.device) -> None:
     needed = {packed.parent for packed in plan}
-    waiting: list[_Computed] = []
+    waiting: list[Computed] = []
     for number, packed in enumerate(plan):
         while waiting and waiting[-1].number != packed.parent:
             waiting.pop().differentiate()
@@ -127,11 +123,11 @@ def _run_tree(model: Any, head: torch.nn.Module, plan: Sequence[Packed], use: Us
         attention = PrefixAttention(packed, past, keep=number in needed)
         ids, positions = torch.tensor([packed.ids]), torch.tensor([packed.positions])
         answers = [(row, 0, drawn) for row, drawn in packed.answers.items()]
-        computed = _forward(model, head, ids, positions, answers, use, device, prefix_attention=attention)
+        computed = forward_answers(model, head, ids, positions, answers, use, device, prefix_attention=attention)
         layers = attention.take_kept()
         leaves = {layer: (_leaf(keys), _leaf(values)) for layer, (keys, values) in layers.items()}
         waiting.append(
-            _Computed(
+            Computed(
                 [*computed.ends, *(part for pair in layers.values() for part in pair)],
                 [*computed.leaves, *(part for pair in leaves.values() for part in pair)],
                 leaves,
@@ -142,26 +138,25 @@ def _run_tree(model: Any, head: torch.nn.Module, plan: Sequence[Packed], use: Us
         waiting.pop().differentiate()
 
 
-def _forward(
+def forward_answers(
     model: Any,
     head: torch.nn.Module,
     ids: Tensor,
-    positions: Tensor,
+    positions: Tensor | None,
     answers: Sequence[tuple[int, int, Sequence[int]]],
     use: Use,
     device: torch.device,
     **arguments: Any,
-) -> _Computed:
-    """One pass of the model over `ids` `[B, L]`. `answers`: a row, the line of `ids` it is on, where it is drawn from.
-
-    The head is differentiated here, so that its logits are gone before anything else is.
+) -> Computed:
+    """One pass of the model over `ids` `[B, L]`. `answers`: a row, its line in `ids`, and the positions that its answer
+    is drawn from. Without `positions` the model computes its own. The head is differentiated here, which frees logits.
     """
     lines = torch.tensor([line for _, line, drawn in answers for _ in drawn], device=device)
     columns = torch.tensor([column for _, _, drawn in answers for column in drawn], device=device)
     with _only_positions(head, lines, columns) as cut:
-        logits: Tensor = model(
-            input_ids=ids.to(device), position_ids=positions.to(device), use_cache=False, **arguments
-        ).logits
+        if positions is not None:
+            arguments["position_ids"] = positions.to(device)
+        logits: Tensor = model(input_ids=ids.to(device), use_cache=False, **arguments).logits
     if logits.shape[:2] != (1, len(lines)):
         raise TrainerError(
             f"{type(model).__name__} gave logits of shape {tuple(logits.shape)}: cannot be cut to answers"
@@ -169,13 +164,13 @@ def _forward(
     loss = use([row for row, _, _ in answers], logits[0])
     if loss is not None and loss.requires_grad:
         loss.backward()
-    return _Computed([state for state, _ in cut], [leaf for _, leaf in cut])
+    return Computed([state for state, _ in cut], [leaf for _, leaf in cut])
 
 
 @contextmanager
 def _only_positions(head: torch.nn.Module, lines: Tensor, columns: Tensor) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """While open, `head` sees `[1, N, d]`: the hidden states at (`lines`, `columns`), both `[N]`. The list gets those
-    states, and the leaf that the head sees in their place.
+    """Let `head` take `[1, N, d]`: the hidden states at (`lines`, `columns`), both `[N]`. The list gets the states and
+    the leaf that replaces them.
     """
     seen: list[tuple[Tensor, Tensor]] = []
 

@@ -1,8 +1,7 @@
 """Policies from disk: a Hugging Face folder or hub name, or a PEFT adapter folder on top of a base.
 
-A version that is an adapter becomes a model of its own that shares every weight the adapter leaves alone with the
-base. Plain LoRA is merged here, weight by weight (a few milliseconds, so that decoding beside it hardly notices);
-other adapters go through PEFT.
+An adapter version becomes a model that shares all other weights with the base. Plain LoRA is merged here, weight by
+weight (milliseconds, which hardly delay decoding); other adapters go through PEFT.
 """
 
 from __future__ import annotations
@@ -21,31 +20,13 @@ from openclaw_rl.shared.rendering.families import FAMILIES, MODEL_TYPES
 from openclaw_rl.trainer_local.training.checkpoint import ADAPTER_CONFIG
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-# Fields of a LoRA adapter's config that this file understands or that do not change its weights; with any other one
-# set, the adapter goes through PEFT.
+# Config fields that are merged here or do not change the weights; with any other one the adapter goes through PEFT.
 _PLAIN_LORA = frozenset(
     (
-        "alpha_pattern",
-        "auto_mapping",
-        "base_model_name_or_path",
-        "exclude_modules",
-        "inference_mode",
-        "init_lora_weights",
-        "layers_pattern",
-        "layers_to_transform",
-        "lora_alpha",
-        "lora_dropout",
-        "megatron_core",
-        "peft_type",
-        "peft_version",
-        "qalora_group_size",
-        "r",
-        "rank_pattern",
-        "revision",
-        "runtime_config",
-        "target_modules",
-        "task_type",
-        "use_rslora",
+        *("alpha_pattern", "auto_mapping", "base_model_name_or_path", "exclude_modules", "inference_mode"),
+        *("init_lora_weights", "layers_pattern", "layers_to_transform", "lora_alpha", "lora_dropout", "megatron_core"),
+        *("peft_type", "peft_version", "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config"),
+        *("target_modules", "task_type", "use_rslora"),
     )
 )
 
@@ -62,9 +43,8 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype | str:
 
 
 def model_class(path: str) -> Any:
-    """The class that the model in a folder, or under a hub name, is loaded as; of the families that see here, the one
-    with the vision encoder. Engine and trainer take the same, so that weights have the same names. Raises what
-    transformers does.
+    """Class to load the model as, with the vision encoder in families that take images. Engine and trainer use the
+    same, so weights have the same names. Raises what transformers raises.
     """
     config = AutoConfig.from_pretrained(path)
     family = FAMILIES.get(MODEL_TYPES.get(str(config.model_type), ""))

@@ -1,10 +1,8 @@
 """Image files as a vision-language model computes on them, the way that SGLang (0.5.23) makes pixels of a file.
 
-SGLang opens a file with Pillow, takes its first picture and drops whatever is not colour: transparency shows the
-colours underneath, and what EXIF data says about turning is not followed. It then runs the folder's image processor in
-transformers' torchvision form, where the model is. That form and Pillow's round otherwise where they resize (up to two
-of 256 levels apart), so the resizing here is torch's own, which torchvision calls too, on the device that is trained
-on; everything else is transformers' processor.
+SGLang takes a file's first picture with Pillow, drops transparency, ignores EXIF rotation, and runs the folder's
+image processor in transformers' torchvision form on the model's device. Pillow's resizing rounds differently (up to two
+of 256 levels), so resizing here is torch's, which torchvision calls too; the rest is transformers' processor.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class Pixels:
         self.merge = int(self._processor.merge_size)
 
     def patches(self, url: str) -> Patches:
-        """Of an image given as a data URL. Raises `TrainerError` for one that cannot be read."""
+        """Patches of an image given as a data URL. Raises `TrainerError` if it cannot be read."""
         picture = _opened(url)
         try:
             colours = Image.fromarray(np.asarray(picture.convert("RGB")))
@@ -62,7 +60,7 @@ class Pixels:
         return Patches(found["pixel_values"], found["image_grid_thw"])
 
     def tokens(self, url: str) -> int:
-        """How many tokens the model computes for an image, from its size alone. Raises `TrainerError`."""
+        """Number of tokens of an image, from its size alone. Raises `TrainerError`."""
         picture = _opened(url)
         return int(self._processor.get_number_of_image_patches(picture.height, picture.width)) // self.merge**2
 

@@ -1,8 +1,7 @@
 """A sequence classifier of transformers as a scalar reward model.
 
-One logit z is a probability by the logistic function; of two logits the positive label's softmax is. Either p in [0, 1]
-becomes the score 2p − 1 in [−1, +1]. The conversation is written by the folder's own chat template if it has one that
-takes these roles, as plain text otherwise, and what is too long loses its beginning.
+One logit gives a probability p by the logistic function, two by the positive label's softmax; the score is 2p − 1. The
+conversation is rendered by the folder's chat template if it takes these roles, else as text, and cut at the start.
 """
 
 from __future__ import annotations
@@ -73,8 +72,8 @@ class SequenceClassifier:
         return Rating(2.0 * share - 1.0, f"reward model: logits {shown}, {share:.4f} of [0, 1]{cut}")
 
     def encode(self, conversation: Conversation) -> tuple[list[int], int]:
-        """Token ids of a conversation, by the chat template where it takes the roles, and how many there would be
-        without the model's limit.
+        """Token ids of a conversation, by the chat template where it takes the roles, and their number before the
+        model's limit.
         """
         if self._model is None:
             self._load()
@@ -122,8 +121,8 @@ def probability(logits: Sequence[float], positive: int | None) -> float:
 
 
 def positive_label(count: int, names: dict[int, str]) -> int | None:
-    """The index of the label that means good: the one whose name says so, else the second of two; `None` where there is
-    one logit. Raises `ConfigError` for more than two.
+    """Index of the positive label, by name, else the second of two; `None` for one logit. Raises `ConfigError` for more
+    than two.
     """
     if count == 1:
         return None

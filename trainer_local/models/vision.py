@@ -1,9 +1,8 @@
 """Rows with images through a vision-language model (Qwen3-VL, Qwen3.5).
 
-Each image goes through the vision encoder alone, so that its features do not depend on others, and once a step where
-the encoder is frozen: the same features serve every row with that image, under every hint. Where it is trained they
-are computed again for each chunk, with gradients. Rows are padded on the right and share no prefix. The model computes
-positions in time, height and width from the ids and the images' grids.
+Each image goes through the vision encoder alone, once a step where the encoder is frozen, else once a chunk with
+gradients. Rows are padded on the right and share no prefix. The model computes positions in time, height and width from
+the ids and the images' grids.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from torch import Tensor
 from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError, TrainerError
 from openclaw_rl.shared.records import Sample
-from openclaw_rl.trainer_local.models.forward import Use, run_rows
+from openclaw_rl.trainer_local.models.forward import Use, forward_answers, padded, run_rows
 from openclaw_rl.trainer_local.models.pixels import Pixels
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import Row, chunks, images_under
@@ -33,8 +32,8 @@ FEATURE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Features:
-    """The vision encoder's output for an image of T tokens: `tokens` `[T, d]`, and `deep`, as many for each of the
-    first layers that take some (DeepStack; none in Qwen3.5). `grid` is that of `Patches`.
+    """Vision encoder output for an image of T tokens: `tokens` `[T, d]`; `deep`, the same for each DeepStack layer
+    (none in Qwen3.5); `grid` of `Patches`.
     """
 
     tokens: Tensor
@@ -49,7 +48,7 @@ class Features:
 
 @dataclass
 class Sight:
-    """How a model sees: its image processor, and whether its vision encoder is `frozen`."""
+    """A model's image processor, and its vision features, kept while the encoder is `frozen`."""
 
     pixels: Pixels
     frozen: bool
@@ -58,8 +57,8 @@ class Sight:
     )
 
     @classmethod
-    def of(cls, model: Any, source: str) -> Sight | None:
-        """That of `model`, found at `source`; `None` where it takes text only. Raises `ConfigError`."""
+    def from_model(cls, model: Any, source: str) -> Sight | None:
+        """The sight of `model` in the folder `source`; `None` if it takes text only. Raises `ConfigError`."""
         if not callable(getattr(model, "get_image_features", None)):
             return None
         if "mm_encoder_outputs" not in inspect.signature(type(model).forward).parameters:
@@ -71,7 +70,7 @@ class Sight:
         return cls(Pixels(source, model.device), frozen=not any(part.requires_grad for part in encoder))
 
     def features(self, model: Any, url: str, device: torch.device) -> Features:
-        """Of the image at `url`, as `model` makes them; with gradients where its encoder is trained."""
+        """Features of the image at `url`; with gradients if the encoder is trained."""
         key = (id(model), hashlib.blake2b(url.encode(), digest_size=16).digest())
         kept = self._kept.get(key) if self.frozen else None
         if kept is not None:
@@ -151,48 +150,42 @@ def run_all_rows(
     with torch.set_grad_enabled(backward):
         for run in chunks([rows[index].length for index in seeing], micro_batch_tokens):
             chunk = [seeing[index] for index in run]
-            loss = use(chunk, _logits(model, sight, head, [rows[index] for index in chunk], device))
-            if backward and loss is not None and loss.requires_grad:
-                loss.backward()
+            _run_seeing(model, sight, head, rows, chunk, use, device)
 
 
-def _logits(model: Any, sight: Sight, head: torch.nn.Module, rows: Sequence[Row], device: torch.device) -> Tensor:
-    """Logits `[N, V]` of the answers of `rows`."""
-    longest = max(line.length for line in rows)
-    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+def _run_seeing(
+    model: Any,
+    sight: Sight,
+    head: torch.nn.Module,
+    rows: Sequence[Row],
+    chunk: Sequence[int],
+    use: Use,
+    device: torch.device,
+) -> None:
+    ids = padded([rows[index].ids for index in chunk])
     kinds = torch.zeros_like(ids)
-    picked: list[tuple[int, int]] = []
-    for index, line in enumerate(rows):
-        ids[index, : line.length] = torch.tensor(line.ids, dtype=torch.long)
-        for image in line.images:
-            kinds[index, image.start : image.end] = 1
-        picked.extend((index, column) for column in range(line.start - 1, line.length - 1))
-    images = [image for line in rows for image in line.images]
-    made = {url: sight.features(model, url, device) for url in dict.fromkeys(image.url for image in images)}
-    shown = [made[image.url] for image in images]
-    for image, features in zip(images, shown, strict=True):
+    images = [(line, image) for line, index in enumerate(chunk) for image in rows[index].images]
+    made = {url: sight.features(model, url, device) for url in dict.fromkeys(image.url for _, image in images)}
+    shown = [made[image.url] for _, image in images]
+    for (line, image), features in zip(images, shown, strict=True):
+        kinds[line, image.start : image.end] = 1
         if len(features.tokens) != image.end - image.start:
             raise TrainerError(
                 f"an image takes {len(features.tokens)} tokens, but {image.end - image.start} stand for it"
             )
-    seen = SimpleNamespace(
+    encoded = SimpleNamespace(
         pooler_output=tuple(one.tokens for one in shown),
         deepstack_features=[tuple(layer) for layer in zip(*(one.deep for one in shown), strict=True)],
     )
-    places = torch.tensor(picked, device=device)
-
-    def cut(_: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (arguments[0][places[:, 0], places[:, 1]].unsqueeze(0), *arguments[1:])
-
-    handle = head.register_forward_pre_hook(cut)
-    try:
-        logits: Tensor = model(
-            input_ids=ids.to(device),
-            mm_token_type_ids=kinds.to(device),
-            image_grid_thw=torch.cat([one.grid for one in shown]),
-            mm_encoder_outputs={"image": seen},
-            use_cache=False,
-        ).logits
-    finally:
-        handle.remove()
-    return logits[0]
+    forward_answers(
+        model,
+        head,
+        ids,
+        None,
+        [(index, line, range(rows[index].start - 1, rows[index].length - 1)) for line, index in enumerate(chunk)],
+        use,
+        device,
+        mm_token_type_ids=kinds.to(device),
+        image_grid_thw=torch.cat([one.grid for one in shown]),
+        mm_encoder_outputs={"image": encoded},
+    ).differentiate()

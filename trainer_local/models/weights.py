@@ -1,8 +1,7 @@
-"""Loading a Hugging Face causal language model for training, and writing what it becomes so that a crash leaves no
-half folder.
+"""Loading a Hugging Face causal language model for training, and writing adapters and full weights.
 
-Of a model that sees, the language model is trained and the vision encoder is frozen, unless `lora_targets` or
-`train_vision` say otherwise: SGLang (0.5.23) keeps what the encoder made of an image when it is given new weights.
+The vision encoder is frozen unless `lora_targets` or `train_vision` say otherwise: SGLang (0.5.23) caches its features
+across new weights.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _SMALL_GATES = frozenset({"in_proj_a", "in_proj_b"})
 """Projections of a gated delta net to one number a head: no adapter there can be served by SGLang."""
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _READERS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
-"""Files beside the weights that say how images become pixels."""
+"""Files of the image processor."""
 
 
 class Weights:
-    """A policy that can be trained beside its frozen base: LoRA over one model, or all weights beside a copy.
+    """A policy and its frozen base: LoRA over one model, or all weights and a copy.
 
     `model` is what is trained, `parameters` its trainable parameters by name, in a fixed order. Single precision on a
     CPU and for full training; on CUDA the base under LoRA is bfloat16 and the adapter single precision.
@@ -127,9 +126,7 @@ class Weights:
 
 
 def load(source: str, dtype: torch.dtype) -> Any:
-    """The model in a folder, or under a hub name; of the families that see here, with its vision encoder. Raises
-    `ConfigError`.
-    """
+    """The model in a folder or under a hub name, with any vision encoder. Raises `ConfigError`."""
     try:
         return model_class(source).from_pretrained(source, dtype=dtype)
     except (OSError, ValueError) as error:

@@ -122,7 +122,8 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
     slots = settings.engine.max_versions + 1 if policy and settings.lora and settings.train else 0
     adapters = slots * HALF * shape.adapter(settings.lora_rank, settings.lora_targets, tensor_parallel)
     precision = quantization or shape.quantization
-    quantize = "quantization = fp8" if policy and not precision and (settings.lora or not settings.train) else ""
+    may_quantize = policy and not precision and (settings.lora or not settings.train)
+    quantize = "sglang_args = --quantization fp8" if may_quantize else ""
     shorter = f"a smaller context_length (now {context})" if policy else ""
     size = weights(shape, tensor_parallel, quantization)
     parts = [

@@ -76,7 +76,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     quantization: str = ""
     """Method that the files are quantized by."""
     why_not_megatron: str = ""
-    """Why `trainer_local.megatron` cannot train it, in words; "" if it can."""
+    """Reason why `trainer_local.megatron` cannot train it; "" if it can."""
 
     @property
     def embeddings(self) -> int:
@@ -277,9 +277,7 @@ def _vision(vision: Mapping[str, Any] | None, family: str) -> int:
 
 
 def why_not_megatron(config: Mapping[str, Any]) -> str:
-    """Why `trainer_local.megatron` cannot train a model of this config.json, in words; "" if it can. Decides as
-    `trainer_local.megatron.shape` does.
-    """
+    """Reason, in words, why `trainer_local.megatron` cannot train a model of this config.json; "" if it can."""
     kind = config.get("model_type")
     if kind != "qwen3":
         return f"is {kind or 'of no known family'}, and Megatron-core trains dense Qwen3 models here"

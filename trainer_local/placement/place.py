@@ -26,7 +26,7 @@ from openclaw_rl.trainer_local.placement.assignments import (
     requested,
 )
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape
-from openclaw_rl.trainer_local.placement.validation import check_settings, check_transfer, why_unusable
+from openclaw_rl.trainer_local.placement.validation import check_settings, why_unusable
 
 RELEASES: tuple[tuple[str, ...], ...] = ((), ("kv_cache",), ("kv_cache", "weights"))
 """Memory that SGLang may release for a step where it shares GPUs with the trainer; less of it returns sooner."""
@@ -89,10 +89,9 @@ class _Planner:
     def __init__(self, settings: Settings, environ: Mapping[str, str], roles: Sequence[str], host_memory: int) -> None:
         """Raises `ConfigError` for settings that no GPUs could satisfy."""
         self._settings, self._host_memory = settings, host_memory
-        self._models: dict[ServerRole, str] = {
-            "policy": settings.model,
-            **JudgeModels.from_settings(settings.judge).to_serve,
-        }
+        self._models: dict[ServerRole, str] = {"policy": settings.model}
+        for role, model in JudgeModels.from_settings(settings.judge).to_serve.items():
+            self._models[role] = model
         self._shapes = {role: read_shape(model) for role, model in self._models.items()}
         self._servers: dict[str, list[ServerRole]] = {"serve": ["policy"], "judge": [*self._models][1:]}
         self._torchrun = Torchrun.from_environment(environ)
@@ -116,8 +115,6 @@ class _Planner:
         for role, mine in ways[0].items():
             if why := why_unusable(self._settings, self._shapes, role, len(mine)):
                 raise ConfigError(why)
-        if not self._settings.lora and {"train", "serve"} <= ways[0].keys():  # adapters go by files
-            check_transfer(self._settings, apart=apart(ways[0]))
         usable = [way for way in ways if all(self._can_use(role, len(mine)) for role, mine in way.items())]
         tried: list[tuple[int, Placement]] = []
         for lends in RELEASES:

@@ -39,15 +39,6 @@ def check_settings(settings: Settings, shape: ModelShape | None) -> None:
         )
 
 
-def check_transfer(settings: Settings, *, apart: bool) -> None:
-    """Raise `ConfigError` if full weights cannot go from the trainer's GPUs to SGLang's as the settings say."""
-    if settings.weight_transfer == "nccl" and not apart:
-        raise ConfigError(
-            "weight_transfer = nccl needs different GPUs for training and serving, which share theirs: set "
-            "weight_transfer = auto, which goes by disk"
-        )
-
-
 def why_unusable(settings: Settings, shapes: Shapes, role: str, size: int) -> str:
     """The reason why a role cannot use `size` GPUs, with the settings to change; "" if it can."""
     policy, divisors = shapes["policy"], [one for one in range(1, size + 1) if size % one == 0]

@@ -1,17 +1,13 @@
 """Attention of packed sequences in which each token sees the tokens before it in its own row (`prefix_tree.Packed`).
 
-It stands in for a model's own attention while a tree runs (Transformers' `AttentionInterface`), below positions and
-projections, so it needs no cache and goes through gradient checkpointing. Nothing but PyTorch's
-`scaled_dot_product_attention` computes, on every device.
+It replaces a model's attention while a tree runs (Transformers' `AttentionInterface`), needs no cache, goes through
+gradient checkpointing, and computes with PyTorch's `scaled_dot_product_attention` on every device.
 
-- A run without anything before it (a trunk) is ordinary causal attention: the model's usual kernel, no mask.
-- Branches take slices of the trunk's keys and values. A dense mask of a packed sequence would be mostly empty, and
-  20,000 tokens wide even where the branch has 100; so branches, a few or a part of one at a time, attend to just what
-  they see, under a mask of limited size (`Grain`). flex_attention would need a compiler wherever this runs, and has no
-  gradients on a CPU. A causal call aligned at the bottom right needs no mask, but on a CPU it makes one; it is taken
-  for long branches elsewhere.
-- The slices are copies, as long as the trunk for each call. They are made again in the backward pass instead of kept:
-  a hundred branches hold the trunk once. It costs those calls one more forward.
+- A trunk is ordinary causal attention, without a mask.
+- Branches attend to slices of the trunk's keys and values, a few at a time, under a mask of limited size (`Grain`); a
+  dense mask would be mostly empty. flex_attention needs a compiler and has no gradients on a CPU. Long branches on a
+  GPU are one causal call aligned at the bottom right, which needs no mask there.
+- The slices are copied again in the backward pass instead of kept, so a hundred branches hold the trunk once.
 """
 
 from __future__ import annotations
@@ -35,13 +31,13 @@ from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.trainer_local.prefix.tree import Packed, Run
 
 NAME = "prefix_tree"
-"""Of this attention in Transformers."""
+"""Name of this attention in Transformers."""
 
 OWN = -1
 """Stands for the packed sequence itself where slices name one."""
 
 WASTE = 1.25
-"""How much larger than what is seen a mask may be."""
+"""Maximum size of a mask relative to its visible part."""
 
 Layer = tuple[Tensor, Tensor]
 """Keys and values `[1, heads, tokens, d]`."""
@@ -51,9 +47,8 @@ _UNKNOWN = ("softcap", "s_aux", "position_bias", "sliding_window", "cache")
 
 @dataclass(frozen=True)
 class Grain:
-    """How branches are cut and put together for one call: `step` queries of a branch at most (what they may not see of
-    each other is computed in vain), masks of about `largest` elements at most, `slack` of which may be in vain. A
-    branch of more than `aligned` tokens is one causal call.
+    """Limits of one call: `step` queries of a branch, masks of about `largest` elements, `slack` of them hidden.
+    A branch of more than `aligned` tokens is one causal call.
     """
 
     step: int
@@ -152,9 +147,7 @@ class PrefixAttention:
 
 @contextmanager
 def attending_by_row(model: Any) -> Iterator[None]:
-    """While open (backward passes included) every layer of `model` asks for a `PrefixAttention`, which its call has to
-    bring as `prefix_attention`.
-    """
+    """Let every layer of `model` use the `prefix_attention` that its call passes; open during backward passes too."""
     modules = [module for module in model.modules() if hasattr(module, "layer_idx") and hasattr(module, "config")]
     configs = {id(module.config): module.config for module in modules}.values()
     names = [config._attn_implementation for config in configs]
@@ -272,7 +265,7 @@ def _causal(block: _Block, grain: Grain) -> bool:
 
 
 def _union(blocks: Sequence[_Block]) -> list[tuple[int, int, int]]:
-    """All that some block sees, in slices without overlap."""
+    """Everything visible to some block, in slices without overlap."""
     merged: list[tuple[int, int, int]] = []
     for name, begin, end in sorted({part for block in blocks for part in block.sees()}):
         if merged and merged[-1][0] == name and begin <= merged[-1][2]:
@@ -300,7 +293,7 @@ def _call(blocks: Sequence[_Block], like: Tensor, grain: Grain) -> _Call:
 
 
 def _columns(slices: Sequence[tuple[int, int, int]], name: int, first: int, last: int) -> slice:
-    """Where tokens `first` to `last` of sequence `name` are among the keys of `slices`."""
+    """Columns of tokens `first` to `last` of sequence `name` among the keys of `slices`."""
     at = 0
     for one, start, stop in slices:
         if one == name and start <= first and last <= stop:
@@ -321,12 +314,12 @@ def _attention(
     prefix_attention: PrefixAttention | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """In the place of a model's attention function; the model hands `prefix_attention` on from its own call."""
+    """Attention function of Transformers; the model passes `prefix_attention` on from its own call."""
     unknown = [name for name in _UNKNOWN if others.get(name) is not None]
     if prefix_attention is None or attention_mask is not None or unknown:
         raise TrainerError(
             f"{type(module).__name__} asks of attention what shared prefixes do not have"
-            f"{': ' + ', '.join(unknown) if unknown else ''}: set merge_prefixes = false"
+            f"{': ' + ', '.join(unknown) if unknown else ''}"
         )
     output = prefix_attention(module, query, key, value, scaling=scaling, dropout=dropout)
     return output.transpose(1, 2).contiguous(), None

@@ -1,6 +1,4 @@
-"""How much of a batch a model can compute once, found by looking at the model and trying a few tokens, whatever its
-family is.
-"""
+"""Capability of a model to share prefixes, found by inspecting it and trying a few tokens."""
 
 from __future__ import annotations
 
@@ -22,15 +20,15 @@ class Sharing(IntEnum):
     """From nothing to everything; each includes what is before it."""
 
     ALONE = 0
-    """Each row goes through by itself: what comes after a token changes what the model says at it, padding too."""
+    """Each row by itself: later tokens, padding included, change earlier logits."""
     ROWS = 1
-    """Several rows go through side by side, none of their tokens shared."""
+    """Several rows side by side, none of their tokens shared."""
     CHAINS = 2
-    """A row that is the beginning of another is computed with it: the model looks back only, but its layers keep a
-    state that cannot be left at two places (a sliding window, linear attention).
+    """A row that is a prefix of another is computed with it: the model is causal, but its layers keep a state that
+    cannot fork (a sliding window, linear attention).
     """
     TREES = 3
-    """Rows share whatever they begin with: every layer is plain attention over all that came before."""
+    """Rows share any prefix: every layer is plain attention over all previous tokens."""
 
 
 TRIED = tuple(range(1, 13))
@@ -78,9 +76,7 @@ def _forked(model: Any, rows: Sequence[Row]) -> Mapping[int, Tensor]:
 
 
 def _plain(model: Any) -> bool:
-    """True if each layer keeps the keys and values of all tokens, and leaves attention to a function that can be
-    replaced.
-    """
+    """True if each layer keeps all keys and values, and its attention function can be replaced."""
     layers = DynamicCache(config=model.config).layers
     return bool(model._supports_attention_backend) and all(type(layer).__name__ == "DynamicLayer" for layer in layers)
 
@@ -97,5 +93,5 @@ def _logits(model: Any, ids: Sequence[int], positions: Sequence[int], **argument
 
 
 def _same(first: Tensor, second: Tensor, tolerance: float) -> bool:
-    """But for rounding."""
+    """True if equal but for rounding."""
     return bool((first - second).abs().max() <= tolerance * first.abs().max())

@@ -1,22 +1,15 @@
 """The prefix tree of a batch: plans in which prefixes that rows share are computed once. Any trainer can run them.
 
-A row's *inputs* are all its tokens but the last, which nothing is drawn from; token `ids[i]` of its answer is drawn
-from input `i - 1`. The inputs of all rows form a trie. Its paths are cut into `Branch`es: the longest row is one, and
-each further row adds the tokens that no row before it had. So an agent's conversation is a trunk (its last turn) with
-one short branch a turn, whatever floating text ends each prompt; a plain chat, where each prompt continues the last
-answer, is one branch with an answer of every turn in it.
+A row's *inputs* are all its tokens but the last; token `ids[i]` of its answer is drawn from input `i - 1`. The inputs
+of all rows form a trie, cut into `Branch`es: the longest row is one, and each further row adds its new tokens. An
+agent's conversation is a trunk (its last turn) with a short branch a turn; a plain chat is one branch.
 
-Two ways to run a tree, both lists of `Packed` sequences:
+Two plans, both lists of `Packed` sequences in which each row with an answer appears once:
 
-- `pack(rows, budget)`: each sequence is complete in itself and of at most `budget` tokens (one row that is longer goes
-  alone). A tree that is larger is cut between rows; what the parts share is computed again in each.
-- `passes(tree, budget)`: nothing is computed again. A tree that is larger than the budget puts its trunk into a
-  sequence of its own, and the sequences after it see the trunk's keys and values (`Run.past`).
-
-In a sequence each token sees the tokens before it in its row, which `Packed.runs` lists in slices, and itself.
-`Packed.positions` are positions in the row, `Packed.answers` are the inputs that each row's answer is drawn from: all
-rows with an answer appear, each in one sequence. The sum of `Packed.tokens` goes through the model. Rows need not share
-anything.
+- `pack(rows, budget)`: each sequence is complete and has at most `budget` tokens (a longer row goes alone). A larger
+  tree is cut between rows; the parts compute their common prefix again.
+- `passes(tree, budget)`: nothing is computed again. A larger tree puts its trunk into one sequence, and the sequences
+  after it attend to the trunk's keys and values (`Run.past`).
 """
 
 from __future__ import annotations
@@ -47,7 +40,7 @@ class Branch:
 
     @property
     def tokens(self) -> int:
-        """How many are computed here."""
+        """Number of tokens of this branch."""
         return self.end - self.start
 
 
@@ -96,9 +89,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Run:
-    """Tokens `begin` to `end` of a packed sequence, which follow each other in their row from `position` on. Each sees,
-    in order of position, all of `past`, then all of `before` (slices of the same sequence), then the tokens of this run
-    up to itself.
+    """Tokens `begin` to `end` of a packed sequence, at consecutive positions of their row from `position`. Each attends
+    to all of `past`, then all of `before` (slices of the same sequence), then this run up to itself.
     """
 
     begin: int
@@ -143,8 +135,8 @@ def prefix_tree(
 ) -> PrefixTree:
     """The tree of the rows (of those in `among`, if given) that have an answer.
 
-    A row leaves another where that shares at least `shortest_prefix` tokens, and `least_share` of its own; if not it
-    begins a tree of its own. A row that is all prefix of another is on that row's branch at any length.
+    Rows share a prefix of at least `shortest_prefix` tokens and `least_share` of the row. A row that is a prefix of
+    another is on that row's branch at any length.
     """
     chosen = [index for index in (range(len(rows)) if among is None else among) if rows[index].response_length > 0]
     keys = {index: _key(rows[index]) for index in chosen}
@@ -181,9 +173,7 @@ def apart(rows: Sequence[Row]) -> PrefixTree:
 
 
 def pack(rows: Sequence[Row], budget: int, *, shortest_prefix: int = 1) -> list[Packed]:
-    """All rows in sequences of at most `budget` tokens, each complete in itself; a row that is longer goes alone, but
-    for rows that are all prefix of it.
-    """
+    """All rows in complete sequences of at most `budget` tokens; a longer row goes alone, with its prefixes."""
     tree = prefix_tree(rows, shortest_prefix=shortest_prefix)
     groups: list[tuple[int, list[int]]] = []
     for root in tree.roots:
@@ -197,12 +187,11 @@ def pack(rows: Sequence[Row], budget: int, *, shortest_prefix: int = 1) -> list[
 
 
 def passes(tree: PrefixTree, budget: int, roots: Sequence[int] | None = None) -> list[Packed]:
-    """The tree (of `roots` alone, if given) in sequences that see what was computed before them. Next to nothing is
-    computed twice: only the part of an answer that two rows share can be, since an answer is drawn from one sequence.
+    """The tree (of `roots` alone, if given) in sequences that attend to earlier ones. Only a part of an answer that two
+    rows share can be computed twice, since an answer is drawn from one sequence.
 
-    The sequences of one parent follow it, each with all that descend from it, so that keys and values can be given
-    back in the same order. Beside the trunks of large trees no sequence has more than `budget` tokens, unless a row's
-    own part alone has.
+    Sequences follow their parent depth first, so keys and values are freed in that order. Except for trunks of large
+    trees, a sequence has at most `budget` tokens, unless one row's own part is longer.
     """
     layout = _Layout(tree)
     totals = {index: branch.tokens for index, branch in enumerate(tree.branches)}
@@ -245,7 +234,7 @@ def _key(row: Row) -> bytes:
 
 
 def _shared(first: bytes, second: bytes) -> int:
-    """How many leading tokens are the same."""
+    """Number of equal leading tokens."""
     low, high = 0, min(len(first), len(second)) // WIDTH
     while low < high:
         middle = (low + high + 1) // 2

@@ -27,7 +27,8 @@ from openclaw_rl.trainer_local.sglang.owner_client import card_path
 from openclaw_rl.trainer_local.sglang.versions import adapter_name, weights_label
 
 VERSION = "0.5.23"
-_ARGUMENTS, _GPUS = "{args}", "{gpus}"
+_ARGUMENTS, _GPUS, _MODULE = "{args}", "{gpus}", "{module}"
+_SERVER, _ROUTER = "sglang.launch_server", "sglang_router.launch_router"
 
 
 class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +86,7 @@ def program(settings: Settings) -> list[str]:
 
 def _program(settings: Settings) -> list[str]:
     if settings.sglang_command:
-        return shlex.split(settings.sglang_command)
+        return [word.replace(_MODULE, _SERVER) for word in shlex.split(settings.sglang_command)]
     if not settings.sglang_python:
         raise ConfigError(
             "backend = megatron serves with SGLang, a program with an environment of its own. Install it there "
@@ -93,19 +94,18 @@ def _program(settings: Settings) -> list[str]:
             "sglang_python (OPENCLAW_RL_SGLANG_PYTHON=~/sglang/bin/python), or say how a container of it is started "
             "with sglang_command; a server that runs already is the engine with engine_url"
         )
-    return [_python(settings), "-m", "sglang.launch_server"]
+    return [_python(settings), "-m", _SERVER]
 
 
 def router(settings: Settings) -> list[str]:
     """The command that starts the router, before its arguments."""
-    if settings.sglang_router_command:
-        return shlex.split(settings.sglang_router_command)
+    if _MODULE in settings.sglang_command:
+        return [word.replace(_MODULE, _ROUTER) for word in shlex.split(settings.sglang_command)]
     if settings.sglang_python:
-        return [_python(settings), "-m", "sglang_router.launch_router"]
+        return [_python(settings), "-m", _ROUTER]
     raise ConfigError(
-        "several SGLang servers need SGLang's router before them: name the command that starts it with "
-        "sglang_router_command (pip install sglang-router; python -m sglang_router.launch_router), or have one server "
-        "take all GPUs (rollout_tensor_parallel = 0)"
+        "several SGLang servers need SGLang's router before them (pip install sglang-router): write python -m {module} "
+        "in sglang_command, or name sglang_python too, or have one server take all GPUs (rollout_tensor_parallel = 0)"
     )
 
 
@@ -125,8 +125,6 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
             "would have to be quantized again. Train a LoRA, whose adapters such a base takes, or a model that is not "
             "quantized"
         )
-    if settings.quantization:
-        found += ["--quantization", settings.quantization]
     # Chat goes before judging and rehearsal, in the queue and on the GPU: our lower numbers are more urgent.
     found += ["--enable-priority-scheduling", "--schedule-low-priority-values-first", "--default-priority-value", "0"]
     found += ["--priority-scheduling-preemption-threshold", "0", "--retraction-policy", "priority"]

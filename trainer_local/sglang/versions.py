@@ -58,7 +58,7 @@ class VersionStore(msgspec.Struct, frozen=True):
 
 class Held(msgspec.Struct, frozen=True):
     """The versions in the servers. `live` is −1 where they do not agree, or a change broke off; `default` is the one
-    that a request without a version gets meanwhile. `names` are the adapters in memory, by version (`None` without any).
+    that a request without a version gets meanwhile. `names` are the adapters in memory, by version (`None` if none).
     """
 
     live: int

@@ -1,9 +1,7 @@
-"""Recomputing activations in the backward pass (gradient checkpointing, arXiv 1604.06174): more time, less memory, the
-same gradients.
+"""Recomputing activations in the backward pass (gradient checkpointing, arXiv 1604.06174): less memory, same gradients.
 
-Transformers checkpoints layers in training mode only, so the layers alone are put into that mode, for the passes with
-gradients. It drops their cache there, which nothing here needs: shared prefixes are a matter of attention
-(`trainer_local.prefix.attention`), and are shared all the same.
+Transformers checkpoints layers in training mode only, so the layers alone are put into that mode for passes with
+gradients. It drops their cache there, which prefix sharing (`trainer_local.prefix.attention`) does not need.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ def recomputed_layers(model: Any) -> list[torch.nn.Module]:
 
 @contextmanager
 def recomputing(layers: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """While the block runs, `layers` keep no activations. Their own parts (dropout) stay in the mode they are in."""
+    """Let `layers` keep no activations while the block runs. Their parts (dropout) keep their mode."""
     modes = [layer.training for layer in layers]
     try:
         for layer in layers:

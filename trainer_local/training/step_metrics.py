@@ -1,4 +1,4 @@
-"""How far a step took the policy, measured on the first answers of its batch."""
+"""Distance of a step, measured on the first answers of its batch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from openclaw_rl.trainer_local.training.targets import LocalTarget, RunModel
 
 
 class StepDistances:
-    """Made before a step, which it remembers; all at temperature 1. Of the first answers of `samples`, those in `own`
-    are looked at in this process, and `gather` gives what each process has found.
+    """Created before a step; all at temperature 1. This process measures the first answers of `samples` that are in
+    `own`; `gather` collects the values of all processes.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class StepDistances:
         self._base = self._distributions(run_base)
 
     def to_teacher(self, targets: Sequence[LocalTarget | None]) -> float | None:
-        """How much the teacher has to teach: the mean of KL(base ‖ teacher) over the tokens whose teacher is in
-        `targets` (those of the first samples); `None` without any.
+        """Mean of KL(base ‖ teacher) over the tokens with a teacher in `targets` (those of the first samples); `None`
+        without any.
         """
         known = [(index, target.teacher) for index, target in enumerate(targets) if target and index in self._base]
         values = [losses.reverse_kl(self._base[index], teacher) for index, teacher in known if teacher is not None]

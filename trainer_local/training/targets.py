@@ -115,7 +115,7 @@ def old_policy(samples: Sequence[Sample], recipe: Recipe, run: RunModel) -> Mapp
 def targets_of(
     samples: Sequence[Sample], recipe: Recipe, old: Mapping[str, Old], run_base: RunModel, run_teacher: RunModel | None
 ) -> list[LocalTarget | None]:
-    """For each sample what its terms need; `None` where they need nothing. `run_teacher` is `None` where the base is
+    """Targets that each sample's terms need, `None` for none. `run_teacher` is `None` where the base is
     the teacher: then both go through it together.
     """
     plain = [
@@ -140,7 +140,7 @@ def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question 
     prompts = hints_of(sample, recipe)
     if not prompts:
         return None
-    own = old[sample.sample_id].ids[:, : recipe.hint_overlap] if recipe.per_token_hints and len(prompts) > 1 else None
+    own = old[sample.sample_id].ids[:, : recipe.select_k] if recipe.per_token_hints and len(prompts) > 1 else None
     sampling = sample.temperature if recipe.distillation == "token" and not recipe.custom_loss else 1.0
     images = [images_under(sample, prompt) for prompt in prompts]
     return Question(prompts, sample.response_ids, recipe.teacher_temperature * sampling, own, images)
@@ -169,7 +169,7 @@ def _target(
 
 
 def distributions(questions: Sequence[Question | None], run: RunModel) -> list[Tensor | None]:
-    """For each question the log-probabilities `[R, V]` of the model that `run` runs, `None` for none.
+    """Log-probabilities `[R, V]` for each question, by the model that `run` runs; `None` for none.
 
     Several prompts make the normalised geometric mean (`losses.ensemble_target`), or with `own` each token takes the
     prompt under which the model's likeliest tokens are most like those (the first of equals). The temperature divides

@@ -231,9 +231,8 @@ def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
         return checks(doctor("--with-gpus", cards, *FITS[2:], *flags), "placement")[0][1]
 
     assert told("2x24").endswith("new versions reach SGLang as adapters, by files")
-    assert told("2x80", "--no-lora").endswith("new weights reach SGLang by nccl (weight_transfer)")
-    assert told("80", "--no-lora").endswith("new weights reach SGLang by disk (weight_transfer)")
-    assert told("2x80", "--no-lora", "--weight-transfer", "disk").endswith("by disk (weight_transfer)")
+    assert told("2x80", "--no-lora").endswith("new weights reach SGLang by nccl")
+    assert told("80", "--no-lora").endswith("new weights reach SGLang by disk")
     assert "SGLang gives its KV cache and weights back for each step" in told("24", "--model", "Qwen/Qwen3-4B")
 
 

@@ -137,10 +137,10 @@ def test_an_engine_given_as_the_backend_is_told_where_it_belongs() -> None:
 def test_figures_for_wandb_leave_the_machine_unless_it_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    (leaving,) = told("--wandb", "team/ours")["leaves_the_machine"]
+    (leaving,) = told("--report-to", "wandb:team/ours")["leaves_the_machine"]
     assert "metrics of every step" in leaving and leaving.endswith("W&B project team/ours at https://api.wandb.ai")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    answer = told("--wandb", "team/ours", "--tensorboard", "true")
+    answer = told("--report-to", "wandb:team/ours, tensorboard")
     assert answer["leaves_the_machine"] == []
     checks = {check["name"]: check for check in answer["checks"]}
     assert checks["packages [tensorboard]"]["ok"] is not False
@@ -271,7 +271,7 @@ def test_doctor_says_what_is_wrong_with_sglang(flags: tuple[str, ...], ok: bool 
     assert found["ok"] is ok and said in found["told"]
 
 
-@pytest.mark.parametrize("setting", ["sglang-command", "sglang-router-command", "sglang-args"])
+@pytest.mark.parametrize("setting", ["sglang-command", "sglang-args"])
 def test_a_command_line_with_an_open_quote_is_refused_by_name(setting: str) -> None:
     result = CliRunner().invoke(app, ["doctor", *MEGATRON, f"--{setting}", "docker 'run"])
     assert isinstance(result.exception, ConfigError)

@@ -34,7 +34,7 @@ async def test_a_broken_candidate_is_told_by_what_people_accepted_and_by_its_ans
     await accepted(world)
     verdict = await guard_of(world).probe(await candidate(world, rate=0.05), 0, [])
     assert not verdict.passed
-    assert "guard_max_drop" in verdict.reason and "guard_max_degenerate" in verdict.reason
+    assert "guard_max_drop" in verdict.reason and "answers degenerate" in verdict.reason
     figures = verdict.figures
     assert figures["accepted"]["parent"] - figures["accepted"]["candidate"] > figures["accepted"]["limit"]
     assert figures["answers"]["candidate"]["flawed"] > figures["answers"]["parent"]["flawed"]

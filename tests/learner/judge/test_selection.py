@@ -90,7 +90,7 @@ async def test_the_hint_whose_likeliest_tokens_a_scripted_engine_shares_most_is_
     ):
         tops[tuple(hinted_prompt(prompter, made, hint))] = rows
     engine = ScoringEngine(tops)
-    found = await selector("overlap-sequence", engine, prompter, hint_overlap=2).choose(made, votes(*HINTS))
+    found = await selector("overlap-sequence", engine, prompter, select_k=2).choose(made, votes(*HINTS))
     assert (found.hint, found.selection) == (HINTS[1], "overlap-sequence")
     assert found.reason == "tokens in common, by hint: 1, 5, 3"
     assert [(version, top_k) for _, version, top_k, _ in engine.asked] == [(3, 2), (0, 2), (0, 2), (0, 2)]

@@ -87,7 +87,7 @@ async def test_a_version_waits_until_it_is_decided(journal: AsyncJournal, tmp_pa
 
 
 async def test_a_journal_with_a_history_is_written_as_a_whole(worlds: Worlds, tmp_path: Path) -> None:
-    world = worlds(batch_size=1, rehearsals=1, anchors=1, tensorboard=True)
+    world = worlds(batch_size=1, rehearsals=1, anchors=1, report_to="tensorboard")
     await world.versions.start()
     for number in (1, 2):
         await tell(world, number, [COMPLAINTS[number]])
@@ -160,8 +160,8 @@ async def test_a_sink_that_fails_is_told_and_tried_again(
 
 async def test_a_missing_package_is_told_with_its_extra(journal: AsyncJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)  # what an import of a package not installed meets
-    (sink,) = await sinks_of(Settings(wandb="my-project", data=Path("nowhere")), journal)
+    (sink,) = await sinks_of(Settings(report_to="wandb:my-project", data=Path("nowhere")), journal)
     with pytest.raises(SinkError, match=r"pip install -e '\.\[wandb\]'"):
         await Reporter(journal, sink, Progress()).once()
-    (same,) = await sinks_of(Settings(wandb="my-project", data=Path("nowhere")), journal)
+    (same,) = await sinks_of(Settings(report_to="wandb:my-project", data=Path("nowhere")), journal)
     assert sink._run_id == same._run_id and len(sink._run_id) == 8  # type: ignore[attr-defined]

@@ -142,7 +142,7 @@ async def of_the_batch(context: RolloutContext) -> list[Sample]:
     [
         ("raising", "raised ValueError: no luck", 0),
         ("engine_says_no", "raised EngineError: there is no version 99", 0),
-        ("forever", "took longer than 0.2 s (hook_timeout)", 0),
+        ("forever", "took longer than 0.2 s (request_timeout)", 0),
         ("half_good", "sample 3 of 3: it is a str", 2),
         ("of_the_batch", "another one has its sample_id", 0),
     ],
@@ -150,7 +150,7 @@ async def of_the_batch(context: RolloutContext) -> list[Sample]:
 async def test_a_rollout_that_fails_is_told_and_the_step_goes_on(
     worlds: Worlds, hook: str, note: str, anchors: int
 ) -> None:
-    world = worlds(custom_rollout=f"{HERE}:{hook}", batch_size=1, hook_timeout=0.2)
+    world = worlds(custom_rollout=f"{HERE}:{hook}", batch_size=1, request_timeout=0.2)
     await world.versions.start()
     await tell(world, 1, COMPLAINTS[:1])
     assert await world.learner.once()

@@ -32,8 +32,8 @@ HELLO = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 8}
 CHAT = "/v1/chat/completions"
 
 
-def limit(places: int = 1, wait: float = 30.0) -> ConcurrencyLimit:
-    return ConcurrencyLimit(places, wait, per_key=True)
+def limit(places: int = 1) -> ConcurrencyLimit:
+    return ConcurrencyLimit(places, per_key=True)
 
 
 class GatedEngine(ScriptedEngine):
@@ -85,10 +85,11 @@ async def test_places_are_handed_on_in_the_order_of_arrival() -> None:
     assert (places.active, places.waiting) == (0, 0)
 
 
-async def test_who_waits_too_long_is_told_when_to_come_back() -> None:
-    places = limit(wait=0.01)
+async def test_who_waits_too_long_is_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WAIT_SECONDS", 0.01)
+    places = limit()
     async with places.place():
-        with pytest.raises(RateLimited, match=r"1 requests .* API key .*key_concurrency.*queue_seconds.*Try again in"):
+        with pytest.raises(RateLimited, match=r"1 requests .* API key .*key_concurrency.*0.01 s.*Try again in"):
             async with places.place():
                 pass
     assert (places.active, places.waiting, places.refused) == (0, 0, 1)
@@ -140,7 +141,7 @@ async def test_a_place_given_to_one_that_gives_up_is_not_lost() -> None:
 
 
 def test_everybodys_limit_is_no_fault_of_the_client() -> None:
-    shared = ConcurrencyLimit(1, 0.0)
+    shared = ConcurrencyLimit(1)
     assert isinstance(shared._refusal("x"), Overloaded) and shared._refusal("x").status == 503
 
 
@@ -198,9 +199,12 @@ async def test_each_key_has_places_of_its_own(
         assert (await one.get("/v1/models", headers={"authorization": "Bearer three"})).status_code == 401
 
 
-async def test_a_key_has_the_same_places_in_every_dialect(policy_folder: Path, tmp_path: Path) -> None:
+async def test_a_key_has_the_same_places_in_every_dialect(
+    policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LONGEST_LINE", 0)
     async with (
-        served(GatedEngine, policy_folder, tmp_path, key_concurrency=1, queue_seconds=0.0) as (url, service, engine),
+        served(GatedEngine, policy_folder, tmp_path, key_concurrency=1) as (url, service, engine),
         asking(url) as one,
     ):
         engine.gate = asyncio.Event()
@@ -300,8 +304,11 @@ def test_anthropics_clients_are_told_in_their_own_words() -> None:
     assert "raise key_concurrency" in body["error"]["message"]
 
 
-async def test_nothing_of_a_request_counts_before_it_has_a_place(policy_folder: Path, tmp_path: Path) -> None:
-    async with scripted_service(policy_folder, tmp_path, "Hi.", key_concurrency=1, queue_seconds=0.0) as found:
+async def test_nothing_of_a_request_counts_before_it_has_a_place(
+    policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WAIT_SECONDS", 0.0)
+    async with scripted_service(policy_folder, tmp_path, "Hi.", key_concurrency=1) as found:
         client, service, _ = found
         async with service.limits.of_key(0).place():
             refused = await client.post(CHAT, json=HELLO)

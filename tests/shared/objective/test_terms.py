@@ -74,6 +74,6 @@ def test_the_policy_before_the_step_is_asked_for_what_is_selected_or_compared_by
     assert needs_old(TURN, Recipe()) == 0
     assert needs_old(TURN, Recipe(distillation="select", select_k=3)) == 3
     assert needs_old(TURN, Recipe(per_token_hints=True)) == 0
-    assert needs_old(two, Recipe(per_token_hints=True, hint_overlap=6)) == 6
-    assert needs_old(two, Recipe(distillation="select", select_k=3, per_token_hints=True, hint_overlap=6)) == 6
+    assert needs_old(two, Recipe(per_token_hints=True, select_k=6)) == 6
+    assert needs_old(two, Recipe(distillation="select", per_token_hints=True, select_k=6)) == 6
     assert needs_old(PLAIN, Recipe(distillation="select")) == 0

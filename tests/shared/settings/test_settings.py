@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.cloud import FireworksMode
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown, to_environment
 from openclaw_rl.shared.settings.sources import load, parse_flags
+from openclaw_rl.shared.trainer import Recipe
 
 
 @pytest.fixture(autouse=True)
@@ -162,10 +164,33 @@ def test_places_that_follow_from_others(tmp_path: Path) -> None:
     assert load({"tokenizer": "t"}, environ={})[0].engine.tokenizer_path == "t"
 
 
-def test_the_recipe_takes_every_number_from_the_settings() -> None:
-    settings, _ = load({"epochs": "2", "w-opd": "0.5", "w-rl": "0.25", "w-anchor": "0"}, environ={})
-    recipe = settings.recipe()
-    assert (recipe.epochs, recipe.distill, recipe.binary, recipe.anchor) == (2, 0.5, 0.25, 0.0)
+def test_the_recipe_is_the_learning_group() -> None:
+    settings, _ = load({"epochs": "2", "w-opd": "0.5", "w-rl": "0.25"}, environ={})
+    recipe: Recipe = settings.learning
+    assert (recipe.epochs, recipe.w_opd, recipe.w_rl) == (2, 0.5, 0.25)
+
+
+def test_a_field_that_is_no_setting_is_for_code_alone() -> None:
+    assert Settings(merge_prefixes=False).learning.merge_prefixes is False
+    with pytest.raises(ConfigError, match="is no setting any more"):
+        load({}, environ={"OPENCLAW_RL_MERGE_PREFIXES": "false"})
+    assert len(SETTINGS) <= 120
+
+
+def test_where_metrics_go_is_one_setting() -> None:
+    both = Settings(report_to="wandb:team/ours, tensorboard").learning
+    assert (both.wandb, both.tensorboard) == ("team/ours", True)
+    assert (Settings().learning.wandb, Settings().learning.tensorboard) == ("", False)
+    with pytest.raises(ConfigError, match="'mlflow' is neither tensorboard nor wandb:PROJECT"):
+        load({"report-to": "mlflow"}, environ={})
+
+
+def test_options_of_fireworks_follow_its_mode() -> None:
+    assert Settings().cloud.fireworks == FireworksMode(False)
+    mode = Settings(fireworks_mode="dedicated region=US_1 deployment=accounts/a/deployments/d").cloud.fireworks
+    assert mode == FireworksMode(True, deployment="accounts/a/deployments/d", region="US_1")
+    with pytest.raises(ConfigError, match="fireworks_mode"):
+        load({"fireworks-mode": "serverless region=US_1"}, environ={})
 
 
 def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:

@@ -114,7 +114,7 @@ async def test_a_step_that_failed_there_is_told_with_a_stand_in(shared: firework
 async def test_what_is_never_done_is_given_up_on_and_not_asked_for_any_more_with_a_stand_in(
     front: Front, fake: Fake, tmp_path: Path, tokenizer: Path
 ) -> None:
-    provider = fireworks.create(settings(front, tmp_path, tokenizer, cloud_timeout=2.0))
+    provider = fireworks.create(settings(front, tmp_path, tokenizer, request_timeout=2.0))
     training = await provider.train(rank=8, seed=3)
     fake.failed["optim_step"] = {"type": "try_again", "queue_state": "active"}
     with pytest.raises(CloudError, match="did not answer within 2 s"):

@@ -212,7 +212,9 @@ async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, fro
 
 async def test_request_shape_of_training_shapes(front: Front, tmp_path: Path, tokenizer: Path) -> None:
     shape = "accounts/fireworks/trainingShapes/qwen3-8b-128k"
-    provider = fireworks.create(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated", fireworks_shape=shape))
+    provider = fireworks.create(
+        settings(front, tmp_path, tokenizer, fireworks_mode=f"dedicated shape={shape}" if shape else "dedicated")
+    )
     await provider.train(rank=8, seed=3)
     assert front.asked("POST", JOBS)[0].query["trainingShape"] == shape
     assert front.asked("POST", DEPLOYMENTS)[0].body["deploymentShape"] == "accounts/f/deploymentShapes/d"
@@ -274,7 +276,7 @@ async def test_request_shape_of_cleaning_up_machines(
 async def test_request_shape_of_a_deployment_of_ones_own(
     front: Front, fake: Fake, tmp_path: Path, tokenizer: Path
 ) -> None:
-    own = {"fireworks_mode": "dedicated", "fireworks_deployment": f"accounts/{ACCOUNT}/deployments/mine"}
+    own = {"fireworks_mode": f"dedicated deployment=accounts/{ACCOUNT}/deployments/mine"}
     provider = fireworks.create(settings(front, tmp_path, tokenizer, **own))
     with pytest.raises(CloudError, match="no deployment mine"):
         await provider.sampler("")

@@ -78,7 +78,7 @@ WHOLE = {
     "rehearse": {"distill": 0.5, "anchor": 0.3},
     "anchors alone": {"distillation": "none", "rewards": "none"},
     "topk of the student": {"distillation": "topk", "topk_from": "student"},
-    "one hint a token": {"per_token_hints": True, "hint_overlap": 8},
+    "one hint a token": {"per_token_hints": True, "select_k": 8},
     "one hint a token, by tokens": {"distillation": "token", "rewards": "all", "per_token_hints": True},
     "one hint a token, selected": {"distillation": "select", "select_k": 5, "per_token_hints": True},
     "kl and entropy": {"kl_base": 0.3, "entropy": 0.05, "distill": 0.1},

@@ -163,7 +163,7 @@ async def test_several_hints_of_a_sampled_token_lie_between_the_bare_mean_and_th
 
 async def test_each_token_takes_the_hint_that_is_most_like_the_policy(world: World) -> None:
     one = sample(20, hints=3, response=8)
-    recipe = Recipe(distillation="token", per_token_hints=True, hint_overlap=6)
+    recipe = Recipe(distillation="token", per_token_hints=True, select_k=6)
     found = await target(world, one, recipe, tops=6)
     own = log_probs(world.before, one.prompt_ids, one).topk(6).indices.tolist()
     under = [log_probs(world.base, hint, one) for hint in one.hinted_prompts]

@@ -70,7 +70,7 @@ def together(
         model,
         rows,
         use,
-        sight=Sight.of(model, str(folder)),
+        sight=Sight.from_model(model, str(folder)),
         micro_batch_tokens=budget,
         device=torch.device("cpu"),
         head=output_head(model),
@@ -131,7 +131,7 @@ def test_a_hint_before_a_picture_moves_it(folder: Path, plain: Plain, samples: S
         plain.model,
         [under],
         lambda _, logits: found.append(losses.log_softmax(logits)),
-        sight=Sight.of(plain.model, str(folder)),
+        sight=Sight.from_model(plain.model, str(folder)),
         micro_batch_tokens=10_000,
         device=torch.device("cpu"),
         head=output_head(plain.model),
@@ -143,7 +143,7 @@ def test_a_hint_before_a_picture_moves_it(folder: Path, plain: Plain, samples: S
 
 
 def test_a_picture_of_another_size_than_its_place_is_refused_by_name(folder: Path, samples: Samples) -> None:
-    sight = Sight.of(Plain(folder).model, str(folder))
+    sight = Sight.from_model(Plain(folder).model, str(folder))
     one = samples.seeing(7, RED)
     (place,) = one.images
     (large,) = samples.seeing(7, BLUE).images

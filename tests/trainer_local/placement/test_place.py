@@ -268,8 +268,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "3 GPUs cannot share one server of the judge's model",
         "Set judge_gpus to 1 or 2",
     ),
-    ("2x80", {"quantization": "fp8", "lora": False}, "served quantized (fp8), and lora = false", "set lora = true"),
-    ("80", {"weight_transfer": "nccl", "lora": False}, "weight_transfer = nccl", "weight_transfer = auto"),
+    (
+        "2x80",
+        {"sglang_args": "--quantization fp8", "lora": False},
+        "served quantized (fp8), and lora = false",
+        "set lora = true",
+    ),
 ]
 
 
@@ -304,7 +308,7 @@ TOO_LARGE: list[tuple[str, dict[str, Any], list[str]]] = [
     ),
     ("80", {"model": "Qwen/Qwen3-4B", "lora": False}, ["offload_optimizer = true", "lora = true"]),
     ("8x80", {"model": "Qwen/Qwen3-32B"}, ["a larger tensor_parallel"]),
-    ("24", {"model": "Qwen/Qwen3-8B", "train": False, "context_length": 65536}, ["quantization = fp8", "(now 65536)"]),
+    ("24", {"model": "Qwen/Qwen3-8B", "train": False, "context_length": 65536}, ["--quantization fp8", "(now 65536)"]),
     ("12", {"model": "Qwen/Qwen3-32B"}, []),
 ]
 
@@ -338,8 +342,8 @@ def test_the_host_must_hold_what_is_put_there() -> None:
 
 
 def test_a_model_that_is_quantized_on_the_card_must_fit_there_before() -> None:
-    placed("2x24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)  # two share it
-    told = refusal("24", model="Qwen/Qwen3-14B", quantization="fp8", train=False)
+    placed("2x24", model="Qwen/Qwen3-14B", sglang_args="--quantization fp8", train=False)  # two share it
+    told = refusal("24", model="Qwen/Qwen3-14B", sglang_args="--quantization fp8", train=False)
     assert "bfloat16 until they are quantized" in told
 
 

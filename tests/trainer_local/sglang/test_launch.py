@@ -66,7 +66,7 @@ def test_what_is_missing_is_said_before_anything_starts() -> None:
         command(settings(sglang_python=""))
     with pytest.raises(ConfigError, match="'/nowhere/python' is no program"):
         command(settings(sglang_python="/nowhere/python"))
-    with pytest.raises(ConfigError, match="sglang_router_command"):
+    with pytest.raises(ConfigError, match="sglang_command, or name sglang_python too"):
         command(settings(sglang_python="", sglang_command="docker run sglang", rollout_tensor_parallel=1))
     with pytest.raises(ConfigError, match="rollout_tensor_parallel = 3 does not divide"):
         command(settings(rollout_tensor_parallel=3))
@@ -114,10 +114,12 @@ def test_a_server_that_lends_its_memory_is_started_so() -> None:
 
 @pytest.mark.parametrize("name", ["fp8", "awq", "gptq"])
 def test_quantization_is_passed_on_and_learns_by_adapters_alone(name: str, tmp_path: Path) -> None:
-    assert told(arguments(settings(quantization=name)), "--quantization") == name
-    assert arguments(settings(quantization=name, lora=False, train=False))
+    given = {"sglang_args": f"--quantization {name}"}
+    assert told(arguments(settings(**given)), "--quantization") == name
+    assert settings(sglang_args=f"--max-running-requests 8 --quantization={name}").gpu.quantization == name
+    assert arguments(settings(**given, lora=False, train=False))
     with pytest.raises(ConfigError, match=rf"quantized \({name}\).*Train a LoRA"):
-        arguments(settings(quantization=name, lora=False))
+        arguments(settings(**given, lora=False))
     (tmp_path / "config.json").write_text(f'{{"quantization_config": {{"quant_method": "{name}"}}}}')
     with pytest.raises(ConfigError, match=rf"quantized \({name}\)"):
         arguments(settings(model=str(tmp_path), lora=False))
@@ -181,7 +183,7 @@ def test_the_router_is_told_its_servers() -> None:
 
 
 def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
-    policy = settings(rollout_gpus="0,1", judge_gpus="2", quantization="fp8", judge="engine:/judge")
+    policy = settings(rollout_gpus="0,1", judge_gpus="2", sglang_args="--quantization fp8", judge="engine:/judge")
     judges = current_placement(policy).judges
     own = backends.own_engine(policy, "/judge", port=31001, on_gpus=True)
     line = backends.engine_command(own, judges)

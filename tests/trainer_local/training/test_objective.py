@@ -117,7 +117,7 @@ async def test_each_token_takes_the_hint_that_is_most_like_the_policy(moved: Mov
         choices.append(common.index(max(common)))
         values.append(plain.divergence(row, under[choices[-1]][position]))
     assert len(set(choices)) > 1, "the sample must make a difference"
-    metrics = await moved.metrics([one, UNEVEN[1]], per_token_hints=True, hint_overlap=8)
+    metrics = await moved.metrics([one, UNEVEN[1]], per_token_hints=True, select_k=8)
     alone = [
         plain.divergence(row, target)
         for row, target in zip(student(moved, UNEVEN[1]), teacher(moved.base, UNEVEN[1]), strict=True)
@@ -127,7 +127,7 @@ async def test_each_token_takes_the_hint_that_is_most_like_the_policy(moved: Mov
 
 async def test_equal_overlaps_take_the_first_hint(moved: Moved) -> None:
     one = two_hints_that_differ()
-    everything = await moved.metrics([one], per_token_hints=True, hint_overlap=64)
+    everything = await moved.metrics([one], per_token_hints=True, select_k=64)
     first = await moved.metrics([replace(one, hinted_prompts=one.hinted_prompts[:1])])
     assert everything["loss/distill"] == close(first["loss/distill"])
 
