@@ -59,7 +59,7 @@ def serve(settings: Settings) -> None:
 
 
 def main() -> int:
-    """RequestEntry point; exit code 2 says that the settings are wrong."""
+    """Entry point; exit code 2 says that the settings are wrong."""
     die_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while starting, and when uvicorn passes it on at the end
     try:

@@ -112,8 +112,12 @@ def _measured() -> list[str]:
 
 
 @contextmanager
-def run_proxy(engine: Engine, data: Path, *, ready: str = "/readyz", **changes: Any) -> Iterator[Proxy]:
-    """A real proxy process until the block ends; yields once the path `ready` answers 200."""
+def run_proxy(
+    engine: Engine, data: Path, *, ready: str = "/readyz", before: str = "", **changes: Any
+) -> Iterator[Proxy]:
+    """A real proxy process until the block ends; yields once the path `ready` answers 200. `before` are Python
+    statements that it runs first, for limits that no setting changes.
+    """
     port = claim_port("127.0.0.1", 0, setting="port")
     values: dict[str, Any] = {
         "model": str(engine.policy),
@@ -123,13 +127,16 @@ def run_proxy(engine: Engine, data: Path, *, ready: str = "/readyz", **changes: 
         "data": data,
         "max_output_tokens": 16,
     }
+    program = [*_measured(), "-m", "openclaw_rl.proxy.main"]
+    if before:
+        program = ["-c", f"{before}\nfrom openclaw_rl.proxy.main import main\nmain()"]
     settings = Settings(**(values | changes))
     data.mkdir(parents=True, exist_ok=True)
     log = data / "proxy.log"
     started = time.monotonic()
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, *_measured(), "-m", "openclaw_rl.proxy.main"],
+            [sys.executable, *program],
             cwd=ROOT,
             env=_without_slipcover() | to_environment(settings),
             stdout=output,

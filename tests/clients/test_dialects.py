@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -13,8 +15,9 @@ import pytest
 
 from openclaw_rl.proxy.http.limits import LARGEST_BODY
 from tests.clients.conftest import Captured
-from tests.clients.engine_log import BROKEN, ENDLESS
+from tests.clients.engine_log import BROKEN, ENDLESS, run_logged_engine
 from tests.clients.words import ANTHROPIC_TOOLS, CHAT_TOOLS, RESPONSES_TOOLS, TWO_CALLS
+from tests.processes import Engine, run_proxy
 
 CALL = '<tool_call>\n{"name": "read_file", "arguments": {"path": "a.md"}}\n</tool_call>'
 
@@ -96,7 +99,22 @@ def test_an_answer_that_breaks_off_ends_in_an_error(captured: Captured, path: st
     assert whole.status_code in (502, 503)
 
 
-def test_more_requests_than_the_limit_are_told_to_come_back(captured: Captured) -> None:
+@pytest.fixture
+def limited(engine_server: Engine, tmp_path: Path) -> Iterator[Captured]:
+    """A proxy that answers four requests in the dialects at a time, and lets others wait for a moment only."""
+    before = (
+        "from openclaw_rl.proxy.dialects import gate\nfrom openclaw_rl.proxy.http import limits\n"
+        "gate._PLACES, limits.WAIT_SECONDS = 4, 0.2"
+    )
+    with (
+        run_logged_engine(engine_server) as (logged, engine),
+        run_proxy(logged, tmp_path, before=before) as proxy,
+    ):
+        yield Captured(proxy, engine)
+
+
+def test_more_requests_than_the_limit_are_refused_for_now(limited: Captured) -> None:
+    captured = limited
     captured.engine.say(*[ENDLESS] * 4)
     body = {"model": "policy", "max_tokens": 100_000, "stream": True}
     with captured.proxy.client() as client:
