@@ -64,7 +64,7 @@ test: setup extension
 	@rm -rf "$(COVERAGE)" && mkdir -p "$(COVERAGE)"
 	PROXY_COVERAGE="$(COVERAGE)" $(BIN)/python -m slipcover --json --out "$(COVERAGE)/tests.json" \
 	  -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not real' $(ARGS)
-	$(BIN)/python -m slipcover --merge "$(COVERAGE)"/*.json --out "$(COVERAGE)/all.json" --skip-covered --fail-under 90
+	$(BIN)/python -m slipcover --merge "$(COVERAGE)"/*.json --out "$(COVERAGE)/all.json" --skip-covered --fail-under 85
 	$(call in_extension,test)
 
 test-real: setup extension rigs $(SGLANG_STAMP)
