@@ -26,7 +26,7 @@ def cloud_checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Che
     yield Check("provider key", problem is None, f"set by {source} (hidden)" if problem is None else str(problem))
     if problem is None:
         yield _provider(settings)
-    if settings.train:
+    if settings.learning.train:
         yield _training(settings)
     yield _budgets(settings)
     yield _prices(settings)
@@ -37,16 +37,20 @@ def _provider(settings: Settings) -> Check:
     try:
         offer = check(settings)
     except CloudError as error:
-        if settings.backend_fallback == "embedded":
+        if settings.cloud.backend_fallback == "embedded":
             return Check("provider", None, f"{error}. serve would start the shipped policy here instead (fallback)")
         return Check("provider", False, str(error))
-    told = f"{account(settings).name} answers at {base_url(settings)} and has {settings.model}"
+    told = f"{account(settings).name} answers at {base_url(settings)} and has {settings.engine.model}"
     return Check("provider", True, told + (f", context {offer.context_length} tokens" if offer.context_length else ""))
 
 
 def impossible(settings: Settings) -> str:
     """Why no provider can train with these settings, in words; "" if one can, or a method of the user's own decides."""
-    return unsupported(METHODS[settings.method].recipe(settings.recipe())) if settings.method in METHODS else ""
+    return (
+        unsupported(METHODS[settings.learning.method].recipe(settings.learning))
+        if settings.learning.method in METHODS
+        else ""
+    )
 
 
 def _training(settings: Settings) -> Check:
@@ -54,14 +58,14 @@ def _training(settings: Settings) -> Check:
     told = impossible(settings)
     if told:
         return Check("training there", False, told)
-    name = settings.method
-    if name in METHODS and wanted_top_logprobs(METHODS[name].recipe(settings.recipe())):
+    name = settings.learning.method
+    if name in METHODS and wanted_top_logprobs(METHODS[name].recipe(settings.learning)):
         told = (
             f"method {name} needs the likeliest tokens of each position; where the provider does not tell them, "
             "learning waits and says so. binary, opd and combined do without"
         )
         return Check("training there", None, told)
-    return Check("training there", True, f"method {name}, a LoRA of rank {settings.lora_rank}")
+    return Check("training there", True, f"method {name}, a LoRA of rank {settings.learning.lora_rank}")
 
 
 def _budgets(settings: Settings) -> Check:
@@ -77,13 +81,11 @@ def _budgets(settings: Settings) -> Check:
 def _prices(settings: Settings) -> Check:
     """Whether it is known what the model costs."""
     try:
-        price = Prices.load(settings.cloud_prices).of(settings.backend, settings.model)
+        price = Prices.load(settings.cloud.prices).of(settings.engine.backend, settings.engine.model)
     except ConfigError as error:
         return Check("prices", False, str(error))
     if price is None:
-        told = (
-            f"what {settings.model} costs at {account(settings).name} is not known: tokens are counted, dollars are not"
-        )
+        told = f"what {settings.engine.model} costs at {account(settings).name} is not known: tokens are counted, dollars are not"
         return Check("prices", None, f"{told}; cloud_prices names a file that says it")
     kinds = {"reading": price.prefill, "writing": price.sample, "training": price.train}
     known = ", ".join(f"{kind} ${dollars:g}" for kind, dollars in kinds.items() if dollars is not None)

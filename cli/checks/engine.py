@@ -17,10 +17,10 @@ _SECONDS = 30.0
 
 def engine_checks(settings: Settings) -> Iterator[Check]:
     """Nothing where another engine serves."""
-    if settings.backend != "megatron":
+    if settings.engine.backend != "megatron":
         return
-    if settings.engine_url:
-        yield Check("sglang", None, f"the one at {settings.engine_url}, which you start")
+    if settings.engine.url:
+        yield Check("sglang", None, f"the one at {settings.engine.url}, which you start")
         return
     try:
         program = launch.program(settings)
@@ -28,8 +28,8 @@ def engine_checks(settings: Settings) -> Iterator[Check]:
     except ConfigError as error:
         yield Check("sglang", False, str(error))
         return
-    if settings.sglang_command:
-        yield Check("sglang", None, f"started by {settings.sglang_command!r}; its version is not looked at")
+    if settings.gpu.sglang_command:
+        yield Check("sglang", None, f"started by {settings.gpu.sglang_command!r}; its version is not looked at")
         return
     python = program[program.index("-m") - 1]
     yield _installed(python)

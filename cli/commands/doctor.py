@@ -122,7 +122,11 @@ def _learning(settings: Settings) -> Check:
         check_start(settings)
     except ConfigError as error:
         return Check("learning", False, str(error))
-    return Check("learning", True, f"method {settings.method}" if settings.train else "off: turns are only judged")
+    return Check(
+        "learning",
+        True,
+        f"method {settings.learning.method}" if settings.learning.train else "off: turns are only judged",
+    )
 
 
 def _checks(
@@ -136,7 +140,7 @@ def _checks(
         yield from cloud_checks(settings, sources)
     policy = _provided(settings) if cloud else _policy(settings)
     yield policy
-    if policy.ok and backend.ok and not cloud and settings.train:
+    if policy.ok and backend.ok and not cloud and settings.learning.train:
         yield _trainer(settings)
     if backend.ok:
         yield from engine_checks(settings)
@@ -152,14 +156,14 @@ def _checks(
 def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) -> Iterator[Check]:
     litellm = any(model.kind == "litellm" for model in judges)
     here = any(_is_local(model) for model in judges)
-    others = litellm or any(model.url for model in judges) or settings.side_model or settings.fallback_model
-    redacts = settings.cloud_redact != "off" and bool(cloud or others)
+    others = litellm or any(model.url for model in judges) or settings.serve.side_model or settings.serve.fallback_model
+    redacts = settings.cloud.redact != "off" and bool(cloud or others)
     needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": redacts, "cloud": cloud}
     needed["gpu"] = _by_megatron(settings)
-    reported = {"tensorboard": settings.tensorboard, "wandb": bool(settings.wandb)}
+    reported = {"tensorboard": settings.learning.tensorboard, "wandb": bool(settings.learning.wandb)}
     for extra, packages in PACKAGES.items():
         if extra == "cloud" and cloud:
-            packages = CLOUD_PACKAGES[settings.backend]
+            packages = CLOUD_PACKAGES[settings.engine.backend]
         versions = {name: _version(name) for name in packages}
         missing = [name for name, version in versions.items() if not version]
         have = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
@@ -198,26 +202,26 @@ def _backend(settings: Settings) -> tuple[Check, Settings]:
 
 def _provided(settings: Settings) -> Check:
     """A policy that a provider holds: where its tokenizer is."""
-    if Path(settings.model_folder).is_dir():
-        return Check("policy", True, f"{settings.model}, tokenizer in {settings.model_folder}")
-    if not is_hub_name(settings.tokenizer or settings.model):
+    if Path(settings.engine.model_folder).is_dir():
+        return Check("policy", True, f"{settings.engine.model}, tokenizer in {settings.engine.model_folder}")
+    if not is_hub_name(settings.engine.tokenizer or settings.engine.model):
         try:
             provided_tokenizer(settings)
         except ConfigError as error:
             return Check("policy", False, str(error))
-    return Check("policy", None, f"{settings.model}; its tokenizer is downloaded from the Hugging Face hub")
+    return Check("policy", None, f"{settings.engine.model}; its tokenizer is downloaded from the Hugging Face hub")
 
 
 def _policy(settings: Settings) -> Check:
-    folder = Path(settings.model)
+    folder = Path(settings.engine.model)
     if not folder.exists():
-        if settings.model.count("/") != 1 or not is_hub_name(settings.model):
-            return Check("policy", False, f"{settings.model} is neither a folder nor a hub name; set model")
-        return Check("policy", None, f"{settings.model} is taken as a Hugging Face hub name")
+        if settings.engine.model.count("/") != 1 or not is_hub_name(settings.engine.model):
+            return Check("policy", False, f"{settings.engine.model} is neither a folder nor a hub name; set model")
+        return Check("policy", None, f"{settings.engine.model} is taken as a Hugging Face hub name")
     lacking = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         lacking.append("weights (*.safetensors)")
-    if lacking and not (settings.tokenizer and lacking == ["tokenizer_config.json"]):
+    if lacking and not (settings.engine.tokenizer and lacking == ["tokenizer_config.json"]):
         return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
@@ -247,11 +251,11 @@ def _conversations(settings: Settings) -> Check:
 
 
 def _data(settings: Settings) -> Iterator[Check]:
-    data = settings.data.resolve()
+    data = settings.serve.data.resolve()
     nearest = next(folder for folder in (data, *data.parents) if folder.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
     told = f"{data}" if nearest == data else f"{data} (will be made)"
-    other = mismatch(settings, settings.model)
+    other = mismatch(settings, settings.engine.model)
     if writable and other:
         yield Check("data folder", False, other)
     else:
@@ -262,22 +266,22 @@ def _data(settings: Settings) -> Iterator[Check]:
 
 
 def _address(settings: Settings) -> Check:
-    card = read_json(settings.data / "run" / "proxy.json")
+    card = read_json(settings.serve.data / "run" / "proxy.json")
     if card is not None and alive(int(card["pid"])):
         return Check("address", True, f"the service runs at {card['url']} (process {card['pid']})")
-    if not settings.api_key and not is_loopback(settings.host):
-        return Check("address", False, f"host = {settings.host} needs a key of your choosing: set api_key")
+    if not settings.serve.api_key and not is_loopback(settings.serve.host):
+        return Check("address", False, f"host = {settings.serve.host} needs a key of your choosing: set api_key")
     try:
-        claim_port(settings.host, settings.port, setting="port")
+        claim_port(settings.serve.host, settings.serve.port, setting="port")
     except ConfigError as error:
         return Check("address", False, str(error))
-    return Check("address", True, f"{settings.host}:{settings.port} is free")
+    return Check("address", True, f"{settings.serve.host}:{settings.serve.port} is free")
 
 
 def _key(settings: Settings) -> Check:
-    if settings.api_key:
+    if settings.serve.api_key:
         return Check("key", True, "set by you")
-    path = settings.data / "api_key"
+    path = settings.serve.data / "api_key"
     if not path.exists():
         return Check("key", True, f"will be made by serve, in {path}")
     mode = path.stat().st_mode & 0o077

@@ -41,9 +41,9 @@ def estimate(
 
 def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
     """Everything that is told, ready for JSON; tokens of each kind and dollars, `unknown` the kinds without a price."""
-    prices = Prices.load(settings.cloud_prices)
-    dedicated = settings.backend == "fireworks" and settings.cloud.fireworks.is_dedicated
-    price = None if dedicated else prices.of(settings.backend, settings.model)
+    prices = Prices.load(settings.cloud.prices)
+    dedicated = settings.engine.backend == "fireworks" and settings.cloud.fireworks.is_dedicated
+    price = None if dedicated else prices.of(settings.engine.backend, settings.engine.model)
     costs = Costs(settings, workload)
     step, judging = costs.step(), costs.judging()
     chat_day, learning_day = costs.chat_day, costs.learning_day()
@@ -58,14 +58,14 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
         return [{"what": part.name, **told(part.amounts)} for part in of]
 
     return {
-        "provider": settings.backend,
-        "model": settings.model,
-        "method": settings.method,
+        "provider": settings.engine.backend,
+        "model": settings.engine.model,
+        "method": settings.learning.method,
         "price": _price(price),
-        "note": prices.notes.get(settings.backend, ""),
+        "note": prices.notes.get(settings.engine.backend, ""),
         "chat_turn": told(costs.chat_turn),
         "side_turn": told(costs.side_turn) if workload.side else None,
-        "step": {"parts": parts(step), **told(total(step)), "turns": settings.turns_a_step},
+        "step": {"parts": parts(step), **told(total(step)), "turns": settings.learning.turns_a_step},
         "each_turn": {"parts": parts(judging), **told(total(judging))} if judging else None,
         "day": {
             "turns": round(workload.main + workload.side, 1),
@@ -88,7 +88,7 @@ def _settings(flags: Mapping[str, Any]) -> Settings:
     settings = resolve_backend(settings)
     if not settings.engine.is_cloud:
         raise ConfigError(
-            f"backend = {settings.backend} trains on this machine, and nobody takes money for it; say which provider "
+            f"backend = {settings.engine.backend} trains on this machine, and nobody takes money for it; say which provider "
             "is meant: openclaw-rl estimate --backend tinker --model Qwen/Qwen3-8B"
         )
     return settings
@@ -116,7 +116,7 @@ def _limit(settings: Settings, workload: Workload, costs: Costs, name: str) -> d
         each, day, what, number = counted(costs.chat_turn), counted(costs.chat_day), "chat turn", workload.main
     else:
         # A step waits until its turns are judged, which is paid from the same limit.
-        judged = times(total(costs.judging()), settings.turns_a_step)
+        judged = times(total(costs.judging()), settings.learning.turns_a_step)
         each = counted(total(costs.step())) + counted(judged)
         day, what, number = counted(costs.learning_day()), "step", costs.steps
     if each > most:

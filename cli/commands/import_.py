@@ -43,9 +43,9 @@ def import_files(settings: Settings, files: Sequence[Path], *, engine: str = "",
     settings = as_served(settings)
     if engine:
         settings = settings.replace(engine_url=engine.rstrip("/"))
-    if not settings.engine_url:
+    if not settings.engine.url:
         raise ServiceError(
-            f"no engine runs on the data folder {settings.data}, and imported answers are scored by it. Start the "
+            f"no engine runs on the data folder {settings.serve.data}, and imported answers are scored by it. Start the "
             "service with: openclaw-rl serve; name its data folder with --data, or an engine elsewhere with "
             "--engine-url"
         )
@@ -64,12 +64,12 @@ async def _import(settings: Settings, files: Sequence[Path], done: list[Imported
     engine = create_engine(settings)
     try:
         info = await _ask(engine, settings)
-        served = info.model_path if Path(info.model_path).is_dir() else settings.model
+        served = info.model_path if Path(info.model_path).is_dir() else settings.engine.model
         prompter = await asyncio.to_thread(Prompter.from_settings, settings.replace(model=served))
-        journal = AsyncJournal.open(settings.journal_path)
+        journal = AsyncJournal.open(settings.serve.journal_path)
         try:
-            context = settings.context_length or info.context_length
-            importer = Importer(journal, engine, prompter, policy=settings.model_name, context=context)
+            context = settings.engine.context_length or info.context_length
+            importer = Importer(journal, engine, prompter, policy=settings.serve.model_name, context=context)
             for file in files:  # a file with a fault is refused before anything is stored
                 for session in sessions_in(file):
                     importer.read(session)
@@ -108,7 +108,7 @@ async def _ask(engine: Engine, settings: Settings) -> EngineInfo:
         return await engine.info()
     except EngineError as error:
         raise ServiceError(
-            f"the engine at {settings.engine_url} does not answer ({error}); imported answers are scored by it. Start "
+            f"the engine at {settings.engine.url} does not answer ({error}); imported answers are scored by it. Start "
             "the service with: openclaw-rl serve"
         ) from error
 

@@ -60,9 +60,9 @@ class Costs:
         """Raises `ConfigError` for an unknown method."""
         self._settings = settings
         self._load = load
-        self._method: Method = method(settings.method, settings)
-        self._recipe: Recipe = self._method.recipe(settings.recipe())
-        self._drawn = min(load.answer, settings.rehearsal_max_tokens)
+        self._method: Method = method(settings.learning.method, settings)
+        self._recipe: Recipe = self._method.recipe(settings.learning)
+        self._drawn = min(load.answer, settings.learning.rehearsal_max_tokens)
         self._text = load.prompt + load.answer
 
     @property
@@ -74,9 +74,9 @@ class Costs:
             "every request pays for its whole prompt: what a provider keeps of earlier ones makes it cheaper",
             "a forward pass costs what a prompt costs, a training pass costs the train price for all of its tokens",
         ]
-        if settings.epochs > 1:
+        if settings.learning.epochs > 1:
             earlier = ", though early_stop may end them" if self._recipe.early_stop else ""
-            told.append(f"all {settings.epochs} passes of a step are made{earlier}")
+            told.append(f"all {settings.learning.epochs} passes of a step are made{earlier}")
         if self._method.hints != "none":
             told.append(f"a hint has {HINT_TOKENS} tokens, and answers are scored under {self._hints} of them")
             told.append(f"{load.hinted:.0%} of the turns of a step have a hint")
@@ -88,7 +88,7 @@ class Costs:
                 told.append("prompts are longer than max_sample_tokens, so nothing is rehearsed")
         if settings.guard.enabled and not self._beside:
             told.append("the guard probes no candidate: the deployment serves one version at a time")
-        if settings.judge.model == "policy" or settings.hint_model == "policy":
+        if settings.judge.model == "policy" or settings.judge.hint_model == "policy":
             told.append("a judge's answer is as long as judge_max_tokens lets it be")
         told.append("votes that fail, steps that are undone and tries again are not counted")
         return told
@@ -106,14 +106,14 @@ class Costs:
     @property
     def chat_day(self) -> dict[Kind, float]:
         """All turns of a day."""
-        side = 0.0 if self._settings.side_model else self._load.side
+        side = 0.0 if self._settings.serve.side_model else self._load.side
         turns = [CostItem("", times(self.chat_turn, self._load.main)), CostItem("", times(self.side_turn, side))]
         return total(turns)
 
     @property
     def steps(self) -> float:
         """Batches that a day's turns make."""
-        if not self._settings.train:
+        if not self._settings.learning.train:
             return 0.0
         counted = self._load.answered if self._method.rollouts else 1.0
         return self._load.main * counted / self._settings.learning.turns_a_step
@@ -126,11 +126,13 @@ class Costs:
         """What is asked of the policy's base about every main turn."""
         settings, load = self._settings, self._load
         question = JUDGE_TOKENS + min(load.prompt, JUDGE_PROMPT_TOKENS) + min(load.answer, JUDGE_ANSWER_TOKENS)
-        vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge_max_tokens}
-        votes = settings.votes * ((settings.judge.model == "policy") + (settings.hint_model == "policy"))
+        vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge.max_tokens}
+        votes = settings.judge.votes * ((settings.judge.model == "policy") + (settings.judge.hint_model == "policy"))
         parts = [
-            CostItem(f"judging, {settings.votes} votes each", times(vote, votes)),
-            CostItem(f"audit of {settings.audit_fraction:.0%}", {"prefill": settings.audit_fraction * self._text}),
+            CostItem(f"judging, {settings.judge.votes} votes each", times(vote, votes)),
+            CostItem(
+                f"audit of {settings.guard.audit_fraction:.0%}", {"prefill": settings.guard.audit_fraction * self._text}
+            ),
         ]
         return [part for part in parts if any(part.amounts.values())]
 
@@ -145,23 +147,23 @@ class Costs:
 
     @property
     def _beside(self) -> bool:
-        return not (self._settings.backend == "fireworks" and self._settings.cloud.fireworks.is_dedicated)
+        return not (self._settings.engine.backend == "fireworks" and self._settings.cloud.fireworks.is_dedicated)
 
     @property
     def _hints(self) -> int:
         if self._method.hints == "own":
-            return MOST_CANDIDATES if self._settings.hint_selection == "overlap-token" else 1
+            return MOST_CANDIDATES if self._settings.learning.hint_selection == "overlap-token" else 1
         known = self._load.hints if self._load.hints else self._settings.learning.max_hints
         return min(self._settings.learning.max_hints, known)
 
     @property
     def _rehearsals(self) -> int:
         affordable = self._load.prompt <= self._settings.learning.max_sample_tokens
-        return self._settings.rehearsals if self._method.rollouts and affordable else 0
+        return self._settings.learning.rehearsals if self._method.rollouts and affordable else 0
 
     @property
     def _anchors(self) -> int:
-        return self._settings.anchors if self._method.rollouts and self._recipe.anchor else 0
+        return self._settings.learning.anchors if self._method.rollouts and self._recipe.anchor else 0
 
     def _step(self) -> Iterator[CostItem]:
         samples = self._samples()
@@ -183,7 +185,7 @@ class Costs:
         ):
             fresh = min(ASKED, self._settings.learning.turns_a_step)
             yield CostItem("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
-        if self._settings.audit_fraction:
+        if self._settings.guard.audit_fraction:
             yield CostItem("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
         if self._settings.guard.enabled and self._beside:
             yield self._guard()
@@ -227,7 +229,7 @@ class Costs:
             rewarded = size * self._load.rewarded if self._recipe.rewards == "all" else 0
             amounts["prefill"] += 2 * rewarded * self._text
             amounts["prefill"] += (MOST_ACCEPTED + min(MOST_ACCEPTED, size)) * self._text
-        count = self._settings.guard_answers
+        count = self._settings.guard.answers
         recent = (count + 1) // 2 if fits else 0
         asked = recent * self._load.prompt + (count - recent) * DRILL_TOKENS
         if count:

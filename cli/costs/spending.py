@@ -15,7 +15,7 @@ from openclaw_rl.trainer_cloud.budget.prices import Prices, cost
 
 def today(settings: Settings) -> dict[UsageEntry, int]:
     """What the ledger has of this UTC day. Raises `LedgerError`."""
-    ledger = Ledger(settings.data)
+    ledger = Ledger(settings.serve.data)
     try:
         return ledger.day(datetime.now(UTC).date().isoformat())
     finally:
@@ -49,7 +49,7 @@ def spending_line(settings: Settings) -> str:
         if not settings.engine.is_cloud:
             return ""
         spent = today(settings)
-        told = by_purpose(spent, Prices.load(settings.cloud_prices))
+        told = by_purpose(spent, Prices.load(settings.cloud.prices))
     except (ConfigError, LedgerError) as error:
         return f"not known: {error}"
     parts = []

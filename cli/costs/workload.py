@@ -53,7 +53,7 @@ class Workload(msgspec.Struct, frozen=True):
         if found is None and len(said) < len(given):
             names = {"prompt": "prompt tokens", "answer": "answer tokens", "main": "turns a day"}
             missing = ", ".join(words for name, words in names.items() if name not in said)
-            told = _MISSING.format(missing=missing, days=RECENT_DAYS, journal=settings.journal_path)
+            told = _MISSING.format(missing=missing, days=RECENT_DAYS, journal=settings.serve.journal_path)
             raise ConfigError(f"not known: {told}")
         if found is None:
             assert prompt is not None and answer is not None and turns is not None
@@ -66,12 +66,12 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 def _recorded(settings: Settings) -> Workload | None:
-    if not Path(settings.journal_path).is_file():
+    if not Path(settings.serve.journal_path).is_file():
         return None
-    journal = Journal.open(settings.journal_path)
+    journal = Journal.open(settings.serve.journal_path)
     try:
         found = journal.recorded(time.time() - RECENT_DAYS * 86400)
-        hints = len(journal.recent_hints(settings.max_hints))
+        hints = len(journal.recent_hints(settings.learning.max_hints))
     finally:
         journal.close()
     if not found.main.turns:

@@ -50,11 +50,11 @@ class Policy(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, settings: Settings, name: str) -> Policy:
         """That of settings with folders; `name` is the model as somebody wrote it."""
-        folder = Path(settings.model)
+        folder = Path(settings.engine.model)
         if Path(name).is_dir():
             name = SHIPPED if Path(name).samefile(EMBEDDED_POLICY) else str(Path(name).resolve())
         files = _files(folder) if folder.is_dir() else ""
-        return cls(settings.backend, name, _tokens(Path(settings.tokenizer_path)), files)
+        return cls(settings.engine.backend, name, _tokens(Path(settings.engine.tokenizer_path)), files)
 
     def differs(self, other: Policy) -> str:
         """What keeps the conversations of one from training the other; "" if nothing does."""
@@ -69,7 +69,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 def hold(settings: Settings, name: str) -> None:
     """Note in the data folder which policy it belongs to. Raises `ConfigError` where that is another one."""
-    path = settings.data / FILE
+    path = settings.serve.data / FILE
     told = mismatch(settings, name)
     if told:
         raise ConfigError(told)
@@ -79,13 +79,13 @@ def hold(settings: Settings, name: str) -> None:
 
 def mismatch(settings: Settings, name: str) -> str:
     """Why this policy cannot go on with the data folder, and what to do; "" if it can."""
-    kept = _kept(settings.data / FILE)
+    kept = _kept(settings.serve.data / FILE)
     difference = kept.differs(Policy.of(settings, name)) if kept is not None else ""
     if kept is None or not difference:
         return ""
     back = f"--backend {kept.backend} --model {EMBEDDED_POLICY if kept.model == SHIPPED else kept.model}"
     return (
-        f"the data folder {settings.data} belongs to another policy, which cannot learn from the same conversations: "
+        f"the data folder {settings.serve.data} belongs to another policy, which cannot learn from the same conversations: "
         f"{difference}. Take another folder for this one with --data (OPENCLAW_RL_DATA), or go on with that one: {back}"
         + (" and the tokenizer that it had" if "tokenizer" in difference else "")
     )

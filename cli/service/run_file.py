@@ -38,7 +38,7 @@ def as_served(settings: Settings) -> Settings:
     `local` or `cloud` means.
     """
     for role in ("engine", "proxy", "learner"):
-        card = read_json(settings.data / "run" / f"{role}.json")
+        card = read_json(settings.serve.data / "run" / f"{role}.json")
         if card is not None and alive(int(card["pid"])) and "settings" in card:
             settings = settings.replace(**{name: value for name, value in card["settings"].items() if name in SETTINGS})
             break
