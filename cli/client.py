@@ -77,8 +77,8 @@ class Service:
                 f"{self.url}{path} answered {answer.status_code} without JSON; is another program on this port?"
             ) from error
         if answer.is_error:
-            told = content.get("error") if isinstance(content, dict) else None
-            message = told.get("message") if isinstance(told, dict) else told
+            detail = content.get("error") if isinstance(content, dict) else None
+            message = detail.get("message") if isinstance(detail, dict) else detail
             raise ServiceError(f"{method} {path}: {message or answer.status_code}")
         return content
 

@@ -43,7 +43,7 @@ def provided_tokenizer(settings: Settings) -> str:
         return ""
     if not is_hub_name(settings.engine.model):
         raise ConfigError(
-            f"model = {settings.engine.model!r} is the provider's own name, which does not say where its tokenizer is: set "
+            f"model = {settings.engine.model!r} is the provider's name, which does not locate a tokenizer: set "
             "tokenizer (OPENCLAW_RL_TOKENIZER, --tokenizer) to the same model's folder or Hugging Face name, such as "
             "Qwen/Qwen3-8B; only the tokenizer's files are downloaded"
         )
@@ -51,7 +51,7 @@ def provided_tokenizer(settings: Settings) -> str:
 
 
 def is_hub_name(model: str) -> bool:
-    """Whether it has the form of a name of the Hugging Face hub."""
+    """True if it has the form of a Hugging Face hub name."""
     return model.count("/") <= 1 and not model.startswith((".", "/", "~"))
 
 

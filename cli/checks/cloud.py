@@ -1,4 +1,4 @@
-"""What `doctor` looks at with a cloud backend: library, key, provider, budgets and prices."""
+"""`doctor`'s checks of a cloud backend: library, key, provider, budgets and prices."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ def cloud_checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Che
 
 
 def _provider(settings: Settings) -> Check:
-    """Whether it can be reached, lets us in, and has the model."""
+    """Check that the provider can be reached, accepts the key and has the model."""
     try:
         offer = check(settings)
     except CloudError as error:
         if settings.cloud.backend_fallback == "embedded":
             return Check("provider", None, f"{error}. serve would start the shipped policy here instead (fallback)")
         return Check("provider", False, str(error))
-    told = f"{account(settings).name} answers at {base_url(settings)} and has {settings.engine.model}"
-    return Check("provider", True, told + (f", context {offer.context_length} tokens" if offer.context_length else ""))
+    message = f"{account(settings).name} answers at {base_url(settings)} and has {settings.engine.model}"
+    return Check(
+        "provider", True, message + (f", context {offer.context_length} tokens" if offer.context_length else "")
+    )
 
 
 def impossible(settings: Settings) -> str:
@@ -54,39 +56,41 @@ def impossible(settings: Settings) -> str:
 
 
 def _training(settings: Settings) -> Check:
-    """Whether a provider can train so."""
-    told = impossible(settings)
-    if told:
-        return Check("training there", False, told)
+    """Check that a provider can train with these settings."""
+    message = impossible(settings)
+    if message:
+        return Check("training there", False, message)
     name = settings.learning.method
     if name in METHODS and wanted_top_logprobs(METHODS[name].recipe(settings.learning)):
-        told = (
+        message = (
             f"method {name} needs the likeliest tokens of each position; where the provider does not tell them, "
             "learning waits and says so. binary, opd and combined do without"
         )
-        return Check("training there", None, told)
+        return Check("training there", None, message)
     return Check("training there", True, f"method {name}, a LoRA of rank {settings.learning.lora_rank}")
 
 
 def _budgets(settings: Settings) -> Check:
-    """What may be spent in a day."""
+    """The daily limits."""
     limits = {limit.setting: limit.amount(settings) for limit in LIMITS}
     set_ = [f"{name} = {value}" for name, value in limits.items() if value]
     unset = [name for name, value in limits.items() if not value]
     if not set_:
-        return Check("budget", None, f"nothing bounds what is spent in a day; {', '.join(unset)} would")
+        return Check("budget", None, f"a day's spending has no limit; set {', '.join(unset)}")
     return Check("budget", True, ", ".join(set_) + (f" (no limit: {', '.join(unset)})" if unset else ""))
 
 
 def _prices(settings: Settings) -> Check:
-    """Whether it is known what the model costs."""
+    """Check that the model's price is known."""
     try:
         price = Prices.load(settings.cloud.prices).of(settings.engine.backend, settings.engine.model)
     except ConfigError as error:
         return Check("prices", False, str(error))
     if price is None:
-        told = f"what {settings.engine.model} costs at {account(settings).name} is not known: tokens are counted, dollars are not"
-        return Check("prices", None, f"{told}; cloud_prices names a file that says it")
+        message = (
+            f"the price of {settings.engine.model} at {account(settings).name} is unknown: only tokens are counted"
+        )
+        return Check("prices", None, f"{message}; cloud_prices names a file with prices")
     kinds = {"reading": price.prefill, "writing": price.sample, "training": price.train}
     known = ", ".join(f"{kind} ${dollars:g}" for kind, dollars in kinds.items() if dollars is not None)
     since = f", as of {price.as_of}" if price.as_of else ""

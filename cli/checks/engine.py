@@ -1,4 +1,4 @@
-"""What `doctor` says of the SGLang that is to serve the policy: whether it can be started, and which one it is."""
+"""`doctor`'s checks of the SGLang that is to serve the policy: that it can be started, and its version."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def engine_checks(settings: Settings) -> Iterator[Check]:
 
 
 def _installed(python: str) -> Check:
-    """Whether the environment of this Python has the SGLang that this was built for."""
+    """Check that the environment of this Python has the SGLang that this was built for."""
     wanted = launch.VERSION
     try:
         asked = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -46,6 +46,6 @@ def _installed(python: str) -> Check:
     if asked.returncode or not found:
         return Check("sglang", False, f"{python} has no SGLang: {python} -m pip install sglang=={wanted}")
     if found != wanted:
-        told = f"{found} in {python}; only {wanted} was tried, so another may refuse arguments or answer otherwise"
-        return Check("sglang", None, told)
+        message = f"{found} in {python}; only {wanted} was tried, so another may refuse arguments or answer otherwise"
+        return Check("sglang", None, message)
     return Check("sglang", True, f"{found} in {python}")

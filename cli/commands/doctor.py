@@ -58,16 +58,16 @@ FREE_BYTES = 1 << 30
 
 
 def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> bool:
-    """Show everything; whether the service can run with these settings. `with_gpus` describes GPUs to plan for in place
-    of this machine's. Raises `ConfigError` where it does not.
+    """Show everything; true if the service can run with these settings. `with_gpus` describes GPUs to plan for in place
+    of this machine's. Raises `ConfigError` if it cannot be read.
     """
     settings, sources = load(flags)
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
     judges = _judge_models(settings)
     checks = [*_checks(resolved, sources, backend, judges), *gpus]
-    refused = {check.told for check in gpus if check.ok is False}
-    checks = [check for check in checks if check in gpus or check.told not in refused]
+    refused = {check.message for check in gpus if check.ok is False}
+    checks = [check for check in checks if check in gpus or check.message not in refused]
     leaving = list(data_flows(resolved, judges))
     notes = aliases.notes(os.environ, quiet=True)
     if as_json:
@@ -86,14 +86,14 @@ def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> b
 
 
 def _judge_models(settings: Settings) -> list[ModelReference]:
-    """The models that see conversations; none where a setting names none (`_judge` says so)."""
+    """The models that see conversations; none if a setting names no model (`_judge` reports it)."""
     with contextlib.suppress(ConfigError):
         return JudgeModels.from_settings(settings.judge).asked
     return []
 
 
 def _judge(settings: Settings) -> Check:
-    """Whether judge and hint model can be what the settings name."""
+    """Check judge and hint model."""
     try:
         models = JudgeModels.from_settings(settings.judge)
         if models.judge.setting == "custom_reward":
@@ -116,7 +116,7 @@ def _is_local(model: ModelReference) -> bool:
 
 
 def _learning(settings: Settings) -> Check:
-    """Whether the learner finds its method, hooks and files."""
+    """Check that the learner finds its method, hooks and files."""
     try:
         check_code(settings)
         check_start(settings)
@@ -173,12 +173,12 @@ def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) 
             continue
         command = install_command(extra)
         how = command if extra in ("gpu", "wandb") else f"make setup installs them, or: {command}"
-        told = f"missing: {', '.join(missing)}. {how}"
-        if extra in reported:  # learning goes on without
-            told += "; until then no figures go there" if reported[extra] else " (not needed now)"
-            yield Check(what, None, told)
+        message = f"missing: {', '.join(missing)}. {how}"
+        if extra in reported:  # learning continues without
+            message += "; until then no metrics go there" if reported[extra] else " (not needed now)"
+            yield Check(what, None, message)
             continue
-        yield Check(what, False if needed[extra] else None, told if needed[extra] else f"{told} (not needed now)")
+        yield Check(what, False if needed[extra] else None, message if needed[extra] else f"{message} (not needed now)")
 
 
 def _version(package: str) -> str:
@@ -189,7 +189,7 @@ def _version(package: str) -> str:
 
 
 def _backend(settings: Settings) -> tuple[Check, Settings]:
-    """Whether there is such a backend, and the settings with the one that `local` or `cloud` means."""
+    """Check that there is such a backend; the settings with the one that `local` or `cloud` means."""
     try:
         resolved = resolve_backend(settings)
     except ConfigError as error:
@@ -201,7 +201,7 @@ def _backend(settings: Settings) -> tuple[Check, Settings]:
 
 
 def _provided(settings: Settings) -> Check:
-    """A policy that a provider holds: where its tokenizer is."""
+    """Check that the tokenizer of a provider's policy can be found."""
     if Path(settings.engine.model_folder).is_dir():
         return Check("policy", True, f"{settings.engine.model}, tokenizer in {settings.engine.model_folder}")
     if not is_hub_name(settings.engine.tokenizer or settings.engine.model):
@@ -254,12 +254,12 @@ def _data(settings: Settings) -> Iterator[Check]:
     data = settings.serve.data.resolve()
     nearest = next(folder for folder in (data, *data.parents) if folder.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    told = f"{data}" if nearest == data else f"{data} (will be made)"
+    message = f"{data}" if nearest == data else f"{data} (will be made)"
     other = mismatch(settings, settings.engine.model)
     if writable and other:
         yield Check("data folder", False, other)
     else:
-        yield Check("data folder", writable, told if writable else f"{nearest} cannot be written; set data (--data)")
+        yield Check("data folder", writable, message if writable else f"{nearest} cannot be written; set data (--data)")
     free = shutil.disk_usage(nearest).free
     enough = free >= FREE_BYTES
     yield Check("disk", enough or None, f"{free / 1e9:.1f} GB free" + ("" if enough else ": little for checkpoints"))
@@ -311,7 +311,7 @@ def _show(
         out.print(f"note: {line}")
     found: Any = table("", "check", "")
     for check in checks:
-        found.add_row({True: "ok", False: Text("BAD", "red"), None: "note"}[check.ok], check.name, check.told)
+        found.add_row({True: "ok", False: Text("BAD", "red"), None: "note"}[check.ok], check.name, check.message)
     out.print()
     out.print(found)
     if placed is not None and placed.parts:

@@ -70,11 +70,11 @@ class Exporter:
             self.turns += written
 
     def _head(self, session_id: str) -> bytes:
-        told: dict[str, Any] = {"session_id": session_id}
+        head: dict[str, Any] = {"session_id": session_id}
         outcome = self._clean(self._journal.outcome(session_id), "detail")
         if self._messages and outcome is not None:
-            told["outcome"] = {"reward": outcome.reward, "detail": outcome.detail}
-        return encode(told)[:-1] + b',"turns":['
+            head["outcome"] = {"reward": outcome.reward, "detail": outcome.detail}
+        return encode(head)[:-1] + b',"turns":['
 
     def _turns(self, session_id: str) -> Iterator[Any]:
         for turn_id in self._journal.turn_ids(session_id):

@@ -49,13 +49,13 @@ def export_model(
     version = _version(settings, number)
     if version.number and not (Path(version.checkpoint) / _SERVED).is_dir():
         raise ConfigError(
-            f"the files of version {version.number} are gone (the last {settings.learning.keep_checkpoints} are kept, setting "
-            "keep_checkpoints); openclaw-rl versions lists what is there"
+            f"the files of version {version.number} are gone (keep_checkpoints = "
+            f"{settings.learning.keep_checkpoints}); openclaw-rl versions lists those that are there"
         )
-    told = _json(Path(version.checkpoint) / "meta.json") if version.number else {}
-    if told.get("trainer") in CLOUDS or (not told and settings.engine.is_cloud):
+    meta = _json(Path(version.checkpoint) / "meta.json") if version.number else {}
+    if meta.get("trainer") in CLOUDS or (not meta and settings.engine.is_cloud):
         adapter = True  # the base's weights are the provider's
-        changes = {"backend": told["trainer"], "model": told["model"]} if told else {}
+        changes = {"backend": meta["trainer"], "model": meta["model"]} if meta else {}
         _write_downloaded(settings.replace(**changes), version, folder)
     else:
         settings = _as_trained(settings, version)
@@ -107,9 +107,9 @@ def _as_trained(settings: Settings, version: PolicyVersion) -> Settings:
     if not version.number:
         return settings.replace(device="cpu", lora=False, model=_base(settings))
     checkpoint = Path(version.checkpoint)
-    told = _json(checkpoint / "meta.json")
-    update = {"device": "cpu", "model": told["model"], "lora": told["lora"]}
-    if told["lora"]:
+    meta = _json(checkpoint / "meta.json")
+    update = {"device": "cpu", "model": meta["model"], "lora": meta["lora"]}
+    if meta["lora"]:
         config = _json(checkpoint / _SERVED / _ADAPTER)
         targets = config["target_modules"]
         update |= {
@@ -130,7 +130,7 @@ def _base(settings: Settings) -> str:
 
 
 async def _write_merged(settings: Settings, version: PolicyVersion, folder: Path) -> None:
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # not for whoever exports
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # not for the user
     trainer = create_trainer(settings)
     try:
         if version.number:

@@ -1,4 +1,4 @@
-"""What the service on a data folder runs with, for commands that read its files beside it."""
+"""The settings of a running service, for commands that read its data folder."""
 
 from __future__ import annotations
 
