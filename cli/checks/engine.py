@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from openclaw_rl.cli.checks.check import Check
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang import launch
 
 _VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
@@ -23,7 +24,7 @@ def engine_checks(settings: Settings) -> Iterator[Check]:
         return
     try:
         program = launch.program(settings)
-        launch.command(settings)
+        launch.arguments(settings, current_placement(settings).servers)
     except ConfigError as error:
         yield Check("sglang", False, str(error))
         return
