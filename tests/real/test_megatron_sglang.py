@@ -41,7 +41,6 @@ OTHER = 10 * TOLERANCE
 SETTINGS = {
     **{"backend": "megatron", "device": "cpu", "context-length": "4096", "keep-checkpoints": "20"},
     **{"batch-size": "2", "epochs": "2", "rehearsals": "2", "anchors": "1", "rehearsal-max-tokens": "24"},
-    **{"guard-held-back": "0"},
 }
 CASES: dict[str, list[str]] = {
     "lora": ["--lora-rank", "8"],
