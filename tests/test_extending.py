@@ -22,7 +22,7 @@ async def test_a_service_learns_with_a_judge_rollouts_and_sampling_of_ones_own(t
             name: str(EXAMPLES / f"{name.removeprefix('custom_')}.py") for name in ("custom_rollout", "custom_generate")
         },
         "judge": str(EXAMPLES / "judge.py"),
-        "tensorboard": True,
+        "report_to": "tensorboard",
         "batch_size": 1,
         "anchors": 1,
         "epochs": 1,
