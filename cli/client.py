@@ -31,20 +31,20 @@ class Service:
     @classmethod
     def find(cls, settings: Settings, *, url: str = "", key: str = "") -> Service:
         """The service at `url`, else the one that runs on the settings' data folder, else the settings' own address."""
-        card = read_json(settings.data / "run" / "proxy.json")
+        card = read_json(settings.serve.data / "run" / "proxy.json")
         if card is not None and not alive(int(card["pid"])):
             card = None
         if not url and card is not None:
             url = str(card["url"])
         if not url:
-            host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-            url = f"http://{host}:{settings.port}"
+            host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.serve.host, settings.serve.host)
+            url = f"http://{host}:{settings.serve.port}"
         url = url.rstrip("/").removesuffix("/v1")
         key = key or settings.serve.key
         if not key and card is not None and url == card["url"]:
             key = str(card["key"])
         if not key:
-            key = _read_key(settings.data / "api_key")
+            key = _read_key(settings.serve.data / "api_key")
         return cls(url, key)
 
     def get(self, path: str, **query: str | int) -> Any:
@@ -77,8 +77,8 @@ class Service:
                 f"{self.url}{path} answered {answer.status_code} without JSON; is another program on this port?"
             ) from error
         if answer.is_error:
-            told = content.get("error") if isinstance(content, dict) else None
-            message = told.get("message") if isinstance(told, dict) else told
+            detail = content.get("error") if isinstance(content, dict) else None
+            message = detail.get("message") if isinstance(detail, dict) else detail
             raise ServiceError(f"{method} {path}: {message or answer.status_code}")
         return content
 

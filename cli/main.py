@@ -30,7 +30,7 @@ def serve(
     context: typer.Context,
     only: Annotated[list[str] | None, typer.Option("--only", help="proxy, engine or learner; default: all")] = None,
 ) -> None:
-    """Run the service: engine, proxy and learner, each restarted whatever ends it."""
+    """Run the service: engine, proxy and learner, each restarted when it ends."""
     from openclaw_rl.cli.commands.serve import serve as run
     from openclaw_rl.cli.service.plan import ROLES
 
@@ -81,7 +81,7 @@ def evaluate(
     ] = 0,
     max_tokens: Annotated[int, typer.Option(help="Longest reply of the conversation suite and the arms")] = 512,
     arms: Annotated[
-        str, typer.Option(help="Learn in services of one's own: trained, control, placebo, irrelevant, with commas")
+        str, typer.Option(help="Learn in separate services: trained, control, placebo, irrelevant, with commas")
     ] = "",
     interactions: Annotated[int, typer.Option(help="Reactions of the user in each arm")] = 24,
     batch_size: Annotated[int, typer.Option(help="Judged turns a step in the arms")] = 8,
@@ -125,13 +125,13 @@ def evaluate(
 
 @app.command()
 def status(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
-    """What the service is doing: version, turns, backlog, processes."""
+    """The state of the service: version, turns, backlog, processes."""
     from openclaw_rl.cli.commands.status import status as run
     from openclaw_rl.cli.costs.spending import spending_line
     from openclaw_rl.cli.service.run_file import as_served
 
     found = service(data, url, key)
-    here = not url  # elsewhere nobody can read what was spent
+    here = not url  # the ledger of another machine cannot be read
     spending = spending_line(as_served(load({"data": data} if data else {})[0])) if here else ""
     run(found, as_json=as_json, spending=spending)
 
@@ -343,7 +343,7 @@ def estimate(
     turns_per_day: Annotated[float | None, typer.Option(min=0, help="Main turns a day; default: as recorded")] = None,
     as_json: Json = False,
 ) -> None:
-    """What chat and learning cost with a cloud backend, in tokens and dollars, and which limit stops it; a dry run."""
+    """The cost of chat and learning with a cloud backend, in tokens and dollars, and the limits; a dry run."""
     from openclaw_rl.cli.commands.estimate import estimate as run
 
     run(
@@ -356,7 +356,7 @@ def estimate(
 
 
 def main() -> None:
-    """Run the command line; what a person can mend becomes one message on stderr: exit code 2 for settings, else 1."""
+    """Run the command line; expected errors become one message on stderr, with exit code 2 for settings, else 1."""
     try:
         app()
     except ConfigError as error:

@@ -37,21 +37,21 @@ def provided_tokenizer(settings: Settings) -> str:
     """The tokenizer's folder of a model that a provider holds; "" where `model` is a folder, and has it. Raises
     `ConfigError`.
     """
-    if settings.tokenizer:
-        return tokenizer_folder(settings.tokenizer, setting="tokenizer")
-    if Path(settings.model).is_dir():
+    if settings.engine.tokenizer:
+        return tokenizer_folder(settings.engine.tokenizer, setting="tokenizer")
+    if Path(settings.engine.model).is_dir():
         return ""
-    if not is_hub_name(settings.model):
+    if not is_hub_name(settings.engine.model):
         raise ConfigError(
-            f"model = {settings.model!r} is the provider's own name, which does not say where its tokenizer is: set "
+            f"model = {settings.engine.model!r} is the provider's name, which does not locate a tokenizer: set "
             "tokenizer (OPENCLAW_RL_TOKENIZER, --tokenizer) to the same model's folder or Hugging Face name, such as "
             "Qwen/Qwen3-8B; only the tokenizer's files are downloaded"
         )
-    return tokenizer_folder(settings.model, setting="model")
+    return tokenizer_folder(settings.engine.model, setting="model")
 
 
 def is_hub_name(model: str) -> bool:
-    """Whether it has the form of a name of the Hugging Face hub."""
+    """True if it has the form of a Hugging Face hub name."""
     return model.count("/") <= 1 and not model.startswith((".", "/", "~"))
 
 

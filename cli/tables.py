@@ -40,5 +40,5 @@ def ago(when: float | None) -> str:
 
 
 def score(value: float | None) -> str:
-    """A score in [-1, +1]; a dash where nobody has given one."""
+    """A score in [-1, +1]; a dash for none."""
     return "–" if value is None else f"{value:+.2g}"

@@ -23,7 +23,7 @@ async def start_child(
     stderr: int | IO[bytes] | None = None,
     pass_descriptors: tuple[int, ...] = (),
 ) -> Process:
-    """Start a program. It has no input and shares our output unless told otherwise, and gets SIGKILL when this process
+    """Start a program. It has no input and shares our output by default, and gets SIGKILL when this process
     ends. Ctrl-C in the terminal does not reach it: ending it is up to us.
     """
     return await asyncio.create_subprocess_exec(

@@ -114,9 +114,12 @@ class Recipe(BaseModel):
     def __getattr__(self, name: str) -> Any:
         if name in Recipe.FORMER:
             return getattr(self, Recipe.FORMER[name])
-        if name == "per_token_hints":
-            return self.hint_selection == "overlap-token"
         raise AttributeError(name)
+
+    @property
+    def per_token_hints(self) -> bool:
+        """True if each token is compared with the hint that suits it best, instead of the mean of all."""
+        return self.hint_selection == "overlap-token"
 
     def replace(self, **changes: Any) -> Self:
         """The same recipe with some values changed, which are not checked again."""

@@ -10,4 +10,4 @@ class Check(msgspec.Struct, frozen=True):
 
     name: str
     ok: bool | None
-    told: str
+    message: str

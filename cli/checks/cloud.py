@@ -1,4 +1,4 @@
-"""What `doctor` looks at with a cloud backend: library, key, provider, budgets and prices."""
+"""`doctor`'s checks of a cloud backend: library, key, provider, budgets and prices."""
 
 from __future__ import annotations
 
@@ -26,65 +26,71 @@ def cloud_checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Che
     yield Check("provider key", problem is None, f"set by {source} (hidden)" if problem is None else str(problem))
     if problem is None:
         yield _provider(settings)
-    if settings.train:
+    if settings.learning.train:
         yield _training(settings)
     yield _budgets(settings)
     yield _prices(settings)
 
 
 def _provider(settings: Settings) -> Check:
-    """Whether it can be reached, lets us in, and has the model."""
+    """Check that the provider can be reached, accepts the key and has the model."""
     try:
         offer = check(settings)
     except CloudError as error:
-        if settings.backend_fallback == "embedded":
+        if settings.cloud.backend_fallback == "embedded":
             return Check("provider", None, f"{error}. serve would start the shipped policy here instead (fallback)")
         return Check("provider", False, str(error))
-    told = f"{account(settings).name} answers at {base_url(settings)} and has {settings.model}"
-    return Check("provider", True, told + (f", context {offer.context_length} tokens" if offer.context_length else ""))
+    message = f"{account(settings).name} answers at {base_url(settings)} and has {settings.engine.model}"
+    return Check(
+        "provider", True, message + (f", context {offer.context_length} tokens" if offer.context_length else "")
+    )
 
 
 def impossible(settings: Settings) -> str:
     """Why no provider can train with these settings, in words; "" if one can, or a method of the user's own decides."""
-    return unsupported(METHODS[settings.method].recipe(settings.recipe())) if settings.method in METHODS else ""
+    return (
+        unsupported(METHODS[settings.learning.method].recipe(settings.learning))
+        if settings.learning.method in METHODS
+        else ""
+    )
 
 
 def _training(settings: Settings) -> Check:
-    """Whether a provider can train so."""
-    told = impossible(settings)
-    if told:
-        return Check("training there", False, told)
-    name = settings.method
-    if name in METHODS and wanted_top_logprobs(METHODS[name].recipe(settings.recipe())):
-        told = (
+    """Check that a provider can train with these settings."""
+    message = impossible(settings)
+    if message:
+        return Check("training there", False, message)
+    name = settings.learning.method
+    if name in METHODS and wanted_top_logprobs(METHODS[name].recipe(settings.learning)):
+        message = (
             f"method {name} needs the likeliest tokens of each position; where the provider does not tell them, "
             "learning waits and says so. binary, opd and combined do without"
         )
-        return Check("training there", None, told)
-    return Check("training there", True, f"method {name}, a LoRA of rank {settings.lora_rank}")
+        return Check("training there", None, message)
+    return Check("training there", True, f"method {name}, a LoRA of rank {settings.learning.lora_rank}")
 
 
 def _budgets(settings: Settings) -> Check:
-    """What may be spent in a day."""
+    """The daily limits."""
     limits = {limit.setting: limit.amount(settings) for limit in LIMITS}
     set_ = [f"{name} = {value}" for name, value in limits.items() if value]
     unset = [name for name, value in limits.items() if not value]
     if not set_:
-        return Check("budget", None, f"nothing bounds what is spent in a day; {', '.join(unset)} would")
+        return Check("budget", None, f"a day's spending has no limit; set {', '.join(unset)}")
     return Check("budget", True, ", ".join(set_) + (f" (no limit: {', '.join(unset)})" if unset else ""))
 
 
 def _prices(settings: Settings) -> Check:
-    """Whether it is known what the model costs."""
+    """Check that the model's price is known."""
     try:
-        price = Prices.load(settings.cloud_prices).of(settings.backend, settings.model)
+        price = Prices.load(settings.cloud.prices).of(settings.engine.backend, settings.engine.model)
     except ConfigError as error:
         return Check("prices", False, str(error))
     if price is None:
-        told = (
-            f"what {settings.model} costs at {account(settings).name} is not known: tokens are counted, dollars are not"
+        message = (
+            f"the price of {settings.engine.model} at {account(settings).name} is unknown: only tokens are counted"
         )
-        return Check("prices", None, f"{told}; cloud_prices names a file that says it")
+        return Check("prices", None, f"{message}; cloud_prices names a file with prices")
     kinds = {"reading": price.prefill, "writing": price.sample, "training": price.train}
     known = ", ".join(f"{kind} ${dollars:g}" for kind, dollars in kinds.items() if dollars is not None)
     since = f", as of {price.as_of}" if price.as_of else ""

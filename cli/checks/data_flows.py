@@ -1,4 +1,4 @@
-"""What goes to other machines: `doctor` lists it, and `serve` before the first byte goes (docs/privacy.md)."""
+"""Data flows to other machines: `doctor` lists them, and `serve` before the first byte goes (docs/privacy.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` says of the SGLang that is to serve the policy: whether it can be started, and which one it is."""
+"""`doctor`'s checks of the SGLang that is to serve the policy: that it can be started, and its version."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SECONDS = 30.0
 
 def engine_checks(settings: Settings) -> Iterator[Check]:
     """Nothing where another engine serves."""
-    if settings.backend != "megatron":
+    if settings.engine.backend != "megatron":
         return
-    if settings.engine_url:
-        yield Check("sglang", None, f"the one at {settings.engine_url}, which you start")
+    if settings.engine.url:
+        yield Check("sglang", None, f"the one at {settings.engine.url}, which you start")
         return
     try:
         program = launch.program(settings)
@@ -28,15 +28,15 @@ def engine_checks(settings: Settings) -> Iterator[Check]:
     except ConfigError as error:
         yield Check("sglang", False, str(error))
         return
-    if settings.sglang_command:
-        yield Check("sglang", None, f"started by {settings.sglang_command!r}; its version is not looked at")
+    if settings.gpu.sglang_command:
+        yield Check("sglang", None, f"started by {settings.gpu.sglang_command!r}; its version is not looked at")
         return
     python = program[program.index("-m") - 1]
     yield _installed(python)
 
 
 def _installed(python: str) -> Check:
-    """Whether the environment of this Python has the SGLang that this was built for."""
+    """Check that the environment of this Python has the SGLang that this was built for."""
     wanted = launch.VERSION
     try:
         asked = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -46,6 +46,6 @@ def _installed(python: str) -> Check:
     if asked.returncode or not found:
         return Check("sglang", False, f"{python} has no SGLang: {python} -m pip install sglang=={wanted}")
     if found != wanted:
-        told = f"{found} in {python}; only {wanted} was tried, so another may refuse arguments or answer otherwise"
-        return Check("sglang", None, told)
+        message = f"{found} in {python}; only {wanted} was tried, so another may refuse arguments or answer otherwise"
+        return Check("sglang", None, message)
     return Check("sglang", True, f"{found} in {python}")

@@ -32,13 +32,15 @@ def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Pl
         planned = settings if wants_gpus(settings) else settings.replace(backend="megatron")
         return _checks(planned, gpus, place(planned, gpus), found="planned for, not found here: ")
     if not wants_gpus(settings):
-        quiet = [Check("gpus", True, "none: what is local runs on the CPU")] if settings.backend == "local" else []
+        quiet = (
+            [Check("gpus", True, "none: what is local runs on the CPU")] if settings.engine.backend == "local" else []
+        )
         return quiet, None
     try:
         gpus = find_gpus()
     except ConfigError as error:
         return [Check("gpus", False, str(error))], None
-    engine = read_json(settings.data / "run" / "engine.json")
+    engine = read_json(settings.serve.data / "run" / "engine.json")
     running = engine is not None and alive(int(engine["pid"]))  # then the memory in use is the service's own
     placement = place(settings, gpus if running else with_free_memory(gpus), host_memory=psutil.virtual_memory().total)
     return _checks(settings, gpus, placement, running=running)
@@ -90,7 +92,7 @@ def _checks(
 
 def _no_server(settings: Settings) -> str:
     """The obstacle if no GPU serves here and no engine is named; "" if there is none."""
-    if settings.engine_url or parse_gpus(settings.rollout_gpus, "rollout_gpus") != 0:
+    if settings.engine.url or parse_gpus(settings.gpu.rollout_gpus, "rollout_gpus") != 0:
         return ""
     return (
         "rollout_gpus = 0 says that no GPU of this machine serves the policy, and no engine is named: say where it "
@@ -100,7 +102,7 @@ def _no_server(settings: Settings) -> str:
 
 def _no_trainer(settings: Settings) -> str:
     """The obstacle if training is on and no GPU trains here; "" if there is none."""
-    if not settings.train or parse_gpus(settings.actor_gpus, "actor_gpus") != 0:
+    if not settings.learning.train or parse_gpus(settings.gpu.actor_gpus, "actor_gpus") != 0:
         return ""
     return (
         "actor_gpus = 0 says that no GPU of this machine trains, and a learner here would train on the CPU: start none "
@@ -110,7 +112,7 @@ def _no_trainer(settings: Settings) -> str:
 
 def _describe(settings: Settings, placement: Placement) -> Iterator[str]:
     if placement.train:
-        what = "LoRA" if settings.lora else "all weights"
+        what = "LoRA" if settings.learning.lora else "all weights"
         trainer = "Megatron-core" if placement.trainer == "megatron" else "transformers"
         if not any(part.role == "trainer" for part in placement.parts):  # its config.json is not here
             trainer = "Megatron-core (transformers, if it is no dense Qwen3)"
@@ -129,7 +131,7 @@ def _describe(settings: Settings, placement: Placement) -> Iterator[str]:
     if placement.colocated:
         lent = " and ".join(placement.lends).replace("kv_cache", "KV cache")
         yield "training and serving share GPUs" + (f", and SGLang gives its {lent} back for each step" if lent else "")
-    if placement.train and placement.servers and not settings.lora:
+    if placement.train and placement.servers and not settings.learning.lora:
         yield f"new weights reach SGLang by {placement.weight_transfer}"
     elif placement.train and placement.servers:
         yield "new versions reach SGLang as adapters, by files"

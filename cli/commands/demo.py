@@ -46,7 +46,7 @@ GPU_PATIENCE = 600.0
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What a demo does. `backend` and `model` are those of its services, where not the environment's. `out` is the
+    """The options of a demo. `backend` and `model` are those of its services, where not the environment's. `out` is the
     folder of the picture and the figures; `url` and `key` name a running service for the trained arm (then there is one
     seed, since it has one policy; the control is still a service of its own).
     """
@@ -70,15 +70,15 @@ class Board:
     console: Console
     plan: DemoOptions
     arms: dict[tuple[int, str], Arm] = field(default_factory=dict)
-    told: dict[tuple[int, str], int] = field(default_factory=dict)
+    printed: dict[tuple[int, str], int] = field(default_factory=dict)
     begun: float = field(default_factory=time.monotonic)
 
     def changed(self, seed: int, name: str, arm: Arm) -> None:
         """Take note of an arm's state."""
         self.arms[seed, name] = arm
-        if self.console.is_terminal or len(arm.points) == self.told.get((seed, name), 0):
+        if self.console.is_terminal or len(arm.points) == self.printed.get((seed, name), 0):
             return
-        self.told[seed, name] = len(arm.points)
+        self.printed[seed, name] = len(arm.points)
         point = arm.points[-1]
         self.console.print(
             f"seed {seed} {name:8} {point.interactions:3} interactions, version {point.version}, "
@@ -222,7 +222,7 @@ class _Quiet:
 
 
 def service_settings(options: DemoOptions) -> dict[str, str]:
-    """What the options say of the services, by name of the setting."""
+    """The services' settings that the options hold, by name."""
     model = str(Path(options.model).resolve()) if Path(options.model).is_dir() else options.model
     named = {"method": options.method, "backend": options.backend, "model": model if options.model else ""}
     return {name: value for name, value in named.items() if value}
@@ -253,7 +253,7 @@ async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[st
 
 
 def _on_gpus(chosen: Settings) -> bool:
-    """Whether a service with these settings takes this machine's GPUs for itself."""
+    """True if a service with these settings takes this machine's GPUs for itself."""
     return chosen.engine.backend == "megatron"
 
 

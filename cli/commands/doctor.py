@@ -58,16 +58,16 @@ FREE_BYTES = 1 << 30
 
 
 def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> bool:
-    """Show everything; whether the service can run with these settings. `with_gpus` describes GPUs to plan for in place
-    of this machine's. Raises `ConfigError` where it does not.
+    """Show everything; true if the service can run with these settings. `with_gpus` describes GPUs to plan for in place
+    of this machine's. Raises `ConfigError` if it cannot be read.
     """
     settings, sources = load(flags)
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
     judges = _judge_models(settings)
     checks = [*_checks(resolved, sources, backend, judges), *gpus]
-    refused = {check.told for check in gpus if check.ok is False}
-    checks = [check for check in checks if check in gpus or check.told not in refused]
+    refused = {check.message for check in gpus if check.ok is False}
+    checks = [check for check in checks if check in gpus or check.message not in refused]
     leaving = list(data_flows(resolved, judges))
     notes = aliases.notes(os.environ, quiet=True)
     if as_json:
@@ -86,14 +86,14 @@ def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> b
 
 
 def _judge_models(settings: Settings) -> list[ModelReference]:
-    """The models that see conversations; none where a setting names none (`_judge` says so)."""
+    """The models that see conversations; none if a setting names no model (`_judge` reports it)."""
     with contextlib.suppress(ConfigError):
         return JudgeModels.from_settings(settings.judge).asked
     return []
 
 
 def _judge(settings: Settings) -> Check:
-    """Whether judge and hint model can be what the settings name."""
+    """Check judge and hint model."""
     try:
         models = JudgeModels.from_settings(settings.judge)
         if models.judge.setting == "custom_reward":
@@ -116,13 +116,17 @@ def _is_local(model: ModelReference) -> bool:
 
 
 def _learning(settings: Settings) -> Check:
-    """Whether the learner finds its method, hooks and files."""
+    """Check that the learner finds its method, hooks and files."""
     try:
         check_code(settings)
         check_start(settings)
     except ConfigError as error:
         return Check("learning", False, str(error))
-    return Check("learning", True, f"method {settings.method}" if settings.train else "off: turns are only judged")
+    return Check(
+        "learning",
+        True,
+        f"method {settings.learning.method}" if settings.learning.train else "off: turns are only judged",
+    )
 
 
 def _checks(
@@ -136,7 +140,7 @@ def _checks(
         yield from cloud_checks(settings, sources)
     policy = _provided(settings) if cloud else _policy(settings)
     yield policy
-    if policy.ok and backend.ok and not cloud and settings.train:
+    if policy.ok and backend.ok and not cloud and settings.learning.train:
         yield _trainer(settings)
     if backend.ok:
         yield from engine_checks(settings)
@@ -152,14 +156,14 @@ def _checks(
 def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) -> Iterator[Check]:
     litellm = any(model.kind == "litellm" for model in judges)
     here = any(_is_local(model) for model in judges)
-    others = litellm or any(model.url for model in judges) or settings.side_model or settings.fallback_model
-    redacts = settings.cloud_redact != "off" and bool(cloud or others)
+    others = litellm or any(model.url for model in judges) or settings.serve.side_model or settings.serve.fallback_model
+    redacts = settings.cloud.redact != "off" and bool(cloud or others)
     needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": redacts, "cloud": cloud}
     needed["gpu"] = _by_megatron(settings)
-    reported = {"tensorboard": settings.tensorboard, "wandb": bool(settings.wandb)}
+    reported = {"tensorboard": settings.learning.tensorboard, "wandb": bool(settings.learning.wandb)}
     for extra, packages in PACKAGES.items():
         if extra == "cloud" and cloud:
-            packages = CLOUD_PACKAGES[settings.backend]
+            packages = CLOUD_PACKAGES[settings.engine.backend]
         versions = {name: _version(name) for name in packages}
         missing = [name for name, version in versions.items() if not version]
         have = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
@@ -169,12 +173,12 @@ def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) 
             continue
         command = install_command(extra)
         how = command if extra in ("gpu", "wandb") else f"make setup installs them, or: {command}"
-        told = f"missing: {', '.join(missing)}. {how}"
-        if extra in reported:  # learning goes on without
-            told += "; until then no figures go there" if reported[extra] else " (not needed now)"
-            yield Check(what, None, told)
+        message = f"missing: {', '.join(missing)}. {how}"
+        if extra in reported:  # learning continues without
+            message += "; until then no metrics go there" if reported[extra] else " (not needed now)"
+            yield Check(what, None, message)
             continue
-        yield Check(what, False if needed[extra] else None, told if needed[extra] else f"{told} (not needed now)")
+        yield Check(what, False if needed[extra] else None, message if needed[extra] else f"{message} (not needed now)")
 
 
 def _version(package: str) -> str:
@@ -185,7 +189,7 @@ def _version(package: str) -> str:
 
 
 def _backend(settings: Settings) -> tuple[Check, Settings]:
-    """Whether there is such a backend, and the settings with the one that `local` or `cloud` means."""
+    """Check that there is such a backend; the settings with the one that `local` or `cloud` means."""
     try:
         resolved = resolve_backend(settings)
     except ConfigError as error:
@@ -197,27 +201,27 @@ def _backend(settings: Settings) -> tuple[Check, Settings]:
 
 
 def _provided(settings: Settings) -> Check:
-    """A policy that a provider holds: where its tokenizer is."""
-    if Path(settings.model_folder).is_dir():
-        return Check("policy", True, f"{settings.model}, tokenizer in {settings.model_folder}")
-    if not is_hub_name(settings.tokenizer or settings.model):
+    """Check that the tokenizer of a provider's policy can be found."""
+    if Path(settings.engine.model_folder).is_dir():
+        return Check("policy", True, f"{settings.engine.model}, tokenizer in {settings.engine.model_folder}")
+    if not is_hub_name(settings.engine.tokenizer or settings.engine.model):
         try:
             provided_tokenizer(settings)
         except ConfigError as error:
             return Check("policy", False, str(error))
-    return Check("policy", None, f"{settings.model}; its tokenizer is downloaded from the Hugging Face hub")
+    return Check("policy", None, f"{settings.engine.model}; its tokenizer is downloaded from the Hugging Face hub")
 
 
 def _policy(settings: Settings) -> Check:
-    folder = Path(settings.model)
+    folder = Path(settings.engine.model)
     if not folder.exists():
-        if settings.model.count("/") != 1 or not is_hub_name(settings.model):
-            return Check("policy", False, f"{settings.model} is neither a folder nor a hub name; set model")
-        return Check("policy", None, f"{settings.model} is taken as a Hugging Face hub name")
+        if settings.engine.model.count("/") != 1 or not is_hub_name(settings.engine.model):
+            return Check("policy", False, f"{settings.engine.model} is neither a folder nor a hub name; set model")
+        return Check("policy", None, f"{settings.engine.model} is taken as a Hugging Face hub name")
     lacking = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         lacking.append("weights (*.safetensors)")
-    if lacking and not (settings.tokenizer and lacking == ["tokenizer_config.json"]):
+    if lacking and not (settings.engine.tokenizer and lacking == ["tokenizer_config.json"]):
         return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
@@ -247,37 +251,37 @@ def _conversations(settings: Settings) -> Check:
 
 
 def _data(settings: Settings) -> Iterator[Check]:
-    data = settings.data.resolve()
+    data = settings.serve.data.resolve()
     nearest = next(folder for folder in (data, *data.parents) if folder.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    told = f"{data}" if nearest == data else f"{data} (will be made)"
-    other = mismatch(settings, settings.model)
+    message = f"{data}" if nearest == data else f"{data} (will be made)"
+    other = mismatch(settings, settings.engine.model)
     if writable and other:
         yield Check("data folder", False, other)
     else:
-        yield Check("data folder", writable, told if writable else f"{nearest} cannot be written; set data (--data)")
+        yield Check("data folder", writable, message if writable else f"{nearest} cannot be written; set data (--data)")
     free = shutil.disk_usage(nearest).free
     enough = free >= FREE_BYTES
     yield Check("disk", enough or None, f"{free / 1e9:.1f} GB free" + ("" if enough else ": little for checkpoints"))
 
 
 def _address(settings: Settings) -> Check:
-    card = read_json(settings.data / "run" / "proxy.json")
+    card = read_json(settings.serve.data / "run" / "proxy.json")
     if card is not None and alive(int(card["pid"])):
         return Check("address", True, f"the service runs at {card['url']} (process {card['pid']})")
-    if not settings.api_key and not is_loopback(settings.host):
-        return Check("address", False, f"host = {settings.host} needs a key of your choosing: set api_key")
+    if not settings.serve.api_key and not is_loopback(settings.serve.host):
+        return Check("address", False, f"host = {settings.serve.host} needs a key of your choosing: set api_key")
     try:
-        claim_port(settings.host, settings.port, setting="port")
+        claim_port(settings.serve.host, settings.serve.port, setting="port")
     except ConfigError as error:
         return Check("address", False, str(error))
-    return Check("address", True, f"{settings.host}:{settings.port} is free")
+    return Check("address", True, f"{settings.serve.host}:{settings.serve.port} is free")
 
 
 def _key(settings: Settings) -> Check:
-    if settings.api_key:
+    if settings.serve.api_key:
         return Check("key", True, "set by you")
-    path = settings.data / "api_key"
+    path = settings.serve.data / "api_key"
     if not path.exists():
         return Check("key", True, f"will be made by serve, in {path}")
     mode = path.stat().st_mode & 0o077
@@ -307,7 +311,7 @@ def _show(
         out.print(f"note: {line}")
     found: Any = table("", "check", "")
     for check in checks:
-        found.add_row({True: "ok", False: Text("BAD", "red"), None: "note"}[check.ok], check.name, check.told)
+        found.add_row({True: "ok", False: Text("BAD", "red"), None: "note"}[check.ok], check.name, check.message)
     out.print()
     out.print(found)
     if placed is not None and placed.parts:

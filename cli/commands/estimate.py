@@ -29,7 +29,7 @@ def estimate(
     turns_per_day: float | None,
     as_json: bool,
 ) -> None:
-    """Reckon and show. Raises `ConfigError`, or `LedgerError` for a ledger that cannot be read."""
+    """Estimate and show. Raises `ConfigError`, or `LedgerError` for a ledger that cannot be read."""
     settings = _settings(flags)
     workload = Workload.of(settings, prompt=prompt_tokens, answer=answer_tokens, turns=turns_per_day)
     found = figures(settings, workload)
@@ -40,39 +40,39 @@ def estimate(
 
 
 def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
-    """Everything that is told, ready for JSON; tokens of each kind and dollars, `unknown` the kinds without a price."""
-    prices = Prices.load(settings.cloud_prices)
-    dedicated = settings.backend == "fireworks" and settings.cloud.fireworks.is_dedicated
-    price = None if dedicated else prices.of(settings.backend, settings.model)
+    """The estimate, ready for JSON: tokens of each kind and dollars, `unknown` the kinds without a price."""
+    prices = Prices.load(settings.cloud.prices)
+    dedicated = settings.engine.backend == "fireworks" and settings.cloud.fireworks.is_dedicated
+    price = None if dedicated else prices.of(settings.engine.backend, settings.engine.model)
     costs = Costs(settings, workload)
     step, judging = costs.step(), costs.judging()
     chat_day, learning_day = costs.chat_day, costs.learning_day()
     spent = today(settings)
 
-    def told(amounts: Amounts) -> dict[str, Any]:
+    def priced(amounts: Amounts) -> dict[str, Any]:
         paid = cost(price, amounts)
         kinds: dict[str, Any] = {kind: round(number, 1) for kind, number in amounts.items() if number}
         return {**kinds, "dollars": round(paid.dollars, 6), "unknown": list(paid.unknown)}
 
     def parts(of: list[CostItem]) -> list[dict[str, Any]]:
-        return [{"what": part.name, **told(part.amounts)} for part in of]
+        return [{"what": part.name, **priced(part.amounts)} for part in of]
 
     return {
-        "provider": settings.backend,
-        "model": settings.model,
-        "method": settings.method,
+        "provider": settings.engine.backend,
+        "model": settings.engine.model,
+        "method": settings.learning.method,
         "price": _price(price),
-        "note": prices.notes.get(settings.backend, ""),
-        "chat_turn": told(costs.chat_turn),
-        "side_turn": told(costs.side_turn) if workload.side else None,
-        "step": {"parts": parts(step), **told(total(step)), "turns": settings.turns_a_step},
-        "each_turn": {"parts": parts(judging), **told(total(judging))} if judging else None,
+        "note": prices.notes.get(settings.engine.backend, ""),
+        "chat_turn": priced(costs.chat_turn),
+        "side_turn": priced(costs.side_turn) if workload.side else None,
+        "step": {"parts": parts(step), **priced(total(step)), "turns": settings.learning.turns_a_step},
+        "each_turn": {"parts": parts(judging), **priced(total(judging))} if judging else None,
         "day": {
             "turns": round(workload.main + workload.side, 1),
             "steps": round(costs.steps, 2),
-            "chat": told(chat_day),
-            "learning": told(learning_day),
-            "together": told({kind: chat_day.get(kind, 0) + learning_day.get(kind, 0) for kind in PRICED}),
+            "chat": priced(chat_day),
+            "learning": priced(learning_day),
+            "together": priced({kind: chat_day.get(kind, 0) + learning_day.get(kind, 0) for kind in PRICED}),
         },
         "limits": [_limit(settings, workload, costs, setting.setting) for setting in LIMITS],
         "today": by_purpose(spent, prices),
@@ -88,8 +88,8 @@ def _settings(flags: Mapping[str, Any]) -> Settings:
     settings = resolve_backend(settings)
     if not settings.engine.is_cloud:
         raise ConfigError(
-            f"backend = {settings.backend} trains on this machine, and nobody takes money for it; say which provider "
-            "is meant: openclaw-rl estimate --backend tinker --model Qwen/Qwen3-8B"
+            f"backend = {settings.engine.backend} trains on this machine and costs nothing; name a provider: "
+            "openclaw-rl estimate --backend tinker --model Qwen/Qwen3-8B"
         )
     return settings
 
@@ -97,12 +97,12 @@ def _settings(flags: Mapping[str, Any]) -> Settings:
 def _price(price: Price | None) -> dict[str, Any] | None:
     if price is None:
         return None
-    told: dict[str, Any] = {kind: getattr(price, kind) for kind in PRICED}
-    return {**told, "as_of": str(price.as_of or ""), "source": price.source, "note": price.note}
+    rates: dict[str, Any] = {kind: getattr(price, kind) for kind in PRICED}
+    return {**rates, "as_of": str(price.as_of or ""), "source": price.source, "note": price.note}
 
 
 def _limit(settings: Settings, workload: Workload, costs: Costs, name: str) -> dict[str, Any]:
-    """A daily limit and when it stops what it limits, in words."""
+    """A daily limit, and in words when it stops its purpose."""
     (limit,) = (one for one in LIMITS if one.setting == name)
     most = limit.amount(settings)
     found: dict[str, Any] = {"setting": name, "limit": most, "stops": ""}
@@ -116,11 +116,11 @@ def _limit(settings: Settings, workload: Workload, costs: Costs, name: str) -> d
         each, day, what, number = counted(costs.chat_turn), counted(costs.chat_day), "chat turn", workload.main
     else:
         # A step waits until its turns are judged, which is paid from the same limit.
-        judged = times(total(costs.judging()), settings.turns_a_step)
+        judged = times(total(costs.judging()), settings.learning.turns_a_step)
         each = counted(total(costs.step())) + counted(judged)
         day, what, number = counted(costs.learning_day()), "step", costs.steps
     if each > most:
-        found["stops"] = f"before the first {what}, which takes {each:,.0f}: it has to be raised"
+        found["stops"] = f"before the first {what}, which takes {each:,.0f}: raise it"
     elif day > most:
         found["stops"] = f"after {int(most // each):,} of a day's {number:,.1f} {what}s"
     else:
@@ -132,7 +132,7 @@ def _show(out: Console, found: dict[str, Any]) -> None:
     price = found["price"]
     out.print(f"{found['model']} at {found['provider']}, method {found['method']}. Nothing was sent.")
     if price is None:
-        out.print("Its prices are not known: tokens only. cloud_prices names a file with prices of your own.")
+        out.print("Its prices are unknown: tokens only. cloud_prices names a file with your own prices.")
     else:
         rates = ", ".join(f"{kind} {_rate(price[kind])}" for kind in PRICED)
         out.print(
@@ -149,7 +149,7 @@ def _show(out: Console, found: dict[str, Any]) -> None:
     for part in found["step"]["parts"]:
         _row(shown, f"    {part['what']}", part)
     if found["each_turn"]:
-        _row(shown, "beside it, for each main turn", found["each_turn"])
+        _row(shown, "besides, for each main turn", found["each_turn"])
         for part in found["each_turn"]["parts"]:
             _row(shown, f"    {part['what']}", part)
     day = found["day"]
@@ -161,21 +161,21 @@ def _show(out: Console, found: dict[str, Any]) -> None:
     for limit in found["limits"]:
         stops = f"{limit['limit']:,} stops it {limit['stops']}" if limit["limit"] else "no limit (0)"
         out.print(f"{limit['setting']}: {stops}")
-    for purpose, told in found["today"].items():
-        amounts = ", ".join(f"{number:,} {kind}" for kind, number in told["amounts"].items())
-        out.print(f"today's {purpose} so far: {amounts}; {dollars(told['dollars'], told['unknown'])}")
+    for purpose, row in found["today"].items():
+        amounts = ", ".join(f"{number:,} {kind}" for kind, number in row["amounts"].items())
+        out.print(f"today's {purpose} so far: {amounts}; {dollars(row['dollars'], row['unknown'])}")
     if not found["today"]:
         out.print("today so far: nothing")
     out.print()
-    out.print("This takes for granted:")
+    out.print("Assumptions:")
     for line in found["assumptions"]:
         out.print(f"- {line}")
 
 
-def _row(shown: Any, name: str, told: Mapping[str, Any]) -> None:
-    numbers = [f"{told[kind]:,.0f}" if told.get(kind) else "–" for kind in PRICED]
-    shown.add_row(name, *numbers, dollars(told["dollars"], told["unknown"]))
+def _row(shown: Any, name: str, row: Mapping[str, Any]) -> None:
+    numbers = [f"{row[kind]:,.0f}" if row.get(kind) else "–" for kind in PRICED]
+    shown.add_row(name, *numbers, dollars(row["dollars"], row["unknown"]))
 
 
 def _rate(rate: float | None) -> str:
-    return "not known" if rate is None else f"{rate:g}"
+    return "unknown" if rate is None else f"{rate:g}"

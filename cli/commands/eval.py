@@ -72,8 +72,8 @@ def run(options: EvalOptions) -> None:
     for model in options.models:
         folder_of(model)  # a path that is no policy ends the command at once
     served = _served(options.service, options) if options.service is not None else []
-    told = console(stderr=True, soft_wrap=True)
-    result = asyncio.run(_run(options, work, trial, served, lambda line: told.print(line)))
+    notices = console(stderr=True, soft_wrap=True)
+    result = asyncio.run(_run(options, work, trial, served, lambda line: notices.print(line)))
     pictures = _keep(options.out, result) if options.out else []
     if options.as_json:
         print_json({name: content for name, content in result.items() if name != "curves"})
@@ -90,7 +90,7 @@ def run(options: EvalOptions) -> None:
 
 
 def work_of(options: EvalOptions) -> Work:
-    """What the options ask for, checked. Raises `ConfigError`."""
+    """The requested work, checked. Raises `ConfigError`."""
     if min(options.seeds, options.problems, options.max_tokens) < 1 or min(options.sessions, options.comment_words) < 0:
         raise ConfigError("--seeds, --problems and --max-tokens are at least 1, --sessions and --comment-words 0")
     named = _names(options.suites or ("" if options.task_files else CONVERSATION), SUITES, "--suite")

@@ -70,11 +70,11 @@ class Exporter:
             self.turns += written
 
     def _head(self, session_id: str) -> bytes:
-        told: dict[str, Any] = {"session_id": session_id}
+        head: dict[str, Any] = {"session_id": session_id}
         outcome = self._clean(self._journal.outcome(session_id), "detail")
         if self._messages and outcome is not None:
-            told["outcome"] = {"reward": outcome.reward, "detail": outcome.detail}
-        return encode(told)[:-1] + b',"turns":['
+            head["outcome"] = {"reward": outcome.reward, "detail": outcome.detail}
+        return encode(head)[:-1] + b',"turns":['
 
     def _turns(self, session_id: str) -> Iterator[Any]:
         for turn_id in self._journal.turn_ids(session_id):
@@ -117,14 +117,14 @@ def export(
     `ConfigError`.
     """
     settings = as_served(settings)
-    path = Path(settings.journal_path)
-    if "://" not in str(settings.journal_path) and not path.exists():
+    path = Path(settings.serve.journal_path)
+    if "://" not in str(settings.serve.journal_path) and not path.exists():
         raise ConfigError(f"there is no journal at {path}; name the service's data folder with --data")
     after = _time(since)
     redactor = _redactor(redact, tokens=tokens)
     if form is None:
         form = "jsonl" if file is not None and file.suffix.lower() in (".jsonl", ".ndjson") else "json"
-    with contextlib.closing(Journal.open(settings.journal_path)) as journal:
+    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
         chosen = journal.session_ids(after)
         if sessions:
             missing = sorted(set(sessions) - set(journal.session_ids()))

@@ -49,13 +49,13 @@ def export_model(
     version = _version(settings, number)
     if version.number and not (Path(version.checkpoint) / _SERVED).is_dir():
         raise ConfigError(
-            f"the files of version {version.number} are gone (the last {settings.keep_checkpoints} are kept, setting "
-            "keep_checkpoints); openclaw-rl versions lists what is there"
+            f"the files of version {version.number} are gone (keep_checkpoints = "
+            f"{settings.learning.keep_checkpoints}); openclaw-rl versions lists those that are there"
         )
-    told = _json(Path(version.checkpoint) / "meta.json") if version.number else {}
-    if told.get("trainer") in CLOUDS or (not told and settings.engine.is_cloud):
+    meta = _json(Path(version.checkpoint) / "meta.json") if version.number else {}
+    if meta.get("trainer") in CLOUDS or (not meta and settings.engine.is_cloud):
         adapter = True  # the base's weights are the provider's
-        changes = {"backend": told["trainer"], "model": told["model"]} if told else {}
+        changes = {"backend": meta["trainer"], "model": meta["model"]} if meta else {}
         _write_downloaded(settings.replace(**changes), version, folder)
     else:
         settings = _as_trained(settings, version)
@@ -82,7 +82,7 @@ def _check(folder: Path, *, force: bool) -> None:
 
 
 def _version(settings: Settings, number: int | None) -> PolicyVersion:
-    path = Path(settings.journal_path)
+    path = Path(settings.serve.journal_path)
     if "://" not in str(path) and not path.exists():
         if number != 0:
             raise ConfigError(
@@ -90,7 +90,7 @@ def _version(settings: Settings, number: int | None) -> PolicyVersion:
                 "--version 0"
             )
         return PolicyVersion(number=0, parent=None, state="live", checkpoint="")
-    with contextlib.closing(Journal.open(settings.journal_path)) as journal:
+    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
         if number is None:
             live = journal.live_version()
             return live or PolicyVersion(number=0, parent=None, state="live", checkpoint="")
@@ -107,9 +107,9 @@ def _as_trained(settings: Settings, version: PolicyVersion) -> Settings:
     if not version.number:
         return settings.replace(device="cpu", lora=False, model=_base(settings))
     checkpoint = Path(version.checkpoint)
-    told = _json(checkpoint / "meta.json")
-    update = {"device": "cpu", "model": told["model"], "lora": told["lora"]}
-    if told["lora"]:
+    meta = _json(checkpoint / "meta.json")
+    update = {"device": "cpu", "model": meta["model"], "lora": meta["lora"]}
+    if meta["lora"]:
         config = _json(checkpoint / _SERVED / _ADAPTER)
         targets = config["target_modules"]
         update |= {
@@ -126,11 +126,11 @@ def _base(settings: Settings) -> str:
     """
     for meta in sorted(settings.checkpoints_path.glob("*/meta.json")):
         return str(_json(meta)["model"])
-    return local_folder(settings.model, setting="model")
+    return local_folder(settings.engine.model, setting="model")
 
 
 async def _write_merged(settings: Settings, version: PolicyVersion, folder: Path) -> None:
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # not for whoever exports
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # not for the user
     trainer = create_trainer(settings)
     try:
         if version.number:
@@ -143,14 +143,16 @@ async def _write_merged(settings: Settings, version: PolicyVersion, folder: Path
 def _write_downloaded(settings: Settings, version: PolicyVersion, folder: Path) -> None:
     """The adapter from the provider, with the tokenizer's files beside it."""
     if not version.number:
-        raise ConfigError(f"version 0 is {settings.model} itself, which stays with its provider: name a later version")
+        raise ConfigError(
+            f"version 0 is {settings.engine.model} itself, which stays with its provider: name a later version"
+        )
     from openclaw_rl.trainer_cloud.preflight import key_problem  # with numpy, which other exports do without
 
     problem = key_problem(settings)
     if problem is not None:
         raise ConfigError(str(problem))
     asyncio.run(_write_merged(settings, version, folder))
-    tokenizer = Path(provided_tokenizer(settings) or settings.model)
+    tokenizer = Path(provided_tokenizer(settings) or settings.engine.model)
     for pattern in _TOKENIZER_FILES:
         for file in tokenizer.glob(pattern):
             shutil.copy(file, folder)
@@ -167,7 +169,7 @@ def _write_adapter(settings: Settings, version: PolicyVersion, folder: Path) -> 
     try:
         shutil.copytree(served, scratch)
         for pattern in _TOKENIZER_FILES:
-            for file in Path(settings.tokenizer_path).glob(pattern):
+            for file in Path(settings.engine.tokenizer_path).glob(pattern):
                 shutil.copy(file, scratch)
         if folder.exists():
             shutil.rmtree(folder)

@@ -25,7 +25,7 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 class Imported(msgspec.Struct):
-    """What became of one file. `left_out` counts why main turns may not be learned from."""
+    """The result for one file. `left_out` counts the reasons why main turns may not be trained on."""
 
     file: str
     sessions: int = 0
@@ -37,70 +37,69 @@ class Imported(msgspec.Struct):
 
 
 def import_files(settings: Settings, files: Sequence[Path], *, engine: str = "", as_json: bool = False) -> None:
-    """Import the files, each whole or, where it is at fault, none of it. Raises `TrajectoryError`, `ServiceError`,
+    """Import the files, each completely or, if it has a fault, not at all. Raises `TrajectoryError`, `ServiceError`,
     `EngineError`, `JournalError`.
     """
     settings = as_served(settings)
     if engine:
         settings = settings.replace(engine_url=engine.rstrip("/"))
-    if not settings.engine_url:
+    if not settings.engine.url:
         raise ServiceError(
-            f"no engine runs on the data folder {settings.data}, and imported answers are scored by it. Start the "
-            "service with: openclaw-rl serve; name its data folder with --data, or an engine elsewhere with "
-            "--engine-url"
+            f"no engine runs on the data folder {settings.serve.data}, and imported answers need its scores: start the "
+            "service with openclaw-rl serve, or name its data folder with --data or another engine with --engine-url"
         )
-    done: list[Imported] = []
+    reports: list[Imported] = []
     try:
-        asyncio.run(_import(settings, files, done))
+        asyncio.run(_import(settings, files, reports))
     finally:
         if as_json:
-            print_json({"files": [_builtin(one) for one in done]})
+            print_json({"files": [_builtin(one) for one in reports]})
         else:
-            for one in done:
-                _tell(one)
+            for one in reports:
+                _show(one)
 
 
-async def _import(settings: Settings, files: Sequence[Path], done: list[Imported]) -> None:
+async def _import(settings: Settings, files: Sequence[Path], reports: list[Imported]) -> None:
     engine = create_engine(settings)
     try:
         info = await _ask(engine, settings)
-        served = info.model_path if Path(info.model_path).is_dir() else settings.model
+        served = info.model_path if Path(info.model_path).is_dir() else settings.engine.model
         prompter = await asyncio.to_thread(Prompter.from_settings, settings.replace(model=served))
-        journal = AsyncJournal.open(settings.journal_path)
+        journal = AsyncJournal.open(settings.serve.journal_path)
         try:
-            context = settings.context_length or info.context_length
-            importer = Importer(journal, engine, prompter, policy=settings.model_name, context=context)
+            context = settings.engine.context_length or info.context_length
+            importer = Importer(journal, engine, prompter, policy=settings.serve.model_name, context=context)
             for file in files:  # a file with a fault is refused before anything is stored
                 for session in sessions_in(file):
                     importer.read(session)
             for file in files:
-                done.append(Imported(str(file)))
+                reports.append(Imported(str(file)))
                 for session in sessions_in(file):
-                    await _add(importer, session, done[-1])
+                    await _add(importer, session, reports[-1])
         finally:
             await journal.close()
     finally:
         await engine.close()
 
 
-async def _add(importer: Importer, session: FileSession, told: Imported) -> None:
+async def _add(importer: Importer, session: FileSession, done: Imported) -> None:
     if not session.turns:
-        told.empty += 1
+        done.empty += 1
         return
     try:
         added = await importer.add(session)
     except (EngineError, TrajectoryError) as error:
         raise TrajectoryError(
             f"{session.where} was not imported: {error}. The sessions before it are in the journal; importing the "
-            "same file again goes on from here"
+            "same file again continues from here"
         ) from error
     if added is None:
-        told.already_there += 1
+        done.already_there += 1
         return
-    told.sessions += 1
-    told.turns += added.turns
-    told.trainable += added.trainable
-    told.left_out += added.left_out
+    done.sessions += 1
+    done.turns += added.turns
+    done.trainable += added.trainable
+    done.left_out += added.left_out
 
 
 async def _ask(engine: Engine, settings: Settings) -> EngineInfo:
@@ -108,21 +107,21 @@ async def _ask(engine: Engine, settings: Settings) -> EngineInfo:
         return await engine.info()
     except EngineError as error:
         raise ServiceError(
-            f"the engine at {settings.engine_url} does not answer ({error}); imported answers are scored by it. Start "
-            "the service with: openclaw-rl serve"
+            f"the engine at {settings.engine.url} does not answer ({error}), and imported answers need its scores: "
+            "start the service with openclaw-rl serve"
         ) from error
 
 
-def _builtin(told: Imported) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(told), "left_out": dict(told.left_out)}
+def _builtin(done: Imported) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(done), "left_out": dict(done.left_out)}
 
 
-def _tell(told: Imported) -> None:
-    there = f"; {told.already_there} were there already" if told.already_there else ""
-    there += f"; {told.empty} have no turns" if told.empty else ""
+def _show(done: Imported) -> None:
+    there = f"; {done.already_there} were there already" if done.already_there else ""
+    there += f"; {done.empty} have no turns" if done.empty else ""
     typer.echo(
-        f"{told.file}: {told.sessions} sessions with {told.turns} turns, {told.trainable} of which may be learned from"
+        f"{done.file}: {done.sessions} sessions with {done.turns} turns, {done.trainable} of which may be trained on"
         f"{there}"
     )
-    for reason, count in told.left_out.most_common():
+    for reason, count in done.left_out.most_common():
         typer.echo(f"  {count} not: {reason}")

@@ -31,7 +31,7 @@ def _parent(service: Service) -> int:
     rows = service.get("/rl/versions")["versions"]
     live = next((row for row in rows if row["state"] == "live"), None)
     if live is None:
-        raise ServiceError("There is no live version yet: the learner has not been here.")
+        raise ServiceError("There is no live version yet: the learner has not started.")
     if live["parent"] is None:
         raise ServiceError("The base itself is live (version 0): there is nothing to go back to.")
     return int(live["parent"])

@@ -84,9 +84,9 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         out.print(text)
 
     if "proxy" not in supervisor.roles:
-        show(f"ready: {', '.join(supervisor.roles)} on the data folder {settings.data}")
+        show(f"ready: {', '.join(supervisor.roles)} on the data folder {settings.serve.data}")
         if "engine" in supervisor.roles:
-            show(f"engine  {settings.engine_url}")
+            show(f"engine  {settings.engine.url}")
         return
     show(f"URL  {supervisor.url}/v1")
     show(f"key  {settings.serve.key}")
@@ -101,8 +101,8 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         show(json.dumps(provider, indent=2))
     show("\nTry it:")
     show(provider_entry.curl_line(settings, supervisor.url, settings.serve.key))
-    elsewhere = "" if settings.data == Path("data").resolve() else f" --data {settings.data}"
-    show(f"\nLogs are in {settings.data / 'logs'}. Ctrl-C stops the service.")
+    elsewhere = "" if settings.serve.data == Path("data").resolve() else f" --data {settings.serve.data}"
+    show(f"\nLogs are in {settings.serve.data / 'logs'}. Ctrl-C stops the service.")
     show(f"In another shell: {_program()} status{elsewhere}\n")
 
 

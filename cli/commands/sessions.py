@@ -72,15 +72,15 @@ def _one(row: dict[str, Any]) -> None:
 
 
 def _parents(turns: Sequence[Mapping[str, Any]], numbers: Mapping[str, str]) -> Iterator[str]:
-    """Why turns continue none, or one that the list does not show."""
-    told: dict[str, list[str]] = {}
+    """The reasons why turns continue none, or one that the list does not show."""
+    reasons: dict[str, list[str]] = {}
     for turn in turns:
         parent, reason = turn["parent_turn_id"], turn["parent_reason"]
         if parent is None:
-            told.setdefault(f"no turn before it: {reason}", []).append(numbers[turn["turn_id"]])
+            reasons.setdefault(f"no turn before it: {reason}", []).append(numbers[turn["turn_id"]])
         elif parent not in numbers:
-            told.setdefault(f"after {parent} of another session", []).append(numbers[turn["turn_id"]])
+            reasons.setdefault(f"after {parent} of another session", []).append(numbers[turn["turn_id"]])
         elif reason:
-            told.setdefault(reason, []).append(numbers[turn["turn_id"]])
-    for reason, which in told.items():
+            reasons.setdefault(reason, []).append(numbers[turn["turn_id"]])
+    for reason, which in reasons.items():
         yield f"{', '.join(which)}: {reason}"

@@ -1,4 +1,4 @@
-"""`openclaw-rl status`: what the service is doing right now."""
+"""`openclaw-rl status`: the state of the service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openclaw_rl.cli.tables import console, table
 
 
 def status(service: Service, *, as_json: bool, spending: str = "") -> None:
-    """Ask the service and show its answer, with what a cloud backend's day has cost."""
+    """Ask the service and show its answer, with the day's spending at a cloud backend."""
     answer = service.get("/rl/status")
     if as_json:
         print_json(answer)
@@ -24,7 +24,7 @@ def status(service: Service, *, as_json: bool, spending: str = "") -> None:
 
 
 _TRANSFERS = {
-    "adapter": "adapters, loaded beside each other",
+    "adapter": "adapters, loaded side by side",
     "nccl": "sent between GPUs (nccl)",
     "gloo": "sent between CPUs (gloo)",
     "disk": "read from disk by the engine",
@@ -47,7 +47,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
         *([("new weights", _TRANSFERS[transfer])] if transfer else []),
         ("training", str(answer["training"])),
         ("learner", _learner(answer.get("processes", {}))),
-        ("interactions", f"{answer['interactions']} (main turns that somebody answered)"),
+        ("interactions", f"{answer['interactions']} (main turns with an answer)"),
         ("turns", f"{turns.get('main', 0)} main, {turns.get('side', 0)} side"),
         ("audit", audit_line(answer["audit"])),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
@@ -68,12 +68,12 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
 
 
 def traffic_lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is out of the ordinary: nothing kept, other models that answer, requests that wait or were refused."""
-    lines = [] if answer["capture"] else [("capture", "off: requests are answered and nothing of them is kept")]
-    for role, told in answer["other_models"].items():
-        if told is not None:
-            failed = f", failed {told['failed']}× (last: {told['last_failure']})" if told["failed"] else ""
-            lines.append((role, f"{told['model']} answered {told['answered']}×{failed}"))
+    """Unusual states: no capture, other models that answer, requests that wait or were refused."""
+    lines = [] if answer["capture"] else [("capture", "off: requests are answered and not recorded")]
+    for role, other in answer["other_models"].items():
+        if other is not None:
+            failed = f", failed {other['failed']}× (last: {other['last_failure']})" if other["failed"] else ""
+            lines.append((role, f"{other['model']} answered {other['answered']}×{failed}"))
     limits = [*((f"key {place}", row) for place, row in enumerate(answer["limits"]["keys"], start=1))]
     sessions = answer["limits"]["sessions"]
     limits += [] if sessions is None else [("sessions", sessions)]
@@ -85,17 +85,17 @@ def traffic_lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _learner(processes: dict[str, Any]) -> str:
-    """What the learner is doing, in its own words, and what last went wrong there."""
+    """The learner's activity and its last error."""
     row = processes.get("learner")
     if row is None:
-        return "has not been here yet"
+        return "not started yet"
     detail = row.get("detail") or {}
-    told = str(detail.get("state") or "says nothing")
+    state = str(detail.get("state") or "unknown")
     if detail.get("detail"):
-        told += f": {detail['detail']}"
+        state += f": {detail['detail']}"
     if not row.get("alive"):
-        told = f"gone; it was {told}"
-    return f"{told} (last error: {detail['last_error']})" if detail.get("last_error") else told
+        state = f"gone; it was {state}"
+    return f"{state} (last error: {detail['last_error']})" if detail.get("last_error") else state
 
 
 _SKIPPED = {
@@ -105,19 +105,19 @@ _SKIPPED = {
 }
 
 
-def audit_line(told: dict[str, Any]) -> str:
-    """How far recorded logprobs are from those that the engine gives when asked again."""
-    if not told["fraction"]:
+def audit_line(audit: dict[str, Any]) -> str:
+    """The distance of recorded logprobs from the engine's scores of the same tokens."""
+    if not audit["fraction"]:
         return "off"
-    verdicts = told["verdicts"]
+    verdicts = audit["verdicts"]
     compared = verdicts["aligned"] + verdicts["misaligned"]
     skipped = [f"{verdicts[name]} {words}" for name, words in _SKIPPED.items() if verdicts[name]]
     left_out = f"; left out {', '.join(skipped)}" if skipped else ""
     if not compared:
         return f"nothing compared yet{left_out}"
-    off = f"logprobs off by {told['mean']:.2g} on average, p99 {told['p99']:.2g}, at most {told['max']:.2g}"
+    off = f"logprobs off by {audit['mean']:.2g} on average, p99 {audit['p99']:.2g}, at most {audit['max']:.2g}"
     wrong = f"{verdicts['misaligned']} MISALIGNED" if verdicts["misaligned"] else "none misaligned"
-    return f"{compared} turns scored again, {wrong}; last {told['turns']}: {off}{left_out}"
+    return f"{compared} turns scored again, {wrong}; last {audit['turns']}: {off}{left_out}"
 
 
 def _classes(out: Console, classes: Any) -> None:
@@ -133,7 +133,7 @@ def _classes(out: Console, classes: Any) -> None:
 
 
 def _processes(out: Console, processes: dict[str, Any]) -> None:
-    """Pids and life as the proxy sees them; restarts as the supervisor counts them."""
+    """Process ids and liveness as the proxy sees them, restarts as the supervisor counts them."""
     supervised: dict[str, Any] = {}
     for name, row in processes.items():
         if name.startswith("supervisor"):

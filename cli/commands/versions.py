@@ -55,18 +55,18 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def _figures(guard: Mapping[str, Any]) -> list[str]:
-    told = []
+    figures = []
     if guard.get("not_probed"):
-        told.append(f"not probed: {guard['not_probed']}")
+        figures.append(f"not probed: {guard['not_probed']}")
     accepted = guard.get("accepted", {})
     if "drop" in accepted:
-        told.append(f"accepted answers {-accepted['drop']:+.3f} nats a token")
+        figures.append(f"accepted answers {-accepted['drop']:+.3f} nats a token")
     answers = guard.get("answers")
     if answers:
-        told.append(f"{answers['candidate']['flawed']} of {answers['asked']} answers flawed")
+        figures.append(f"{answers['candidate']['flawed']} of {answers['asked']} answers flawed")
     if guard.get("kl_base") is not None:
-        told.append(f"{guard['kl_base']:.2f} nats from the base")
+        figures.append(f"{guard['kl_base']:.2f} nats from the base")
     probes = guard.get("probes")
     if probes:
-        told.append(f"{probes['asked'] - len(probes['failed_before'])} of {probes['asked']} probes")
-    return told
+        figures.append(f"{probes['asked'] - len(probes['failed_before'])} of {probes['asked']} probes")
+    return figures

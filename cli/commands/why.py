@@ -36,7 +36,7 @@ def why(service: Service, turn_id: str, *, as_json: bool) -> None:
 
 
 def story(known: Mapping[str, Any]) -> Iterator[str]:
-    """What happened to a turn, one sentence a line, in the order in which it happened."""
+    """The story of a turn in order, one sentence a line."""
     turn = known["turn"]
     when = ago(turn["timings"]["arrived"])
     yield f"{turn['turn_id']} in session {turn['session_id']}, episode {turn['episode']}, {when}."
@@ -98,7 +98,7 @@ def _judged(known: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _votes(judged: Mapping[str, Any]) -> Iterator[str]:
-    """Every vote with its text; a single one that says no more than the reason is not told twice."""
+    """Every vote with its text; a single one that says no more than the reason is not shown twice."""
     votes = judged["votes"]
     if len(votes) == 1 and not votes[0]["failure"] and votes[0]["text"] in ("", judged["reason"]):
         return
@@ -120,8 +120,8 @@ def _audited(known: Mapping[str, Any]) -> Iterator[str]:
     if audit is None:
         return
     if audit["verdict"] in ("aligned", "misaligned"):
-        told = "its logprobs hold" if audit["verdict"] == "aligned" else "ITS LOGPROBS ARE WRONG"
-        yield f"Audited with version {audit['version']}, {ago(audit['time'])}: {told}: {audit['reason']}."
+        result = "its logprobs hold" if audit["verdict"] == "aligned" else "ITS LOGPROBS ARE WRONG"
+        yield f"Audited with version {audit['version']}, {ago(audit['time'])}: {result}: {audit['reason']}."
     else:
         yield f"An audit of it was skipped: {audit['reason']}."
 
@@ -157,9 +157,9 @@ def _details(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "tokens", f"{len(turn['prompt_ids'])} in the prompt, {len(turn['response_ids'])} sampled"
     yield "ended because", str(turn["finish_reason"])
     usual = msgspec.structs.asdict(Sampling())
-    told = {"temperature", "max_tokens"}
+    always = {"temperature", "max_tokens"}
     yield "sampling", ", ".join(f"{name} {value}" for name, value in sampling.items()
-                                if name in told or (value and value != usual.get(name)))  # fmt: skip
+                                if name in always or (value and value != usual.get(name)))  # fmt: skip
     if turn["logprobs"]:
         yield "mean logprob", f"{sum(turn['logprobs']) / len(turn['logprobs']):.3f}"
     if timings["first_token"] is not None:

@@ -18,7 +18,7 @@ def served_model(settings: Settings, url: str) -> dict[str, Any]:
     """The service's description of its policy: `context_length` in tokens, `input_modalities`. Raises `EngineError`
     when it does not answer.
     """
-    path = f"{url}/v1/models/{settings.model_name}"
+    path = f"{url}/v1/models/{settings.serve.model_name}"
     try:
         answer = httpx.get(
             path, headers={"authorization": f"Bearer {settings.serve.key}"}, timeout=10.0, trust_env=False
@@ -35,27 +35,27 @@ def provider_entry(settings: Settings, url: str, key: str, model: dict[str, Any]
 
     The policy may think only if `thinking` is on and its template can.
     """
-    context = int(model.get("context_length") or settings.context_length)
+    context = int(model.get("context_length") or settings.engine.context_length)
     entry = {
-        "id": settings.model_name,
+        "id": settings.serve.model_name,
         "name": "RL policy",
-        "reasoning": settings.thinking and _can_think(settings.tokenizer_path),
+        "reasoning": settings.serve.thinking and _can_think(settings.engine.tokenizer_path),
         "input": model.get("input_modalities", ["text"]),
         "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
         "contextWindow": context,
-        "maxTokens": min(settings.max_output_tokens, context),
+        "maxTokens": min(settings.serve.max_output_tokens, context),
     }
     provider = {"baseUrl": f"{url}/v1", "apiKey": key, "api": "openai-completions", "models": [entry]}
     return {
         "models": {"mode": "merge", "providers": {PROVIDER: provider}},
-        "agents": {"defaults": {"model": {"primary": f"{PROVIDER}/{settings.model_name}"}}},
+        "agents": {"defaults": {"model": {"primary": f"{PROVIDER}/{settings.serve.model_name}"}}},
     }
 
 
 def curl_line(settings: Settings, url: str, key: str) -> str:
     """A first request, to paste into a shell."""
     body = {
-        "model": settings.model_name,
+        "model": settings.serve.model_name,
         "stream": True,
         "messages": [{"role": "user", "content": "Tom has 3 apples and buys 4 more. How many apples does he have?"}],
     }

@@ -1,4 +1,4 @@
-"""How many tokens chat and learning cost at a provider: a reckoning from the settings, in which nothing is sent."""
+"""The tokens that chat and learning cost at a provider, estimated from the settings; nothing is sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JUDGE_ANSWER_TOKENS = 2000
 
 
 class CostItem(msgspec.Struct, frozen=True):
-    """Something that costs tokens, in words, and how many of each kind; `step` counts optimizer steps."""
+    """A use of tokens, and its amount of each kind; `step` counts optimizer steps."""
 
     name: str
     amounts: dict[Kind, float]
@@ -49,49 +49,49 @@ def total(parts: list[CostItem]) -> dict[Kind, float]:
 
 
 def times(amounts: Amounts, factor: float) -> dict[Kind, float]:
-    """The amounts, so many times."""
+    """The amounts, multiplied by `factor`."""
     return {kind: number * factor for kind, number in amounts.items()}
 
 
 class Costs:
-    """What `settings` cost under a workload."""
+    """The costs of `settings` under a workload."""
 
     def __init__(self, settings: Settings, load: Workload) -> None:
         """Raises `ConfigError` for an unknown method."""
-        self._settings = settings
+        self._settings, self._learning, self._guard = settings, settings.learning, settings.guard
         self._load = load
-        self._method: Method = method(settings.method, settings)
-        self._recipe: Recipe = self._method.recipe(settings.recipe())
-        self._drawn = min(load.answer, settings.rehearsal_max_tokens)
+        self._method: Method = method(self._learning.method, settings)
+        self._recipe: Recipe = self._method.recipe(self._learning)
+        self._drawn = min(load.answer, self._learning.rehearsal_max_tokens)
         self._text = load.prompt + load.answer
 
     @property
     def assumptions(self) -> list[str]:
-        """What the figures rest on, in words."""
+        """The assumptions behind the figures, in words."""
         settings, load = self._settings, self._load
-        told = [
+        lines = [
             f"lengths and turns: {load.source}",
-            "every request pays for its whole prompt: what a provider keeps of earlier ones makes it cheaper",
+            "every request pays for its complete prompt: a provider's prompt cache makes it cheaper",
             "a forward pass costs what a prompt costs, a training pass costs the train price for all of its tokens",
         ]
-        if settings.epochs > 1:
+        if self._learning.epochs > 1:
             earlier = ", though early_stop may end them" if self._recipe.early_stop else ""
-            told.append(f"all {settings.epochs} passes of a step are made{earlier}")
+            lines.append(f"all {self._learning.epochs} passes of a step are made{earlier}")
         if self._method.hints != "none":
-            told.append(f"a hint has {HINT_TOKENS} tokens, and answers are scored under {self._hints} of them")
-            told.append(f"{load.hinted:.0%} of the turns of a step have a hint")
+            lines.append(f"a hint has {HINT_TOKENS} tokens, and answers are scored under {self._hints} of them")
+            lines.append(f"{load.hinted:.0%} of the turns of a step have a hint")
         elif load.rewarded < 1:
-            told.append(f"{load.rewarded:.0%} of the turns of a step have a reward other than 0")
+            lines.append(f"{load.rewarded:.0%} of the turns of a step have a reward other than 0")
         if self._method.rollouts:
-            told.append(f"rehearsals are answered in {self._drawn:.0f} tokens, and so are probes")
+            lines.append(f"rehearsals are answered in {self._drawn:.0f} tokens, and so are probes")
             if load.prompt > settings.learning.max_sample_tokens:
-                told.append("prompts are longer than max_sample_tokens, so nothing is rehearsed")
-        if settings.guard.enabled and not self._beside:
-            told.append("the guard probes no candidate: the deployment serves one version at a time")
-        if settings.judge.model == "policy" or settings.hint_model == "policy":
-            told.append("a judge's answer is as long as judge_max_tokens lets it be")
-        told.append("votes that fail, steps that are undone and tries again are not counted")
-        return told
+                lines.append("prompts are longer than max_sample_tokens, so nothing is rehearsed")
+        if self._guard.enabled and not self._loads_beside:
+            lines.append("the guard probes no candidate: the deployment serves one version at a time")
+        if settings.judge.model == "policy" or settings.judge.hint_model == "policy":
+            lines.append("a judge's answer is as long as judge_max_tokens allows")
+        lines.append("failed votes, discarded steps and retries are not counted")
+        return lines
 
     @property
     def chat_turn(self) -> dict[Kind, float]:
@@ -106,31 +106,33 @@ class Costs:
     @property
     def chat_day(self) -> dict[Kind, float]:
         """All turns of a day."""
-        side = 0.0 if self._settings.side_model else self._load.side
+        side = 0.0 if self._settings.serve.side_model else self._load.side
         turns = [CostItem("", times(self.chat_turn, self._load.main)), CostItem("", times(self.side_turn, side))]
         return total(turns)
 
     @property
     def steps(self) -> float:
-        """Batches that a day's turns make."""
-        if not self._settings.train:
+        """Batches per day."""
+        if not self._learning.train:
             return 0.0
         counted = self._load.answered if self._method.rollouts else 1.0
-        return self._load.main * counted / self._settings.learning.turns_a_step
+        return self._load.main * counted / self._learning.turns_a_step
 
     def step(self) -> list[CostItem]:
-        """What one batch costs, part by part."""
+        """The costs of one batch, part by part."""
         return [part for part in self._step() if any(part.amounts.values())]
 
     def judging(self) -> list[CostItem]:
-        """What is asked of the policy's base about every main turn."""
+        """The questions to the policy's base about every main turn."""
         settings, load = self._settings, self._load
         question = JUDGE_TOKENS + min(load.prompt, JUDGE_PROMPT_TOKENS) + min(load.answer, JUDGE_ANSWER_TOKENS)
-        vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge_max_tokens}
-        votes = settings.votes * ((settings.judge.model == "policy") + (settings.hint_model == "policy"))
+        vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge.max_tokens}
+        votes = settings.judge.votes * ((settings.judge.model == "policy") + (settings.judge.hint_model == "policy"))
         parts = [
-            CostItem(f"judging, {settings.votes} votes each", times(vote, votes)),
-            CostItem(f"audit of {settings.audit_fraction:.0%}", {"prefill": settings.audit_fraction * self._text}),
+            CostItem(f"judging, {settings.judge.votes} votes each", times(vote, votes)),
+            CostItem(
+                f"audit of {self._guard.audit_fraction:.0%}", {"prefill": self._guard.audit_fraction * self._text}
+            ),
         ]
         return [part for part in parts if any(part.amounts.values())]
 
@@ -144,24 +146,24 @@ class Costs:
         )
 
     @property
-    def _beside(self) -> bool:
-        return not (self._settings.backend == "fireworks" and self._settings.cloud.fireworks.is_dedicated)
+    def _loads_beside(self) -> bool:
+        return not (self._settings.engine.backend == "fireworks" and self._settings.cloud.fireworks.is_dedicated)
 
     @property
     def _hints(self) -> int:
         if self._method.hints == "own":
-            return MOST_CANDIDATES if self._settings.hint_selection == "overlap-token" else 1
-        known = self._load.hints if self._load.hints else self._settings.learning.max_hints
-        return min(self._settings.learning.max_hints, known)
+            return MOST_CANDIDATES if self._learning.hint_selection == "overlap-token" else 1
+        known = self._load.hints if self._load.hints else self._learning.max_hints
+        return min(self._learning.max_hints, known)
 
     @property
     def _rehearsals(self) -> int:
-        affordable = self._load.prompt <= self._settings.learning.max_sample_tokens
-        return self._settings.rehearsals if self._method.rollouts and affordable else 0
+        affordable = self._load.prompt <= self._learning.max_sample_tokens
+        return self._learning.rehearsals if self._method.rollouts and affordable else 0
 
     @property
     def _anchors(self) -> int:
-        return self._settings.anchors if self._method.rollouts and self._recipe.anchor else 0
+        return self._learning.anchors if self._method.rollouts and self._recipe.w_anchor else 0
 
     def _step(self) -> Iterator[CostItem]:
         samples = self._samples()
@@ -177,20 +179,17 @@ class Costs:
         yield CostItem(f"{self._rehearsals} rehearsals are sampled", times(rehearsed, self._rehearsals))
         anchored: Amounts = {"prefill": DRILL_TOKENS, "sample": drawn}
         yield CostItem(f"{self._anchors} anchors are sampled", times(anchored, self._anchors))
-        if (
-            self._method.hints == "remembered"
-            and ASKED * self._load.prompt <= self._settings.learning.max_sample_tokens
-        ):
-            fresh = min(ASKED, self._settings.learning.turns_a_step)
-            yield CostItem("hints are held against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
-        if self._settings.audit_fraction:
+        if self._method.hints == "remembered" and ASKED * self._load.prompt <= self._learning.max_sample_tokens:
+            fresh = min(ASKED, self._learning.turns_a_step)
+            yield CostItem("hints are checked against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
+        if self._guard.audit_fraction:
             yield CostItem("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
-        if self._settings.guard.enabled and self._beside:
-            yield self._guard()
+        if self._guard.enabled and self._loads_beside:
+            yield self._probes()
 
     def _samples(self) -> list[Sample]:
-        """A batch with its rollouts, as long as they are on average."""
-        size = self._settings.learning.turns_a_step
+        """A batch with its rollouts, of average length."""
+        size = self._learning.turns_a_step
         hinted = math.ceil(size * self._load.hinted)
         rewarded = math.ceil(size * self._load.rewarded)
         found = []
@@ -218,22 +217,22 @@ class Costs:
             hinted_prompts=[hint] * self._hints if hinted and self._method.hints != "none" else [],
         )
 
-    def _guard(self) -> CostItem:
-        """Probes of one candidate, at most; prompts that are too long for it are left out."""
+    def _probes(self) -> CostItem:
+        """Probes of one candidate, at most, without prompts that are too long."""
         fits = self._load.prompt <= PROMPT_TOKENS
-        size = self._settings.learning.turns_a_step
+        size = self._learning.turns_a_step
         amounts: dict[Kind, float] = {"prefill": 0.0, "sample": 0.0}
         if fits:
             rewarded = size * self._load.rewarded if self._recipe.rewards == "all" else 0
             amounts["prefill"] += 2 * rewarded * self._text
             amounts["prefill"] += (MOST_ACCEPTED + min(MOST_ACCEPTED, size)) * self._text
-        count = self._settings.guard_answers
+        count = self._guard.answers
         recent = (count + 1) // 2 if fits else 0
         asked = recent * self._load.prompt + (count - recent) * DRILL_TOKENS
         if count:
             asked += NEW_PROMPTS * self._load.prompt if fits else 0
             count += NEW_PROMPTS if fits else 0
-        # Each is answered by the candidate, the new ones by its parent too, and all of it scored by the base.
+        # The candidate answers each, its parent the new ones too, and the base scores all answers.
         amounts["prefill"] += 2 * asked + count * self._drawn
         amounts["sample"] += count * self._drawn
         return CostItem("the guard probes the version, at most", amounts)

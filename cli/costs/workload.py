@@ -1,4 +1,4 @@
-"""How much is asked and said on a day: what the journal has recorded, or what a person says instead."""
+"""The traffic of a day: as the journal has recorded it, or as given on the command line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from openclaw_rl.shared.settings.settings import Settings
 
 RECENT_DAYS = 30
 _MISSING = (
-    "{missing}: nobody has talked here in the last {days} days (journal {journal}), so say what to reckon with: "
-    "--prompt-tokens (an OpenClaw prompt has some 17000), --answer-tokens and --turns-per-day"
+    "unknown {missing}: no recorded traffic in {days} days (journal {journal}); pass --prompt-tokens (an OpenClaw "
+    "prompt has about 17000), --answer-tokens and --turns-per-day"
 )
 
 
@@ -22,7 +22,7 @@ class Workload(msgspec.Struct, frozen=True):
     """Mean lengths in tokens and turns a day: main turns, which may train, and side turns, which do not.
 
     `answered` is the share of main turns that a person answers; `hinted` and `rewarded` are the shares of samples with
-    a hint and with a reward, 1 where nobody knows. `hints` are remembered; `source` says in words where this is from.
+    a hint and with a reward, 1 if unknown. `hints` are remembered; `source` describes the origin of the numbers.
     """
 
     prompt: float
@@ -46,32 +46,31 @@ class Workload(msgspec.Struct, frozen=True):
         answer: int | None = None,
         turns: float | None = None,
     ) -> Workload:
-        """The journal's, with what a person says in its place. Raises `ConfigError` where neither says it."""
+        """The journal's workload, with the given numbers in place of its own. Raises `ConfigError` if both lack one."""
         found = _recorded(settings)
         given = {"prompt": prompt, "answer": answer, "main": turns}
-        said = {name: float(value) for name, value in given.items() if value is not None}
-        if found is None and len(said) < len(given):
+        known = {name: float(value) for name, value in given.items() if value is not None}
+        if found is None and len(known) < len(given):
             names = {"prompt": "prompt tokens", "answer": "answer tokens", "main": "turns a day"}
-            missing = ", ".join(words for name, words in names.items() if name not in said)
-            told = _MISSING.format(missing=missing, days=RECENT_DAYS, journal=settings.journal_path)
-            raise ConfigError(f"not known: {told}")
+            missing = ", ".join(words for name, words in names.items() if name not in known)
+            raise ConfigError(_MISSING.format(missing=missing, days=RECENT_DAYS, journal=settings.serve.journal_path))
         if found is None:
             assert prompt is not None and answer is not None and turns is not None
             return cls(prompt, answer, turns, source="as given; every turn is taken to be answered by a person")
-        if not said:
+        if not known:
             return found
-        source = f"{found.source}; {', '.join(sorted(said))} as given"
-        changed: Workload = msgspec.structs.replace(found, **said, source=source)
+        source = f"{found.source}; {', '.join(sorted(known))} as given"
+        changed: Workload = msgspec.structs.replace(found, **known, source=source)
         return changed
 
 
 def _recorded(settings: Settings) -> Workload | None:
-    if not Path(settings.journal_path).is_file():
+    if not Path(settings.serve.journal_path).is_file():
         return None
-    journal = Journal.open(settings.journal_path)
+    journal = Journal.open(settings.serve.journal_path)
     try:
         found = journal.recorded(time.time() - RECENT_DAYS * 86400)
-        hints = len(journal.recent_hints(settings.max_hints))
+        hints = len(journal.recent_hints(settings.learning.max_hints))
     finally:
         journal.close()
     if not found.main.turns:

@@ -22,51 +22,15 @@ TITLES = {
     "cloud": "Cloud backends",
     "gpu": "GPUs",
 }
-FIRST = frozenset(
-    [
-        "host",
-        "port",
-        "api_key",
-        "model_name",
-        "data",
-        "capture",
-        "max_output_tokens",
-        "side_model",
-        "fallback_model",
-        "thinking",
-        "log_level",
-        "backend",
-        "model",
-        "context_length",
-        "device",
-        "engine_url",
-        "judge",
-        "votes",
-        "hint_model",
-        "judge_concurrency",
-        "judge_prompt",
-        "train",
-        "method",
-        "batch_size",
-        "learning_rate",
-        "epochs",
-        "w_rl",
-        "w_opd",
-        "lora",
-        "lora_rank",
-        "keep_checkpoints",
-        "custom_reward",
-        "wandb",
-        "guard",
-        "guard_probes",
-        "tinker_api_key",
-        "fireworks_api_key",
-        "cloud_daily_train_tokens",
-        "cloud_redact",
-        "gpus",
-        "sglang_python",
-    ]
-)
+FIRST = {
+    "serve": "host port api_key model_name data capture max_output_tokens side_model fallback_model thinking log_level",
+    "engine": "backend model context_length device engine_url",
+    "judge": "judge votes hint_model judge_prompt custom_reward",
+    "learning": "train method batch_size learning_rate epochs w_rl w_opd lora lora_rank keep_checkpoints report_to",
+    "guard": "guard guard_probes",
+    "cloud": "tinker_api_key fireworks_api_key cloud_daily_train_tokens cloud_redact",
+    "gpu": "gpus sglang_python",
+}
 """Settings that people set first; the others are advanced."""
 
 _HEAD = """\
@@ -116,8 +80,9 @@ own name wins over them; two that disagree are an error that names both. Flags t
 
 def page() -> str:
     """The complete page."""
-    first = "".join(_tables(name for name in SETTINGS if name in FIRST))
-    advanced = "".join(_tables((name for name in SETTINGS if name not in FIRST), prefix="Advanced: "))
+    chosen = {name for names in FIRST.values() for name in names.split()}
+    first = "".join(_tables(name for name in SETTINGS if name in chosen))
+    advanced = "".join(_tables((name for name in SETTINGS if name not in chosen), prefix="Advanced: "))
     return "".join((_HEAD, first, advanced, _METHODS, *_methods(), _ALIASES, *_aliases()))
 
 

@@ -1,8 +1,8 @@
-"""Which policy a data folder belongs to: what one model's tokenizer wrote must never train another model.
+"""The policy that a data folder belongs to, and the key of its service.
 
-`policy.json` in the data folder says it from the first start on; a folder of an older version gets one. A model may
-move, or be written otherwise: it is the same while its name or its files are. Its tokenizer is compared by which token
-each id means, so that a file that was only written anew makes no difference.
+Token ids of one model's tokenizer must never train another model, so `policy.json` names the policy from the first
+start on. A model is the same while its name or its files are. Its tokenizer is compared by the token of each id, so a
+rewritten file makes no difference.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Policy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings, name: str) -> Policy:
-        """That of settings with folders; `name` is the model as somebody wrote it."""
-        folder = Path(settings.model)
+        """That of settings with folders; `name` is the model as its owner wrote it."""
+        folder = Path(settings.engine.model)
         if Path(name).is_dir():
             name = SHIPPED if Path(name).samefile(EMBEDDED_POLICY) else str(Path(name).resolve())
         files = _files(folder) if folder.is_dir() else ""
-        return cls(settings.backend, name, _tokens(Path(settings.tokenizer_path)), files)
+        return cls(settings.engine.backend, name, _tokens(Path(settings.engine.tokenizer_path)), files)
 
     def differs(self, other: Policy) -> str:
-        """What keeps the conversations of one from training the other; "" if nothing does."""
+        """The reason why conversations of one cannot train the other; "" if there is none."""
         if self.backend != other.backend:
             return f"it runs on {self.backend}, and this is {other.backend}"
         if self.model != other.model and not (self.files and self.files == other.files):
@@ -69,25 +69,24 @@ class Policy(msgspec.Struct, frozen=True):
 
 def hold(settings: Settings, name: str) -> None:
     """Note in the data folder which policy it belongs to. Raises `ConfigError` where that is another one."""
-    path = settings.data / FILE
-    told = mismatch(settings, name)
-    if told:
-        raise ConfigError(told)
+    path = settings.serve.data / FILE
+    if problem := mismatch(settings, name):
+        raise ConfigError(problem)
     if _kept(path) is None:
         write_json(path, msgspec.to_builtins(Policy.of(settings, name)))
 
 
 def mismatch(settings: Settings, name: str) -> str:
     """Why this policy cannot go on with the data folder, and what to do; "" if it can."""
-    kept = _kept(settings.data / FILE)
+    kept = _kept(settings.serve.data / FILE)
     difference = kept.differs(Policy.of(settings, name)) if kept is not None else ""
     if kept is None or not difference:
         return ""
     back = f"--backend {kept.backend} --model {EMBEDDED_POLICY if kept.model == SHIPPED else kept.model}"
     return (
-        f"the data folder {settings.data} belongs to another policy, which cannot learn from the same conversations: "
-        f"{difference}. Take another folder for this one with --data (OPENCLAW_RL_DATA), or go on with that one: {back}"
-        + (" and the tokenizer that it had" if "tokenizer" in difference else "")
+        f"the data folder {settings.serve.data} belongs to another policy, which cannot learn from the same "
+        f"conversations: {difference}. Choose another folder with --data (OPENCLAW_RL_DATA), or return to that policy: "
+        f"{back}" + (" and the tokenizer that it had" if "tokenizer" in difference else "")
     )
 
 

@@ -1,4 +1,4 @@
-"""What a service runs, worked out once from its settings: `serve`, `doctor`, `estimate` and the children take parts."""
+"""The parts of a service, worked out once from its settings; `serve`, its children, `doctor` and `demo` take them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_cloud(self) -> bool:
-        """Whether a provider holds the weights."""
+        """True if a provider holds the weights."""
         return self.settings.engine.backend in CLOUDS
 
     def with_settings(self, **changes: Any) -> ServicePlan:

@@ -1,6 +1,4 @@
-"""What `serve` makes sure of before any process starts: that a cloud backend's provider can be used at all, and that
-what is to run on this machine's GPUs fits there.
-"""
+"""`serve`'s checks before any process starts: a cloud backend's provider can be used, and the parts fit on the GPUs."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ def fallback(settings: Settings, flags: Mapping[str, str]) -> Settings:
 
 
 def needs_megatron(settings: Settings) -> bool:
-    """Whether a model is to be trained by Megatron-core, as far as its shape is known. Raises `ConfigError`."""
+    """True if the model is to be trained by Megatron-core, as far as its shape is known. Raises `ConfigError`."""
     if not settings.learning.train or settings.engine.backend != "megatron":
         return False
     shape = read_shape(settings.engine.model)

@@ -1,4 +1,4 @@
-"""What the service on a data folder runs with, for commands that read its files beside it."""
+"""The settings of a running service, for commands that read its data folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_served(settings: Settings) -> Settings:
     `local` or `cloud` means.
     """
     for role in ("engine", "proxy", "learner"):
-        card = read_json(settings.data / "run" / f"{role}.json")
+        card = read_json(settings.serve.data / "run" / f"{role}.json")
         if card is not None and alive(int(card["pid"])) and "settings" in card:
             settings = settings.replace(**{name: value for name, value in card["settings"].items() if name in SETTINGS})
             break

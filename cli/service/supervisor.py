@@ -83,7 +83,7 @@ class Supervisor:
         if starts_engine:
             self._engines["engine"] = partial(backends.engine_command, self.settings, self.placement.servers)
         for command in self._engines.values():
-            command()  # what is wrong with an engine's settings is said before anything starts
+            command()  # raises for wrong settings of an engine before anything starts
         given = [role for role in plan.roles if role != "engine" or starts_engine]
         self.roles = (*given, *(role for role in self._engines if role != "engine"))
         self.ready = asyncio.Event()
@@ -138,7 +138,7 @@ class Supervisor:
         return address(self.settings.serve.host, self.settings.serve.port)
 
     async def run(self, on_ready: Callable[[], None], on_progress: Callable[[str, bool], None]) -> None:
-        """Run until SIGINT, SIGTERM or SIGHUP. `on_progress(role, ready)` is told while the service comes up.
+        """Run until SIGINT, SIGTERM or SIGHUP. `on_progress(role, ready)` is called while the service comes up.
 
         Raises `ChildFailed` when a process cannot be started in the first place.
         """
@@ -184,7 +184,7 @@ class Supervisor:
         return self._engines.get(role, lambda: [sys.executable, "-m", f"openclaw_rl.{role}.main"])
 
     def _live_version(self) -> list[str]:
-        """What tells an engine to begin with the version that is live; the base needs no word."""
+        """The argument that starts an engine with the live version; none for the base."""
         with contextlib.closing(Journal.open(self.settings.serve.journal_path)) as journal:
             live = journal.live_version()
         if live is None or not live.checkpoint:
@@ -262,13 +262,13 @@ class Supervisor:
             return False
 
     def _beats(self, role: str, started: float) -> bool:
-        """Whether the process has beaten since it was started. Under torchrun its number is not that of our child."""
+        """True if the process has beaten since it was started. Under torchrun its number is not that of our child."""
         with contextlib.closing(Journal.open(self.settings.serve.journal_path)) as journal:
             process = journal.processes().get(role)
             return process is not None and process.time >= started
 
     def _publish_cards(self) -> None:
-        """Where this service can be found, for the other commands; the key makes it private."""
+        """Write the addresses of this service for the other commands; readable by its owner only, for the key."""
         common = {"pid": os.getpid(), "started": time.time(), "settings": run_file.shared_settings(self.settings)}
         cards = {
             "proxy": {"url": self.url, "key": self.settings.serve.key},
@@ -281,7 +281,7 @@ class Supervisor:
                 self._say(f"{self._card(role)} cannot be written ({error.strerror}): name this service with --url")
 
     async def _heartbeats(self) -> None:
-        """What the processes are doing, into the journal: `status` shows it."""
+        """Write the state of the processes into the journal, for `status`."""
         name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
         silent = False
         with contextlib.closing(await asyncio.to_thread(Journal.open, self.settings.serve.journal_path)) as journal:
@@ -297,7 +297,7 @@ class Supervisor:
 
 
 def quiet(settings: Settings) -> dict[str, str]:
-    """What keeps libraries from talking to other machines by themselves, and our file from being read twice."""
+    """Variables that keep libraries from contacting other machines, and children from reading our file again."""
     variables = {
         FILE_VARIABLE: os.devnull,
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -311,7 +311,7 @@ def quiet(settings: Settings) -> dict[str, str]:
 
 
 async def all_answer(client: httpx.AsyncClient, url: str, servers: int) -> bool:
-    """Whether all SGLang servers of an engine answer, of which its router is there before them."""
+    """True if all SGLang servers of an engine answer; its router is up before them."""
     if servers < 2:
         return True
     try:

@@ -1,10 +1,9 @@
 """Sessions of a trajectory file as turns of a journal.
 
-Nobody sampled their answers here. So they are written as the policy would write them (`shared.rendering.answer_ids`),
-scored by
-the version that is live, and marked as imported (`Sampling.imported`): their logprobs are that version's and not those
-of whatever produced them, no term with an importance ratio takes them, and distillation, which compares whole
-distributions, does. An answer that this policy would not write so is kept and never trained on, with the reason.
+Their answers were not sampled here. They are written as the policy would write them (`shared.rendering.answer_ids`),
+scored by the live version, and marked as imported (`Sampling.imported`). Their logprobs are the live version's, so
+terms with an importance ratio skip them; distillation, which compares complete distributions, uses them. An answer that
+the policy would write otherwise is kept with that reason and never trained on.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ NOT_TRAINABLE = "its file says that it is not to be trained on"
 _SCORED_AT_ONCE = 8
 
 
-class Told(msgspec.Struct, frozen=True):
+class SourceTurn(msgspec.Struct, frozen=True):
     """A turn of a file in canonical form."""
 
     turn: FileTurn
@@ -54,7 +53,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Added(msgspec.Struct, frozen=True):
-    """What became of a session: how many of its turns may be learned from, and why others may not, counted."""
+    """An imported session: the number of its turns, of those that may be trained on, and of the others by reason."""
 
     session_id: str
     turns: int
@@ -73,7 +72,7 @@ class Importer:
         self._context = context
         self._places = asyncio.Semaphore(_SCORED_AT_ONCE)
 
-    def read(self, session: FileSession) -> list[Told]:
+    def read(self, session: FileSession) -> list[SourceTurn]:
         """The session's turns in canonical form. Raises `TrajectoryError` that names the turn."""
         return [self._read(turn, f"{session.where}, turn {index}") for index, turn in enumerate(session.turns)]
 
@@ -83,13 +82,13 @@ class Importer:
         """
         if not session.turns or await self._journal.session(session.name) is not None:
             return None
-        told = self.read(session)
-        parents = _parents(told)
+        sources = self.read(session)
+        parents = _parents(sources)
         turns = await asyncio.gather(
-            *(self._turn(session, index, one, parents[index]) for index, one in enumerate(told))
+            *(self._turn(session, index, one, parents[index]) for index, one in enumerate(sources))
         )
         states, feedback = [], []
-        for turn, one in zip(turns, told, strict=True):
+        for turn, one in zip(turns, sources, strict=True):
             if one.turn.next_state:
                 text = clean_text(one.turn.next_state)
                 states.append(NextState(turn_id=turn.turn_id, role=one.turn.next_role, text=text, source=SOURCE))
@@ -105,7 +104,7 @@ class Importer:
             Counter(turn.untrainable for turn in main if turn.untrainable),
         )
 
-    def _read(self, turn: FileTurn, where: str) -> Told:
+    def _read(self, turn: FileTurn, where: str) -> SourceTurn:
         messages = turn.messages if turn.messages is not None else turn.prompt
         if isinstance(messages, str):
             if not messages.strip():
@@ -126,15 +125,15 @@ class Importer:
             (message,) = normalize_messages([{**answer, "role": "assistant"}])
         except BadRequest as error:
             raise TrajectoryError(f"{where}: {error.message}") from error
-        return Told(turn, chat, message)
+        return SourceTurn(turn, chat, message)
 
-    async def _turn(self, session: FileSession, index: int, told: Told, parent: int | None) -> Turn:
-        chat = told.chat
+    async def _turn(self, session: FileSession, index: int, source: SourceTurn, parent: int | None) -> Turn:
+        chat = source.chat
         try:
             prompt = self._prompter.render(chat)
         except BadRequest as error:
             raise TrajectoryError(f"{session.where}, turn {index}: {error.message}") from error
-        ids, fault = await self._ids(told, prompt)
+        ids, fault = await self._ids(source, prompt)
         logprobs: Sequence[float] = ()
         spans: Sequence[VersionSpan] = ()
         note = "imported, and not sampled by this policy"
@@ -149,19 +148,19 @@ class Importer:
             episode=0,
             parent_turn_id=None if parent is None else _turn_id(session, parent),
             parent_reason="" if parent is not None else "imported, and it continues no turn of its session",
-            kind=told.turn.type,
+            kind=source.turn.type,
             kind_reason=SOURCE,
             dialect=SOURCE,
             policy=self._policy,
             messages=chat.messages,
             tools=chat.tools,
-            answer=told.answer,
+            answer=source.answer,
             prompt_ids=prompt.packed(),
             response_ids=ids,
             logprobs=logprobs,
             sampling=Sampling(imported=True),
             versions=spans,
-            finish_reason="tool_calls" if told.answer.get("tool_calls") else "stop",
+            finish_reason="tool_calls" if source.answer.get("tool_calls") else "stop",
             status="complete",
             error=note,
             timings=Timings(arrived=time, first_token=None, finished=time),
@@ -169,11 +168,11 @@ class Importer:
             image_spans=[ImageSpan(image.start, image.end) for image in prompt.placed_images()],
         )
 
-    async def _ids(self, told: Told, prompt: Prompt) -> tuple[array[int], str]:
-        """The ids of the answer, and why the turn must not be trained on."""
-        turn, chat, answer = told.turn, told.chat, told.answer
-        if (outgoing := self._prompter.outgoing) is not None:  # nobody sampled this answer: it leaves like the prompt
-            chat, answer = await asyncio.to_thread(lambda: (outgoing.chat(told.chat), outgoing.message(told.answer)))
+    async def _ids(self, source: SourceTurn, prompt: Prompt) -> tuple[array[int], str]:
+        """The ids of the answer, and the reason why the turn must not be trained on."""
+        turn, chat, answer = source.turn, source.chat, source.answer
+        if (outgoing := self._prompter.outgoing) is not None:  # not sampled here: it is redacted like the prompt
+            chat, answer = await asyncio.to_thread(lambda: (outgoing.chat(chat), outgoing.message(answer)))
         spelled = await asyncio.to_thread(spell, self._prompter, chat, prompt, answer)
         if turn.type != "main":
             return spelled.ids, "a side turn, imported without being scored"
@@ -194,11 +193,11 @@ class Importer:
         return scores.logprobs, scores.version
 
 
-def _parents(told: Sequence[Told]) -> list[int | None]:
-    """For each turn the main turn before it that its history goes on from: the one with the longest history."""
+def _parents(sources: Sequence[SourceTurn]) -> list[int | None]:
+    """For each turn the earlier main turn that its history continues: the one with the longest history."""
     known: list[tuple[list[bytes], int]] = []
     found: list[int | None] = []
-    for index, one in enumerate(told):
+    for index, one in enumerate(sources):
         keys = [message_key(message) for message in one.chat.messages]
         fitting = [(len(before), place) for before, place in known if keys[: len(before)] == before]
         found.append(max(fitting)[1] if fitting else None)

@@ -1,9 +1,8 @@
 """The trajectory file: conversations in the community's form, and our own lossless one beside it.
 
 A session is `{"session_id", "turns": [{"type", "prompt", "response", "next_state", "trainable"}]}`. A JSON file is a
-list of sessions or one of them, a JSONL file has one on each line. The lossless form adds to each turn what the five
-fields cannot hold (docs/formats.md has every field); where `messages` and `answer` are there, they count and not the
-texts.
+list of sessions or one of them, a JSONL file has one on each line. The lossless form adds the data that
+the five fields cannot hold (docs/formats.md has every field); its `messages` and `answer` take precedence.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class FileFeedback(msgspec.Struct, frozen=True):
 
 
 class FileTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn as the file has it. `prompt` is what the user said, or a list of messages as a chat request has them;
-    `response` a text or an assistant's message. `reason` says why it is not trainable, `next_role` who `next_state`
-    comes from. `messages`, `tools`, `answer` and `feedback` are of the lossless form.
+    """One turn as the file has it. `prompt` is the user's text, or a list of messages as a chat request has them;
+    `response` a text or an assistant's message. `reason` says why it is not trainable, `next_role` is the role of
+    `next_state`. `messages`, `tools`, `answer` and `feedback` are of the lossless form.
     """
 
     type: Kind = "main"
@@ -64,7 +63,7 @@ class FileSession(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The id that it gets in a journal: its own, behind a digest of its content, so that it is nobody else's."""
+        """The id in the journal: the session's own, after a digest of its content, which makes it unique."""
         shown = "".join(letter for letter in clean_text(str(self.session_id)) if letter.isprintable())
         return f"import-{self.digest}-{shown[:_NAME_AT_MOST].strip()}".rstrip("-")
 
@@ -121,7 +120,7 @@ def _session(value: Any, where: str) -> FileSession:
 
 
 def untrainable(turn: Turn) -> str:
-    """Why a recorded turn must not be trained on, "" where it may be."""
+    """The reason why a recorded turn must not be trained on, "" if it may be."""
     if turn.kind != "main":
         return "a side turn"
     if turn.status != "complete":
@@ -150,9 +149,9 @@ def lossless(
     *,
     tokens: bool = False,
 ) -> dict[str, Any]:
-    """`plain`, and beside it everything that is needed to have the turn back: messages, tools and answer as a chat
-    request has them, feedback, and for reading the latest judgement, versions and sampling. With `tokens` the ids and
-    logprobs too (lengths as in `Turn`).
+    """`plain` with everything that restores the turn: messages, tools and answer as a chat request has them, and
+    feedback; for reading, the latest judgement, versions and sampling. With `tokens` the ids and logprobs too (lengths
+    as in `Turn`).
     """
     found = plain(turn, next_state)
     if reason := untrainable(turn):
@@ -190,7 +189,7 @@ def lossless(
 
 
 def prompt_text(messages: Sequence[Message]) -> str:
-    """What was asked, for reading."""
+    """The prompt, for reading."""
     if len(messages) == 1 and messages[0]["role"] == "user":
         return _words(messages[0])
     return "\n\n".join(
@@ -200,7 +199,7 @@ def prompt_text(messages: Sequence[Message]) -> str:
 
 
 def answer_text(answer: Message) -> str:
-    """What was answered, reasoning and calls included, as text."""
+    """The answer as text, reasoning and calls included."""
     reasoning = f"<think>\n{answer['reasoning']}\n</think>" if answer.get("reasoning") else ""
     calls = [
         "<tool_call>\n"

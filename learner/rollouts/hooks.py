@@ -3,8 +3,8 @@
     async def rollout(context: RolloutContext) -> Sequence[Sample]
     async def generate(prompt_ids, sampling, *, engine, version) -> Tokens | (ids, logprobs) | None
 
-Code that fails, or gives what cannot be trained on, is told of in the status; the step goes on without it. An engine
-that is away is no failure of theirs: the step is tried again.
+The status reports code that fails or returns untrainable results, and the step continues without it. If the engine is
+away, the step is tried again instead.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def whole_answer(
 
 
 async def called(setting: str, path: str, call: Awaitable[_T], engine: Engine, seconds: float) -> _T:
-    """What a hook gives. Raises `HookFailed`; `EngineError` only where the engine itself is away."""
+    """The result of a hook. Raises `HookFailed`; `EngineError` only while the engine itself is away."""
     try:
         async with asyncio.timeout(seconds):
             return await call
@@ -83,7 +83,7 @@ async def called(setting: str, path: str, call: Awaitable[_T], engine: Engine, s
         raise HookFailed(f"{setting} {path} took longer than {seconds:g} s (request_timeout)") from error
     except ContextLengthExceeded:
         raise
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # the user's code
         if isinstance(error, EngineError):
             await engine.info()  # raises where the engine is away
         raise HookFailed(f"{setting} {path} raised {type(error).__name__}: {error}") from error

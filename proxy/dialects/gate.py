@@ -15,7 +15,7 @@ from openclaw_rl.proxy.dialects.process import AdapterProcess
 from openclaw_rl.proxy.http.limits import ConcurrencyLimit
 
 CHAT = "chat"
-_PLACES = 64
+PLACES = 64
 
 
 class DialectGate:
@@ -23,7 +23,7 @@ class DialectGate:
 
     def __init__(self) -> None:
         self.process = AdapterProcess()
-        self.limit = ConcurrencyLimit(_PLACES)
+        self.limit = ConcurrencyLimit(PLACES)
         self._secret = secrets.token_hex(16)
 
     def dialect_of(self, headers: Mapping[str, str]) -> str:

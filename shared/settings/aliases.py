@@ -13,11 +13,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 
-SECRETS = frozenset(
-    {
-        *("api_key", "model_keys", "tinker_api_key", "fireworks_api_key"),
-    }
-)
+SECRETS = frozenset({"api_key", "model_keys", "tinker_api_key", "fireworks_api_key"})
 
 METHODS = {"rl": "binary", "grpo": "binary", "combine": "combined", "sdft": "topk", "sdpo": "topk"}
 """Other names of learning methods."""
@@ -76,7 +72,7 @@ ALIASES = msgspec.toml.decode(Path(__file__).with_name("aliases.toml").read_byte
 
 
 class Use(msgspec.Struct, frozen=True):
-    """One alias that somebody set: the name as they wrote it, its value as they wrote it, and what it means here."""
+    """An alias in use: its name and value as written, the place, and its entry in the table."""
 
     name: str
     value: str
@@ -90,7 +86,7 @@ class Use(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """What to say about an alias that has no counterpart."""
+        """The message for an alias that has no counterpart."""
         return f"{self.name} has no counterpart here: {self.alias.instead}"
 
 
@@ -130,7 +126,7 @@ def flag_names(*, counterpart: bool | None = None) -> frozenset[str]:
 
 
 def resolve(uses: Iterable[Use], ours: frozenset[str]) -> dict[str, Use]:
-    """Which use decides each setting: the last one, where none of our own names (`ours`, settings already set) does.
+    """The use that decides each setting: the last one, unless our own name is set (`ours`).
 
     Raises `ConfigError` naming both when two uses disagree about a setting.
     """

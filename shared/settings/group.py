@@ -1,4 +1,4 @@
-"""What the groups of settings have in common."""
+"""The base of the groups of settings, and types that several groups use."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from openclaw_rl.shared.trainer import Recipe
 
 
 class JudgeSettings(Group):
-    """Which model scores turns and writes hints, and how it is asked."""
+    """The models that score turns and write hints, and how they are asked."""
 
     model: str = Field(
         "rules",
@@ -51,7 +51,7 @@ class JudgeSettings(Group):
 
 
 class LearningSettings(Recipe):
-    """What is learned from, and how. Defaults are those of `rehearse`; other methods have some of their own."""
+    """Training data, method, rollouts, checkpoints. Defaults are those of `rehearse`; `method_defaults` has others."""
 
     train: bool = Field(True, description="Train; off records and judges only")
     batch_size: int = Field(8, ge=1, description="Judged turns a batch")
@@ -133,7 +133,7 @@ class LearningSettings(Recipe):
 
     @property
     def tensorboard(self) -> bool:
-        """Whether metrics go to DATA/tensorboard."""
+        """True if metrics go to DATA/tensorboard."""
         return "tensorboard" in self._reports
 
     @property
@@ -174,12 +174,12 @@ class LearningSettings(Recipe):
         return self.batch_size * self.grad_accumulation
 
     def recomputes(self, *, on_gpu: bool) -> bool:
-        """Whether activations are recomputed where the trainer is on a GPU, or on a CPU."""
+        """True if activations are recomputed by a trainer on a GPU, or on a CPU."""
         return on_gpu if self.recompute == "auto" else self.recompute
 
 
 class GuardSettings(Group):
-    """What a candidate must pass before it serves, and how recorded logprobs are checked."""
+    """The limits that a candidate must keep before it serves, and the audit of recorded logprobs."""
 
     enabled: bool = Field(
         True, alias="guard", description="Probe every candidate before it serves; off checks the step's metrics only"

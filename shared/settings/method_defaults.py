@@ -1,4 +1,4 @@
-"""What each published recipe sets differently from the defaults: a setting that nobody chose takes its method's own.
+"""The defaults of each published recipe that differ from ours: an unset setting takes its method's own.
 
 Sources: the OpenClaw-RL papers and the recipes published with them (docs/methods.md).
 """

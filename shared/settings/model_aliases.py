@@ -52,5 +52,5 @@ def from_table(table: Mapping[str, Any]) -> str:
 
 
 def is_version(number: str) -> bool:
-    """Whether this is the number of a version, as it stands behind the @."""
+    """True for the number of a version, as it stands behind the @."""
     return number.isascii() and number.isdigit() and len(number) <= 9

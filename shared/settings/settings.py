@@ -167,7 +167,7 @@ class EngineSettings(Group):
 
     @property
     def is_cloud(self) -> bool:
-        """Whether a provider holds the weights, so that conversations are sent there."""
+        """True if a provider holds the weights, so that conversations are sent there."""
         return self.backend in (*CLOUDS, "cloud")
 
     @property

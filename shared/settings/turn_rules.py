@@ -57,9 +57,7 @@ def parse_rules(text: str) -> tuple[TurnRule, ...]:
     names = [rule.name for rule in rules]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(
-                f"two rules are called {name!r}; each needs a name of its own, as it is told as the reason"
-            )
+            raise ValueError(f"two rules are called {name!r}; names must differ, as they are reported as the reason")
     return rules
 
 

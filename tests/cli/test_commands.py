@@ -247,7 +247,7 @@ def test_doctor_says_what_leaves_the_machine_and_what_is_wrong(tmp_path: Path) -
     result = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", "--model", str(tmp_path / "empty")])
     assert result.exit_code == 1
     (policy,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "policy"]
-    assert policy["ok"] is False and "config.json" in policy["told"]
+    assert policy["ok"] is False and "config.json" in policy["message"]
 
 
 def test_a_judge_on_this_machine_keeps_everything_here() -> None:

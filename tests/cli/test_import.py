@@ -61,9 +61,9 @@ def test_files_are_imported_once_and_told(tmp_path: Path, import_: Callable[...,
     two = written(tmp_path / "two.json", session("c"), session("a"))
     told = import_(one, two).splitlines()
     assert told == [
-        f"{one}: 2 sessions with 3 turns, 1 of which may be learned from",
+        f"{one}: 2 sessions with 3 turns, 1 of which may be trained on",
         "  1 not: its file says that it is not to be trained on",
-        f"{two}: 1 sessions with 1 turns, 1 of which may be learned from; 1 were there already",
+        f"{two}: 1 sessions with 1 turns, 1 of which may be trained on; 1 were there already",
     ]
     assert stored(tmp_path) == ["a", "b", "c"]
     again = json.loads(import_("--json", one))

@@ -41,7 +41,6 @@ OTHER = 10 * TOLERANCE
 SETTINGS = {
     **{"backend": "megatron", "device": "cpu", "context-length": "4096", "keep-checkpoints": "20"},
     **{"batch-size": "2", "epochs": "2", "rehearsals": "2", "anchors": "1", "rehearsal-max-tokens": "24"},
-    **{"guard-answers": "8", "guard-held-back": "0"},
 }
 CASES: dict[str, list[str]] = {
     "lora": ["--lora-rank", "8"],
@@ -116,7 +115,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         text=True,
         timeout=300,
     )
-    (trainer,) = [check["told"] for check in json.loads(told.stdout)["checks"] if check["name"] == "trainer"]
+    (trainer,) = [check["message"] for check in json.loads(told.stdout)["checks"] if check["name"] == "trainer"]
     with contextlib.closing(Journal.open(str(data / "journal.db"))) as journal:
         versions = [version for version in journal.versions() if version.state in ("live", "retired")]
         yield Run(case, arm, answers, status, trainer, journal, versions)

@@ -26,7 +26,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,17 +103,6 @@ def _colocated(settings: Settings) -> bool:
         return False
 
 
-class ServerFacts(msgspec.Struct, frozen=True):
-    """A plain SGLang's `/server_info`. `max_support`: tokens that the filters may leave if their logprobs are asked
-    for.
-    """
-
-    raw: dict[str, Any]
-    max_support: int
-    priorities: bool
-    adapters: bool
-
-
 class SglangEngine:
     """An `Engine` over HTTP. May be made outside an event loop; its methods belong to one loop."""
 
@@ -150,7 +139,7 @@ class SglangEngine:
         self._remote: OwnerClient | None = None
         self._ours: EngineClient | None = None
         self._info: EngineInfo | None = None
-        self._facts: ServerFacts | None = None
+        self._facts: Mapping[str, Any] = {}  # a plain SGLang's /server_info
         self._checked: tuple[str, str] | None = None
         self._held: Held | None = None
         self._held_at = float("-inf")
@@ -171,7 +160,7 @@ class SglangEngine:
     ) -> AsyncIterator[Tokens]:
         """One `Tokens` for each read from the connection."""
         request_id = request_id or new_id("gen")
-        facts = await self._known_facts()
+        await self._ready()
         if self._ours is not None:
             answer = self._ours.generate(
                 prompt_ids,
@@ -189,19 +178,20 @@ class SglangEngine:
         request = generate_request(sampling, request_id, top_logprobs)
         filtered = sampling.temperature > 0 and (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
         if filtered:
-            if not facts.max_support:
+            limit = int(self._facts.get("sampling_mask_max_tokens") or 0)
+            if not limit:
                 raise EngineError(
                     f"the engine at {self.url} cannot tell the logprobs behind top_k, top_p and min_p: leave them off, "
                     "or use SGLang 0.5.23 or newer",
                     status=400,
                 )
             request["return_sampling_mask"] = True
-            request["sampling_params"]["top_k"] = min(max(sampling.top_k, 0) or facts.max_support, facts.max_support)
+            request["sampling_params"]["top_k"] = min(max(sampling.top_k, 0) or limit, limit)
         refusal = self._refusal(prompt_ids, sampling.max_tokens)
         sent = attach(request, prompt_ids, images, self._info) if images else prompt_ids
         deadline = time.monotonic() + self._request_timeout
         for doubts in range(1, MAX_DOUBTS + 1):
-            number = await self._address(request, facts, version, priority)
+            number = await self._address(request, version, priority)
             target = self._servers.target(request)
             send = functools.partial(target.open, "/generate", with_ids(request, sent), deadline)
             stream = AnswerStream(send, refusal, Requested(bool(top_logprobs), filtered, number))
@@ -233,7 +223,7 @@ class SglangEngine:
             raise EngineError("scoring needs a prompt of at least one token", status=400)
         if not len(continuation_ids):
             return Scores((), version if version is not None else (await self.info()).live)
-        facts = await self._known_facts()
+        await self._ready()
         if self._ours is not None:
             return await self._ours.score(
                 prompt_ids,
@@ -255,7 +245,7 @@ class SglangEngine:
         if images:
             sent = attach(request, ids, images, self._info)
             request["return_prompt_token_ids"] = True
-        meta, raw, scored = await self._score(request, facts, sent, version, priority)
+        meta, raw, scored = await self._score(request, sent, version, priority)
         if images:
             check_read(raw, ids, self.url)
         logprobs, tops = read_scores(meta, continuation_ids, self.url)
@@ -269,36 +259,36 @@ class SglangEngine:
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """The owner does it."""
-        facts = await self._known_facts()
+        await self._ready()
         if self._ours is not None:
             await self._ours.load(version, path, live=live)
             return
-        if not live and not facts.adapters:
+        if not live and not self._facts.get("enable_lora"):
             raise EngineError(
                 f"the engine at {self.url} holds one version: it cannot load {version} beside it", status=400
             )
         try:
-            await self._owner(facts).load(version, path, live=live)
+            await self._owner().load(version, path, live=live)
         finally:
             self._forget()
 
     async def load_tensors(self, version: int, batches: Batches, path: str) -> None:
         """Send full weights by broadcast, or have the folder `path` read if that does not work."""
-        facts = await self._known_facts()
-        way = self._way(facts)
+        await self._ready()
+        way = self._way()
         if self._ours is not None or way not in ("nccl", "gloo"):
             await self.load(version, path, live=True)
             return
         from openclaw_rl.trainer_local.sglang.weight_transfer import SendFailed, in_type_of
 
         failed = f"the engine at {self.url} did not take the weights of version {version}"
-        base = self._store.base or str(facts.raw["model_path"])
+        base = self._store.base or str(self._facts["model_path"])
         try:
-            await check_full_weights(path, base, facts.raw)
-            broadcast = await self._opened_broadcast(facts, way)
-            async with self._owner(facts).change(version, path) as needed:
+            await check_full_weights(path, base, self._facts)
+            broadcast = await self._opened_broadcast(way)
+            async with self._owner().change(version, path) as needed:
                 if needed:
-                    wanted = str(facts.raw.get("dtype"))
+                    wanted = str(self._facts.get("dtype"))
                     await broadcast.send_all(in_type_of(batches, dtype(base) if wanted == "auto" else wanted))
             self._failures = 0
         except SendFailed as error:
@@ -315,16 +305,16 @@ class SglangEngine:
     @contextlib.asynccontextmanager
     async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[bool]:
         """As `Owner.lend`; our own engines lend none."""
-        facts = await self._known_facts()
+        await self._ready()
         if self._ours is not None:
             yield False
             return
-        async with self._owner(facts).lend(tags) as lent:
+        async with self._owner().lend(tags) as lent:
             yield lent
 
     async def busy(self) -> bool:
         """True if a plain SGLang has a request now. Raises `EngineError`."""
-        await self._known_facts()
+        await self._ready()
         return self._ours is None and await self._servers.busy()
 
     async def info(self) -> EngineInfo:
@@ -342,15 +332,11 @@ class SglangEngine:
         server = await first.get("/server_info")
         await self._check_model(str(server.get("model_path") or ""), str(model.get("model_type") or ""))
         [served, *_] = (await first.get("/v1/models"))["data"]
-        self._facts = ServerFacts(
-            server,
-            max_support=int(server.get("sampling_mask_max_tokens") or 0),
-            priorities=bool(server.get("enable_priority_scheduling")),
-            adapters=bool(server.get("enable_lora")),
-        )
+        self._facts = server
+        adapters = bool(server.get("enable_lora"))
         if self._owns and not self._owning and not self._owner_url():
             await self._own()
-        held = self._remember(await read_held(self._servers, adapters=self._facts.adapters))
+        held = self._remember(await read_held(self._servers, adapters=adapters))
         self._info = EngineInfo(
             live=held.live,
             versions=tuple(held.versions),
@@ -359,9 +345,9 @@ class SglangEngine:
             vocab_size=0,
             constrains=server.get("grammar_backend") not in (None, "none"),
             sees=bool(model.get("has_image_understanding")),
-            beside=self._facts.adapters,
+            beside=adapters,
             trouble=held.trouble,
-            transfer=self._way(self._facts),
+            transfer=self._way(),
         )
         return self._info
 
@@ -382,14 +368,13 @@ class SglangEngine:
     async def _score(
         self,
         request: dict[str, Any],
-        facts: ServerFacts,
         sent: Sequence[int],
         version: int | None,
         priority: Priority,
     ) -> tuple[Meta, bytes, int]:
         """The answer to a request that samples nothing, its body, and the version that it was scored under."""
         for doubts in range(1, MAX_DOUBTS + 1):
-            number = await self._address(request, facts, version, priority)
+            number = await self._address(request, version, priority)
             target = self._servers.target(request)
             status, raw = await target.post("/generate", with_ids(request, sent), self._request_timeout)
             try:
@@ -401,41 +386,39 @@ class SglangEngine:
                 self._forget()
         raise AssertionError("unreachable")
 
-    async def _address(
-        self, request: dict[str, Any], facts: ServerFacts, version: int | None, priority: Priority
-    ) -> int | None:
+    async def _address(self, request: dict[str, Any], version: int | None, priority: Priority) -> int | None:
         """Put the version and the priority into a request, as far as SGLang understands them. Returns the version where
         SGLang does not report itself which one it samples from. An adapter that is only on disk is loaded.
         """
-        if facts.priorities:
+        if self._facts.get("enable_priority_scheduling"):
             request["priority"] = int(priority)
-        if not facts.adapters:
-            if version is None or version == (await self._current(facts)).default:
+        if not self._facts.get("enable_lora"):
+            if version is None or version == (await self._current()).default:
                 return None
             self._forget()  # another client may have changed it just now
-            if version != (await self._current(facts)).default:
+            if version != (await self._current()).default:
                 raise EngineError(
                     f"the engine at {self.url} serves its live version only, not {version}",
                     status=404,
                 )
             return None
         request.pop("lora_path", None)
-        held = await self._current(facts)
+        held = await self._current()
         number = held.default if version is None else version
         if number == 0:
             return 0
         if number not in (held.names or {}):
-            await self._owner(facts).load(number, "", live=False)
+            await self._owner().load(number, "", live=False)
             self._forget()
-            held = await self._current(facts)
+            held = await self._current()
         name = (held.names or {}).get(number)
         if name is None:
             raise EngineError(f"the engine at {self.url} has lost version {number} again", status=503)
         request["lora_path"] = name
         return number
 
-    async def _known_facts(self) -> ServerFacts:
-        """The facts about SGLang; the first request waits for it if it is not up yet."""
+    async def _ready(self) -> None:
+        """Know what answers at the URL; the first request waits for it if it is not up yet."""
         give_up = time.monotonic() + self._patience
         while self._info is None:
             try:
@@ -444,16 +427,15 @@ class SglangEngine:
                 if error.status not in (None, 503) or time.monotonic() > give_up:
                     raise
                 await asyncio.sleep(0.2)
-        return self._facts or _NOTHING_KNOWN
 
-    async def _current(self, facts: ServerFacts) -> Held:
+    async def _current(self) -> Held:
         """The versions held, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
         give_up = time.monotonic() + self._patience
         async with self._asking:
             while self._held is None or time.monotonic() - self._held_at > FRESH_SECONDS:
                 try:
                     await self._servers.find()
-                    self._remember(await read_held(self._servers, adapters=facts.adapters))
+                    self._remember(await read_held(self._servers, adapters=bool(self._facts.get("enable_lora"))))
                 except EngineError as error:
                     if error.status not in (None, 503) or time.monotonic() > give_up:
                         raise
@@ -468,7 +450,7 @@ class SglangEngine:
         """Read the versions again before the next request."""
         self._held_at = float("-inf")
 
-    def _owner(self, facts: ServerFacts) -> Owner | OwnerClient:
+    def _owner(self) -> Owner | OwnerClient:
         """The owner of this SGLang: the process that says so, or this one. SGLang keeps adapters apart itself, so any
         process may load one.
         """
@@ -477,7 +459,7 @@ class SglangEngine:
             if self._remote is None or self._remote.url != url:
                 self._remote = OwnerClient(url)
             return self._remote
-        if self._owning or facts.adapters:
+        if self._owning or self._facts.get("enable_lora"):
             return self._local
         raise EngineError(
             f"the weights of the engine at {self.url} are changed by the learner, which does not run", status=503
@@ -496,27 +478,27 @@ class SglangEngine:
             await self._owned.enter_async_context(listening(self._local, self._card))
         self._owning = True
 
-    def _way(self, facts: ServerFacts) -> str:
+    def _way(self) -> str:
         """How new weights reach SGLang: gloo between CPUs, NCCL between GPUs, by disk on shared ones (NCCL has one rank
         a GPU) and after failures.
         """
-        if facts.adapters:
+        if self._facts.get("enable_lora"):
             return "adapter"
         if self._transfer == "disk" or self._failures >= MAX_FAILURES:
             return "disk"
         if self._transfer != "auto":
             return self._transfer
-        if facts.raw.get("device") == "cpu":
+        if self._facts.get("device") == "cpu":
             return "gloo"
         return "disk" if self._colocated else "nccl"
 
-    async def _opened_broadcast(self, facts: ServerFacts, backend: str) -> Broadcast:
+    async def _opened_broadcast(self, backend: str) -> Broadcast:
         await self._servers.find()
         if self._broadcast is None or self._broadcast.servers != tuple(self._servers.all):
             from openclaw_rl.trainer_local.sglang.weight_transfer import Broadcast
 
             await self._close_broadcast()
-            self._broadcast = Broadcast(self._servers.all, int(facts.raw.get("tp_size") or 1), backend)
+            self._broadcast = Broadcast(self._servers.all, int(self._facts.get("tp_size") or 1), backend)
         await self._broadcast.open()
         return self._broadcast
 
@@ -542,6 +524,3 @@ class SglangEngine:
 
     def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> Refusal:
         return Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
-
-
-_NOTHING_KNOWN = ServerFacts({}, 0, priorities=False, adapters=False)

@@ -36,6 +36,8 @@ UNTOUCHED = "default"
 """The `weight_version` of a server that was given none."""
 _ADAPTER = re.compile(r"policy-v(\d+)-[0-9a-f]+")
 _FLUSH_SECONDS = 30.0
+_DELIVERY_SECONDS = 0.5
+"""Time for tokens that were sampled before a pause to leave SGLang, under the label that it has then."""
 _PAUSE = 0.2
 
 
@@ -239,9 +241,11 @@ class FullWeights:
         before = max(0, version_number(self._servers.labels[0]))
         try:
             await self._servers.command("/pause_generation", {"mode": "retract"})
+            delivered = time.monotonic() + _DELIVERY_SECONDS
             await self._servers.command("/flush_cache", {}, _FLUSH_SECONDS)
             await self._servers.command("/begin_weight_update", {}, LOAD_SECONDS)
             yield True
+            await asyncio.sleep(delivered - time.monotonic())
             await self._servers.set_label(label)
             await self._servers.command("/end_weight_update", {}, LOAD_SECONDS)
         except BaseException:

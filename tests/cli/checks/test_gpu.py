@@ -67,7 +67,7 @@ def doctor(*flags: str) -> dict[str, Any]:
 
 
 def checks(found: dict[str, Any], name: str) -> list[tuple[bool | None, str]]:
-    return [(check["ok"], check["told"]) for check in found["checks"] if check["name"] == name]
+    return [(check["ok"], check["message"]) for check in found["checks"] if check["name"] == name]
 
 
 def test_doctor_says_which_faked_gpus_there_are_and_who_goes_where(two: None) -> None:

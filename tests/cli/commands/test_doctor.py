@@ -27,7 +27,7 @@ def conversations(folder: Path, *flags: str) -> tuple[bool, str]:
     result = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", "--model", str(folder), *flags])
     (check,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "conversations"]
     assert (result.exit_code == 0) == check["ok"]
-    return check["ok"], check["told"]
+    return check["ok"], check["message"]
 
 
 def test_doctor_says_how_conversations_are_written_or_why_they_cannot_be(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_leaves_the_machine_for_a_judge_is_said(flags: tuple[str, ...], lin
 
 def test_a_judge_that_means_nothing_is_bad() -> None:
     (check,) = [check for check in told("--judge", "/no/such/model")["checks"] if check["name"] == "judge"]
-    assert check["ok"] is False and "no config.json" in check["told"]
+    assert check["ok"] is False and "no config.json" in check["message"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_judge_of_ones_own_that_cannot_be_made_is_bad(tmp_path: Path, flag: st
     if code:
         path.write_text(code)
     (check,) = [check for check in told(flag, str(path))["checks"] if check["name"] == "judge"]
-    assert check["ok"] is False and said in check["told"]
+    assert check["ok"] is False and said in check["message"]
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_a_judge_of_ones_own_that_cannot_be_made_is_bad(tmp_path: Path, flag: st
 def test_what_the_learner_would_not_find_is_bad(flags: tuple[str, ...], said: str) -> None:
     result = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags])
     (check,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "learning"]
-    assert result.exit_code != 0 and not check["ok"] and said in check["told"]
+    assert result.exit_code != 0 and not check["ok"] and said in check["message"]
 
 
 def test_an_engine_given_as_the_backend_is_told_where_it_belongs() -> None:
     for name in ("sglang", "vllm"):
         (check,) = [check for check in told("--backend", name)["checks"] if check["name"] == "backend"]
-        assert not check["ok"] and "--engine-url" in check["told"]
+        assert not check["ok"] and "--engine-url" in check["message"]
 
 
 def test_figures_for_wandb_leave_the_machine_unless_it_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def stand_in() -> Iterator[StandIn]:
 
 
 def checks(*flags: str) -> dict[str, tuple[bool | None, str]]:
-    return {check["name"]: (check["ok"], check["told"]) for check in told(*flags)["checks"]}
+    return {check["name"]: (check["ok"], check["message"]) for check in told(*flags)["checks"]}
 
 
 def tinker(stand_in: StandIn, *flags: str) -> list[str]:
@@ -196,7 +196,7 @@ def test_doctor_says_what_is_wrong_with_a_cloud_backend(
     assert found["budget"][0] is None and "nothing bounds what is spent" in found["budget"][1]
     found = checks("--backend", "fireworks", "--model", "accounts/fireworks/models/new", "--fireworks-api-key", "fw_k",
                    "--fireworks-base-url", stand_in.url)  # fmt: skip
-    assert found["prices"][0] is None and "is not known" in found["prices"][1]
+    assert found["prices"][0] is None and "is unknown" in found["prices"][1]
     assert found["policy"][0] is False and "set tokenizer" in found["policy"][1]
 
 
@@ -253,7 +253,7 @@ def environment(folder: Path, sglang: str) -> str:
 )
 def test_doctor_says_which_sglang_will_serve(tmp_path: Path, version: str, ok: bool | None, said: str) -> None:
     found = check_of("sglang", *MEGATRON, "--sglang-python", environment(tmp_path, version))
-    assert found["ok"] is ok and said in found["told"]
+    assert found["ok"] is ok and said in found["message"]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_doctor_says_which_sglang_will_serve(tmp_path: Path, version: str, ok: b
 )
 def test_doctor_says_what_is_wrong_with_sglang(flags: tuple[str, ...], ok: bool | None, said: str) -> None:
     found = check_of("sglang", *MEGATRON, *flags)
-    assert found["ok"] is ok and said in found["told"]
+    assert found["ok"] is ok and said in found["message"]
 
 
 @pytest.mark.parametrize("setting", ["sglang-command", "sglang-args"])
@@ -290,13 +290,13 @@ def test_doctor_goes_on_where_a_models_config_is_broken(tmp_path: Path, config: 
 
 def test_doctor_says_that_an_environment_has_no_sglang(tmp_path: Path) -> None:
     found = check_of("sglang", *MEGATRON, "--sglang-python", environment(tmp_path, ""))
-    assert found["ok"] is False and "-m pip install sglang==0.5.23" in found["told"]
+    assert found["ok"] is False and "-m pip install sglang==0.5.23" in found["message"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is not None, reason="Megatron-core is installed here")
 def test_without_megatron_core_nothing_is_started_that_needs_it(tmp_path: Path) -> None:
     found = check_of("packages [gpu]", *MEGATRON)
-    assert found["ok"] is False and "pip install -e '.[gpu]'" in found["told"]
+    assert found["ok"] is False and "pip install -e '.[gpu]'" in found["message"]
     assert check_of("packages [gpu]")["ok"] is None
     given = {"backend": "megatron", "device": "cpu", "data": str(tmp_path)}
     with pytest.raises(ConfigError, match=r"Megatron-core, which is not installed .*pip install -e '\.\[gpu\]'"):

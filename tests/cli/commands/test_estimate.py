@@ -111,7 +111,7 @@ def test_an_unknown_price_is_said_and_not_guessed() -> None:
     told = estimated("--model", "nobody/model", *lengths)
     assert told["price"] is None and told["chat_turn"]["unknown"] == ["prefill", "sample"]
     result = CliRunner().invoke(app, ["estimate", "--model", "nobody/model", *lengths], catch_exceptions=False)
-    assert "prices are not known" in result.stdout and "not known" in result.stdout
+    assert "prices are unknown" in result.stdout
     dedicated = estimated("--model", MODEL, *lengths[:-1], "fireworks", "--fireworks-mode", "dedicated")
     assert dedicated["price"] is None and "by time" in dedicated["note"]
 
@@ -170,7 +170,7 @@ def test_what_today_has_cost_is_in_status_and_in_the_estimate(tmp_path: Path) ->
     Budget(settings, "tinker", "nobody/model").spend("learning", "train", 5)
     line = spending_line(settings)
     assert "15 learning tokens" in line and "1,000,000 of 5,000 chat tokens" in line
-    assert "$0.20 and what is not known" in line
+    assert "$0.20 plus unknown prices" in line
     flags = ["--prompt-tokens", "10", "--answer-tokens", "10", "--turns-per-day", "4", "--data", str(settings.data)]
     told = estimated("--backend", "tinker", "--model", MODEL, *flags)["today"]
     assert told["chat"] == {"amounts": {"prefill": 1_000_000}, "dollars": 0.195, "unknown": []}

@@ -25,9 +25,7 @@ def test_an_ordinary_service_has_none() -> None:
 
 
 def test_nothing_kept_is_told() -> None:
-    assert traffic_lines(answer(capture=False)) == [
-        ("capture", "off: requests are answered and nothing of them is kept")
-    ]
+    assert traffic_lines(answer(capture=False)) == [("capture", "off: requests are answered and not recorded")]
 
 
 def test_other_models_and_full_limits_are_told() -> None:

@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from openclaw_rl.proxy.app import create_app
+from openclaw_rl.proxy.dialects import gate
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import read_body
@@ -215,6 +216,22 @@ async def test_a_key_has_the_same_places_in_every_dialect(
         assert service.dialects.limit.active == 0
         engine.gate.set()
         assert (await asked).status_code == 200
+
+
+async def test_dialects_share_places_that_chats_do_not_take(
+    policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "PLACES", 1)
+    monkeypatch.setattr(limits, "WAIT_SECONDS", 0.0)
+    async with (
+        served(ScriptedEngine, policy_folder, tmp_path) as (url, service, _),
+        asking(url) as client,
+        service.dialects.limit.place(),
+    ):
+        refused = await client.post("/v1/messages", json={"max_tokens": 8, **HELLO})
+        assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"]["type"] == "overloaded_error"
+        assert (await client.post(CHAT, json=HELLO)).status_code == 200
 
 
 async def test_a_client_that_leaves_the_line_leaves_no_trace(policy_folder: Path, tmp_path: Path) -> None:
