@@ -62,7 +62,7 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
             )
         )
         async with _serving(create_engine_app(engine, incremental=True)) as engine_url:
-            chosen = chosen.model_copy(update={"engine_url": engine_url})
+            chosen = chosen.replace(engine_url=engine_url)
             prompter = await asyncio.to_thread(Prompter.from_settings, chosen)
             journal = AsyncJournal.open(chosen.journal_path)
             proxy = ProxyService(chosen, journal, create_engine(chosen), prompter)

@@ -64,7 +64,7 @@ from openclaw_rl.learner.methods import Method
 method = Method("mine", hints="own", distillation="full", rewards="none")
 
 def made(settings):
-    return Method(f"batch-{settings.batch_size}", rewards="all")
+    return Method(f"batch-{settings.learning.batch_size}", rewards="all")
 
 def broken(settings):
     return {}["depth"]
@@ -77,7 +77,9 @@ def test_a_method_of_ones_own_comes_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN)
     settings = Settings(method=str(file))
-    assert method(settings.method, settings) == Method("mine", hints="own", distillation="full", rewards="none")
+    assert method(settings.learning.method, settings) == Method(
+        "mine", hints="own", distillation="full", rewards="none"
+    )
     assert method(f"{file}:made", Settings(batch_size=3)).name == "batch-3"
     with pytest.raises(ConfigError, match=r"is a int, not a learner\.methods\.Method"):
         method(f"{file}:wrong")

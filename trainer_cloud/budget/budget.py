@@ -84,7 +84,7 @@ class Budget:
         self._model = model
         self._now = now or (lambda: datetime.now(UTC))
         self._warned = False
-        self.ledger = Ledger(settings.data)
+        self.ledger = Ledger(settings.serve.data)
 
     @asynccontextmanager
     async def spending(

@@ -99,7 +99,7 @@ def test_flags_of_other_systems(arguments: str, setting: str, meaning: object) -
 def test_keys_of_other_systems_configuration_files(tmp_path: Path) -> None:
     (tmp_path / "openclaw-rl.toml").write_text("num_judges = 3\nbinary_weight = 0.5\nteacher_temperature = 0.7")
     settings, sources = load(environ={})
-    assert (settings.votes, settings.w_rl, settings.teacher_temperature) == (3, 0.5, 0.7)
+    assert (settings.judge.votes, settings.learning.w_rl, settings.learning.teacher_temperature) == (3, 0.5, 0.7)
     assert sources["votes"] == "num_judges (alias)"
 
 

@@ -39,7 +39,7 @@ def test_rules_stand_in_the_file_as_tables_and_reach_other_processes(tmp_path: P
     path = tmp_path / "openclaw-rl.toml"
     path.write_text(FILE)
     settings, sources = load(file=path, environ={})
-    assert (sources["classification_rules"], settings.batch_size) == ("openclaw-rl.toml", 4)
+    assert (sources["classification_rules"], settings.learning.batch_size) == ("openclaw-rl.toml", 4)
     child, _ = load(environ=to_environment(settings))
     for one in (settings, child):
         nightly, helper = parse_rules(one.classification_rules)
