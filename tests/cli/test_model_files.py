@@ -84,7 +84,7 @@ def test_a_providers_own_name_says_nothing_of_a_tokenizer(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"set tokenizer \(OPENCLAW_RL_TOKENIZER"):
         provided_tokenizer(settings)
     named = settings.replace(tokenizer=str(tmp_path))
-    assert provided_tokenizer(named) == named.model_folder == str(tmp_path)
+    assert provided_tokenizer(named) == named.engine.model_folder == str(tmp_path)
 
 
 def test_a_hub_name_that_cannot_be_had_is_said_so(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_an_advantage_per_token_is_lost_without_a_ratio_and_that_is_said() -> No
 
 def test_recipes_hold_the_terms_of_their_method() -> None:
     terms = {name: method(name).recipe(Recipe()) for name in METHODS}
-    assert {name: (one.distillation, one.rewards, one.distill, one.anchor) for name, one in terms.items()} == {
+    assert {name: (one.distillation, one.rewards, one.w_opd, one.w_anchor) for name, one in terms.items()} == {
         "rehearse": ("full", "explicit", 1.0, 1.0),
         "binary": ("none", "all", 0.0, 0.0),
         "opd": ("token", "explicit", 1.0, 0.0),

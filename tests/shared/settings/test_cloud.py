@@ -20,7 +20,7 @@ def test_what_nobody_chose_fits_a_large_model_that_is_paid_by_the_token(name: st
     settings, sources = load({"backend": name}, environ={})
     assert (settings.learning.learning_rate, settings.learning.epochs, settings.learning.lora_rank) == (1e-4, 1, 32)
     assert sources["learning_rate"] == sources["epochs"] == sources["lora_rank"] == f"default of {name}"
-    assert Settings(backend=name).learning_rate == 1e-4
+    assert Settings(backend=name).learning.learning_rate == 1e-4
 
 
 def test_what_somebody_chose_stays() -> None:
@@ -28,7 +28,7 @@ def test_what_somebody_chose_stays() -> None:
     settings, sources = load({"backend": "tinker"}, environ=environ)
     assert (settings.learning.learning_rate, settings.learning.epochs, settings.learning.lora_rank) == (2e-3, 8, 16)
     assert sources["epochs"] == "OPENCLAW_RL_EPOCHS"
-    assert Settings(backend="tinker", epochs=8).epochs == 8
+    assert Settings(backend="tinker", epochs=8).learning.epochs == 8
 
 
 def test_a_methods_own_smaller_rate_stays() -> None:
@@ -38,8 +38,8 @@ def test_a_methods_own_smaller_rate_stays() -> None:
 
 
 def test_nothing_changes_without_a_cloud_backend() -> None:
-    assert load(environ={"TINKER_API_KEY": "tml-k"})[0].learning_rate == 2e-3
-    assert load({"backend": "local"}, environ={})[0].lora_rank == 16
+    assert load(environ={"TINKER_API_KEY": "tml-k"})[0].learning.learning_rate == 2e-3
+    assert load({"backend": "local"}, environ={})[0].learning.lora_rank == 16
 
 
 def test_children_get_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,8 @@ def test_each_source_outranks_the_weaker_ones(elsewhere: Path) -> None:
 
 def test_the_file_can_be_named(elsewhere: Path) -> None:
     (elsewhere / "mine.toml").write_text("seed = 5")
-    assert load({"config": "mine.toml"}, environ={})[0].seed == 5
-    assert load(environ={"OPENCLAW_RL_CONFIG": "mine.toml"})[0].seed == 5
+    assert load({"config": "mine.toml"}, environ={})[0].learning.seed == 5
+    assert load(environ={"OPENCLAW_RL_CONFIG": "mine.toml"})[0].learning.seed == 5
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_unknown_variable_is_a_mistake_not_silence() -> None:
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    assert load(environ={"OPENCLAW_RL_PORT": "", "PORT": ""})[0].port == 30000
+    assert load(environ={"OPENCLAW_RL_PORT": "", "PORT": ""})[0].serve.port == 30000
 
 
 def test_flags_as_people_write_them() -> None:
@@ -195,11 +195,15 @@ def test_options_of_fireworks_follow_its_mode() -> None:
 
 def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:
     published, sources = load({"method": "combine", "batch-size": "4"}, environ={})
-    assert (published.method, published.learning_rate, published.epochs) == ("combined", 1e-5, 1)
-    assert (published.batch_size, sources["batch_size"]) == (4, "--batch-size")
+    assert (published.learning.method, published.learning.learning_rate, published.learning.epochs) == (
+        "combined",
+        1e-5,
+        1,
+    )
+    assert (published.learning.batch_size, sources["batch_size"]) == (4, "--batch-size")
     assert sources["learning_rate"] == "default of combined"
     assert Settings(**{**to_environment_values(published)}) == published
-    assert load({}, environ={})[0].learning_rate == 2e-3
+    assert load({}, environ={})[0].learning.learning_rate == 2e-3
 
 
 def to_environment_values(settings: Settings) -> dict[str, str]:
