@@ -105,6 +105,8 @@ class Recipe(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """The same recipe with some values changed, which are not checked again."""
+        if unknown := changes.keys() - type(self).model_fields:
+            raise TypeError(f"a recipe has no {', '.join(sorted(unknown))}")
         return self.model_copy(update=changes)
 
     def rate(self, step: int) -> float:

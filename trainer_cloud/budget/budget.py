@@ -195,8 +195,9 @@ class Budget:
 
     def _step_asker(self) -> str:
         """The steps that these settings make: those of others need not be as large."""
-        ours = self._settings
-        return f"step of {ours.learning.turns_a_step} turns, {ours.learning.rehearsals} + {ours.learning.anchors} rehearsals, {ours.learning.epochs} epochs"
+        ours = self._settings.learning
+        rollouts = f"{ours.rehearsals} + {ours.anchors} rehearsals"
+        return f"step of {ours.turns_a_step} turns, {rollouts}, {ours.epochs} epochs"
 
     def _allow(self, purpose: Purpose, spent: Mapping[UsageEntry, int], more: Mapping[UsageEntry, int]) -> None:
         for limit in _limits(purpose):

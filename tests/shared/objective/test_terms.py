@@ -43,7 +43,7 @@ ANCHOR = replace(PLAIN, origin="anchor", reward=None)
         (TURN, {"kl_base": 0.1, "entropy": 0.1}, {"distill", "kl_base", "entropy"}),
         (replace(TURN, origin="rehearsal"), {"kl_base": 0.1, "entropy": 0.1}, {"distill"}),
         (ANCHOR, {}, {"anchor"}),
-        (ANCHOR, {"anchor": 0.0}, set()),
+        (ANCHOR, {"w_anchor": 0.0}, set()),
         (replace(TURN, response_ids=[]), {"rewards": "all"}, set()),
         (TURN, {"custom_loss": "./mine.py"}, {"custom"}),
     ],

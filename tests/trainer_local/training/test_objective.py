@@ -198,7 +198,7 @@ async def test_kl_to_the_base_and_entropy_count_on_the_turns_that_train(moved: M
 
 KINDS = [
     {"distillation": "full"},
-    {"distillation": "full", "per_token_hints": True, "kl_base": 0.1, "entropy": 0.1},
+    {"distillation": "full", "hint_selection": "overlap-token", "kl_base": 0.1, "entropy": 0.1},
     {"distillation": "token", "rewards": "all"},
     {"distillation": "topk", "topk": 5},
     {"distillation": "topk", "topk": 5, "topk_from": "student"},
