@@ -125,7 +125,7 @@ async def one_step(model: Path, samples: Sequence[Sample], *, merge: bool) -> St
         figures.watch(trainer)
         begun = time.process_time()
         # Do not clip the gradients to compare.
-        step = await trainer.step(samples, settings.recipe().replace(clip_grad=1e9))
+        step = await trainer.step(samples, settings.learning.replace(clip_grad=1e9))
         figures.cpu_seconds = time.process_time() - begun
     finally:
         await trainer.close()

@@ -65,14 +65,14 @@ def samples(prompter: Prompter, settings: Settings, prompt_tokens: int) -> list[
         )
 
     made = []
-    problems = take("train", 0, settings.batch_size + settings.rehearsals)
+    problems = take("train", 0, settings.learning.batch_size + settings.learning.rehearsals)
     for number, problem in enumerate(problems):
         messages = [*start, {"role": "user", "content": student.ask(problem)}]
         if number % 2:
             messages += [{"role": "assistant", "content": ANSWER}, {"role": "user", "content": HINTS[number % 6]}]
-        origin = "turn" if number < settings.batch_size else "rehearsal"
-        made.append(sample(number, origin, messages, ANSWER, HINTS[: settings.max_hints]))
-    for number in range(settings.anchors):
+        origin = "turn" if number < settings.learning.batch_size else "rehearsal"
+        made.append(sample(number, origin, messages, ANSWER, HINTS[: settings.learning.max_hints]))
+    for number in range(settings.learning.anchors):
         made.append(sample(number, "anchor", [{"role": "user", "content": f"{number} + 5 ="}], DRILL_ANSWER, ()))
     return made
 
@@ -80,14 +80,14 @@ def samples(prompter: Prompter, settings: Settings, prompt_tokens: int) -> list[
 async def measure(options: argparse.Namespace) -> None:
     """Time updates and checkpoints."""
     settings = Settings()
-    batch = samples(Prompter(settings.tokenizer_path), settings, options.prompt_tokens)
+    batch = samples(Prompter(settings.engine.tokenizer_path), settings, options.prompt_tokens)
     tokens = sum(len(one.prompt_ids) + len(one.response_ids) for one in batch)
     trainer = await asyncio.to_thread(create_trainer, settings)
     walls, works, teachers, saves = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.updates):
             work = time.process_time()
-            step = await trainer.step(batch, settings.recipe())
+            step = await trainer.step(batch, settings.learning)
             works.append(time.process_time() - work)
             walls.append(step.metrics["seconds"])
             teachers.append(step.metrics["seconds/teacher"])

@@ -33,7 +33,7 @@ class Placebo:
     name = "placebo"
 
     def __init__(self, settings: Settings) -> None:
-        self._random = Random(f"placebo {settings.seed}")
+        self._random = Random(f"placebo {settings.learning.seed}")
         self._honest: Any = resolve(RULES)()
         self._scores: list[float] = []
 
@@ -54,7 +54,7 @@ class Irrelevant:
     name = "irrelevant"
 
     def __init__(self, settings: Settings) -> None:
-        self._random = Random(f"irrelevant {settings.seed}")
+        self._random = Random(f"irrelevant {settings.learning.seed}")
         self._honest: Any = resolve(RULES)()
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:

@@ -74,7 +74,7 @@ class Auditor:
 
     async def once(self) -> int:
         """Audit those of the waiting turns that are due, and pass the others; returns how many waited."""
-        fraction = self._settings.audit_fraction
+        fraction = self._settings.guard.audit_fraction
         waiting = await self._journal.unaudited(_AT_ONCE)
         passed = []
         for turn_id, version in waiting:
@@ -109,7 +109,7 @@ class Auditor:
             differences = await self._differences(turn, fresh=fresh)
         except _Skipped as skipped:
             return Audit(turn_id=turn.turn_id, version=version, verdict=skipped.verdict, reason=skipped.reason)
-        verdict, reason = judged(differences, self._settings.audit_tolerance)
+        verdict, reason = judged(differences, self._settings.guard.audit_tolerance)
         return Audit(turn_id=turn.turn_id, version=version, verdict=verdict, reason=reason, differences=differences)
 
     async def _differences(self, turn: Turn, *, fresh: bool) -> list[float]:

@@ -50,7 +50,7 @@ class Batches:
 
     async def next(self, live: PolicyVersion, *, news: bool) -> Batch | None:
         """The next batch; `None` if nothing has changed since the last call (`news`: something has)."""
-        size = self._settings.turns_a_step
+        size = self._settings.learning.turns_a_step
         ready = await self._journal.ready_count()
         if ready == self._looked and not news:
             return None
@@ -59,7 +59,7 @@ class Batches:
         if batch.waiting:
             self._looked = ready
             return batch
-        share = self._settings.guard_held_back if self._settings.guard.enabled else 0.0
+        share = self._settings.guard.held_back if self._settings.guard.enabled else 0.0
         kept, held = await hold_back(self._journal, batch.samples, share)
         if not kept:
             await set_aside(self._journal, held)
@@ -110,7 +110,7 @@ class Batches:
 
     async def _without_stale(self, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
         fresh = []
-        limit = self._settings.max_version_lag
+        limit = self._settings.learning.max_version_lag
         for sample in samples:
             lag = version_lag(sample, live.number)
             if lag > limit and sample.turn_id is not None:
@@ -122,7 +122,7 @@ class Batches:
 
     async def _of_long_sessions(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples of sessions with `min_turns` main turns; those of shorter sessions wait until these end."""
-        least = self._settings.min_turns
+        least = self._settings.learning.min_turns
         if least == 1:
             return list(samples)
         long = []

@@ -68,7 +68,7 @@ class Learner:
         self._guard = guard
         self._wake = wake or asyncio.Event()
         self._in_flight = in_flight if in_flight is not None else set()
-        self._method: Method = method(settings.method, settings)
+        self._method: Method = method(settings.learning.method, settings)
         self._rollout_hook = load(settings, ROLLOUT)
         memory = HintMemory(journal, rollouts.engine, prompter, settings)
         self._batches = Batches(journal, settings, self._method, memory)
@@ -135,7 +135,7 @@ class Learner:
     async def _learn(self, batch: Batch, live: PolicyVersion) -> None:
         sample_ids = [sample.sample_id for sample in batch.samples]
         turns = [*(sample.turn_id for sample in batch.samples if sample.turn_id), *batch.held_back]
-        baseline = self._settings.baseline
+        baseline = self._settings.learning.baseline
         usual = mean_reward(await self._journal.versions()) if baseline == "running" else None
         judged = subtract_baseline(batch.samples, baseline, usual, self._method.trains_reward)
         samples = [await self._hinted(one, batch.hints) for one in judged if self._method.informative(one)]
@@ -156,7 +156,7 @@ class Learner:
         )
         try:
             samples = [*self._advantages(samples), *rollouts]
-            report = await self._trainer.step(samples, self._method.recipe(self._settings.recipe()))
+            report = await self._trainer.step(samples, self._method.recipe(self._settings.learning))
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
         except TrainerAway:
             await self._versions.undo()
@@ -167,7 +167,7 @@ class Learner:
             return
         candidate: Candidate | None = None
         try:
-            verdict = verdict.and_then(examine(report, max_kl=self._settings.guard_max_kl))
+            verdict = verdict.and_then(examine(report, max_kl=self._settings.guard.max_kl))
             if verdict.passed:
                 candidate = await self._versions.save()
                 self._guard.forget(candidate.number)
@@ -266,7 +266,7 @@ class Learner:
     async def _proposed(self, sample: Sample) -> Sequence[str]:
         """The selected hint; or all proposed ones, if each token takes its own."""
         assert sample.hint is not None and sample.turn_id is not None
-        if self._settings.hint_selection != "overlap-token":
+        if self._settings.learning.hint_selection != "overlap-token":
             return [sample.hint]
         judgement = await self._journal.judgement(sample.turn_id)
         votes = judgement.votes if judgement else ()

@@ -49,7 +49,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     check_code(settings)
     check_start(settings)
     progress = Progress()
-    journal = AsyncJournal.open(settings.journal_path)
+    journal = AsyncJournal.open(settings.serve.journal_path)
     engine: Engine | None = None
     judging: Judge | None = None
     try:
@@ -82,19 +82,19 @@ def check_start(settings: Settings) -> None:
     """Raise `ConfigError` for files in the settings that the learner cannot use."""
     for setting in (hooks.ROLLOUT, hooks.GENERATE):
         hooks.load(settings, setting)
-    if settings.anchors or (settings.guard.enabled and settings.guard_answers):
+    if settings.learning.anchors or (settings.guard.enabled and settings.guard.answers):
         anchor_prompts(settings)
     if settings.guard.enabled:
-        probes.read(settings.guard_probes)
-    if settings.resume and not _has_versions(settings):
+        probes.read(settings.guard.probes)
+    if settings.learning.resume and not _has_versions(settings):
         check_resume(settings)  # later its folder may be gone
 
 
 def _has_versions(settings: Settings) -> bool:
     """True if the journal has versions besides the base."""
-    if "://" not in settings.journal_path and not Path(settings.journal_path).exists():
+    if "://" not in settings.serve.journal_path and not Path(settings.serve.journal_path).exists():
         return False
-    with contextlib.closing(Journal.open(settings.journal_path)) as journal:
+    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
         return journal.next_version_number() > 1
 
 
@@ -102,12 +102,12 @@ def check_code(settings: Settings) -> None:
     """Raise `ConfigError` for a custom method or loss that cannot be loaded. It may import torch, so the supervisor
     leaves this to the learner.
     """
-    method(settings.method, settings)
-    if settings.custom_loss and settings.train:
+    method(settings.learning.method, settings)
+    if settings.learning.custom_loss and settings.learning.train:
         try:
-            load_loss(settings.custom_loss)
+            load_loss(settings.learning.custom_loss)
         except ConfigError as error:
-            raise ConfigError(f"custom_loss = {settings.custom_loss!r}: {error}") from error
+            raise ConfigError(f"custom_loss = {settings.learning.custom_loss!r}: {error}") from error
 
 
 def _first(errors: BaseExceptionGroup[OpenClawRLError]) -> OpenClawRLError:
@@ -121,8 +121,8 @@ async def _learn(
 ) -> None:
     trainer = None
     try:
-        if settings.train:
-            progress.now("loading the policy", settings.model)
+        if settings.learning.train:
+            progress.now("loading the policy", settings.engine.model)
             trainer = await asyncio.to_thread(create_trainer, settings)
         versions = Versions(journal, engine, trainer, settings, progress)
         await _started(versions, progress)
@@ -133,7 +133,7 @@ async def _learn(
                 return
             prompter = await asyncio.to_thread(Prompter.from_settings, settings)
             rollouts = Rollouts(engine, prompter, settings, progress)
-            how = method(settings.method, settings)
+            how = method(settings.learning.method, settings)
             learner = Learner(
                 journal,
                 trainer,
@@ -177,12 +177,14 @@ def main() -> int:
         print(f"ERROR {error}", file=sys.stderr)
         return 2
     logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=settings.serve.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     for noisy in ("httpx", "LiteLLM", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        code = launch_trainer(settings) if settings.train else None
+        code = launch_trainer(settings) if settings.learning.train else None
         if code is not None:
             return code
         os.nice(NICENESS)

@@ -44,12 +44,12 @@ def checkpoint_of(version: PolicyVersion) -> Checkpoint:
 
 def check_resume(settings: Settings) -> Path:
     """The checkpoint folder that `resume` names. Raises `ConfigError` if it is none."""
-    folder = Path(settings.resume).expanduser().resolve()
+    folder = Path(settings.learning.resume).expanduser().resolve()
     missing = [name for name in ("meta.json", SERVED) if not (folder / name).exists()]
     if missing:
         raise ConfigError(
-            f"resume = {settings.resume!r} is no checkpoint ({' and '.join(missing)} not found in {folder}); name a "
-            "folder such as DATA/checkpoints/7 of another data folder"
+            f"resume = {settings.learning.resume!r} is no checkpoint ({' and '.join(missing)} not found in {folder}); "
+            "name a folder such as DATA/checkpoints/7 of another data folder"
         )
     return folder
 
@@ -84,7 +84,7 @@ class Versions:
         if await self._journal.version(0) is None:
             await self._journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
         await asyncio.to_thread(self._sweep)
-        if self._settings.resume and await self._journal.next_version_number() == 1:
+        if self._settings.learning.resume and await self._journal.next_version_number() == 1:
             await self._resume(check_resume(self._settings))
         for version in await self._journal.versions():
             if version.state != "candidate":
@@ -174,7 +174,7 @@ class Versions:
             state="rejected",
             checkpoint="",
             sample_ids=sample_ids,
-            method=self._settings.method,
+            method=self._settings.learning.method,
             metrics={} if report is None else _finite(report),
             guard=verdict.report(),
         )
@@ -199,7 +199,7 @@ class Versions:
             state="candidate",
             checkpoint=candidate.checkpoint.path,
             sample_ids=sample_ids,
-            method=self._settings.method,
+            method=self._settings.learning.method,
             metrics={**report.metrics, "step": report.step},
             guard=verdict.report(),
         )
@@ -277,7 +277,7 @@ class Versions:
     def _prune(self, versions: Sequence[PolicyVersion]) -> None:
         """Remove old checkpoints: all but the newest `keep_checkpoints`, the live one, its parent and candidates."""
         served = [version for version in versions if version.checkpoint]
-        keep = {version.number for version in served[-self._settings.keep_checkpoints :]}
+        keep = {version.number for version in served[-self._settings.learning.keep_checkpoints :]}
         for version in versions:
             if version.state == "live":
                 keep |= {version.number, version.parent if version.parent is not None else 0}

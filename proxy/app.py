@@ -79,7 +79,7 @@ def create_app(service: ProxyService) -> ASGIApp:
         },
     )
     app.state.service = service
-    return KeyCheck(app, service.settings.api_keys, chat)
+    return KeyCheck(app, service.settings.serve.api_keys, chat)
 
 
 def _routes(service: ProxyService, chat: ChatRoute) -> list[BaseRoute]:

@@ -32,19 +32,19 @@ times a turn, and answers wait for that: with Python's default of 5 ms a busy pr
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, with a few seconds for answers in progress. Raises `OpenClawRLError`."""
-    check_binding(settings.host, settings.api_key)
+    check_binding(settings.serve.host, settings.serve.api_key)
     check_installed(settings)
     engine = create_engine(settings)
     prompter = Prompter.from_settings(settings)
-    journal = AsyncJournal.open(settings.journal_path)
+    journal = AsyncJournal.open(settings.serve.journal_path)
     app = create_app(ProxyService(settings, journal, engine, prompter))
     gc.freeze()  # what start-up made stays; looking through it again would only stall streams
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
     sys.setswitchinterval(SWITCH_SECONDS)
     config = uvicorn.Config(
         app,
-        host=settings.host,
-        port=settings.port,
+        host=settings.serve.host,
+        port=settings.serve.port,
         loop="uvloop",
         http="httptools",
         lifespan="on",
@@ -65,7 +65,7 @@ def main() -> int:
     try:
         settings = resolve_backend(load({})[0])
         logging.basicConfig(
-            level=settings.log_level.upper(),
+            level=settings.serve.log_level.upper(),
             stream=sys.stderr,
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         )

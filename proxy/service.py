@@ -49,19 +49,19 @@ class ProxyService:
         self.engine = engine
         self.prompter = prompter
         self.metrics = Metrics()
-        self.names = ModelNames(settings.model_name, settings.model_aliases)
+        self.names = ModelNames(settings.serve.model_name, settings.serve.model_aliases)
         self.watch = EngineWatch(
             engine,
-            settings.context_length,
+            settings.engine.context_length,
             model_context_length=prompter.context_length,
             model_blind=prompter.blind,
         )
         self.versions = ServedVersions(engine, self.watch, journal, self.names)
 
-        self.conversations = Conversations(journal, retry_window=settings.request_timeout)
-        self.recorder = Recorder(journal, self.conversations, self.metrics, settings.model_name)
-        idle = settings.session_idle_seconds
-        self.session_limit = SessionLimit(journal, settings.max_sessions, idle, settings.request_timeout)
+        self.conversations = Conversations(journal, retry_window=settings.serve.request_timeout)
+        self.recorder = Recorder(journal, self.conversations, self.metrics, settings.serve.model_name)
+        idle = settings.serve.session_idle_seconds
+        self.session_limit = SessionLimit(journal, settings.serve.max_sessions, idle, settings.serve.request_timeout)
         self.sessions = SessionKeeper(journal, self.conversations, self.recorder, self.session_limit, idle)
 
         self.dialects = DialectGate()

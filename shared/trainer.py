@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.records import Sample
@@ -98,24 +98,6 @@ class Recipe(BaseModel):
         8192, ge=1, description="Tokens that go through the model at once in training; a longer turn goes alone"
     )
 
-    # Until settings_codemod.py has run over the tree: the names that these fields had.
-    FORMER: ClassVar[Mapping[str, str]] = {
-        **{"distill": "w_opd", "binary": "w_rl", "anchor": "w_anchor", "schedule": "lr_schedule"},
-        "warmup_steps": "lr_warmup_steps",
-    }
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former(cls, values: Any) -> Any:
-        if "per_token_hints" in values:
-            values = {**values, "hint_selection": "overlap-token" if values["per_token_hints"] else "longest"}
-        return {cls.FORMER.get(name, name): value for name, value in values.items() if name != "per_token_hints"}
-
-    def __getattr__(self, name: str) -> Any:
-        if name in Recipe.FORMER:
-            return getattr(self, Recipe.FORMER[name])
-        raise AttributeError(name)
-
     @property
     def per_token_hints(self) -> bool:
         """True if each token is compared with the hint that suits it best, instead of the mean of all."""
@@ -123,7 +105,9 @@ class Recipe(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """The same recipe with some values changed, which are not checked again."""
-        return self.model_copy(update={self.FORMER.get(name, name): value for name, value in changes.items()})
+        if unknown := changes.keys() - type(self).model_fields:
+            raise TypeError(f"a recipe has no {', '.join(sorted(unknown))}")
+        return self.model_copy(update=changes)
 
     def rate(self, step: int) -> float:
         """The learning rate of step `step` (from 0): linear warm-up, then the schedule."""

@@ -58,7 +58,7 @@ class Proxy:
     def journal(self) -> Journal:
         """The journal, open in this process until the proxy ends."""
         if not self._journals:
-            self._journals.append(Journal.open(self.settings.journal_path))
+            self._journals.append(Journal.open(self.settings.serve.journal_path))
         return self._journals[0]
 
     def client(self, **headers: str) -> httpx.Client:
@@ -142,7 +142,7 @@ def run_proxy(
             stdout=output,
             stderr=output,
         )
-    proxy = Proxy(f"http://127.0.0.1:{port}", settings.api_key, data, settings, process, log)
+    proxy = Proxy(f"http://127.0.0.1:{port}", settings.serve.api_key, data, settings, process, log)
     try:
         wait_until_ready(f"{proxy.url}{ready}", process, log)
         proxy.seconds_to_ready = time.monotonic() - started

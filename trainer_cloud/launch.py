@@ -23,10 +23,12 @@ PROVIDERS = {
 
 
 def create_provider(settings: Settings) -> Provider:
-    """The provider that `settings.backend` names. Raises `ConfigError`."""
-    if settings.backend not in PROVIDERS:
-        raise ConfigError(f"backend = {settings.backend!r} is no cloud provider; choose {' or '.join(PROVIDERS)}")
-    return cast("Provider", resolve(PROVIDERS[settings.backend], extra="cloud")(settings))
+    """The provider that `settings.engine.backend` names. Raises `ConfigError`."""
+    if settings.engine.backend not in PROVIDERS:
+        raise ConfigError(
+            f"backend = {settings.engine.backend!r} is no cloud provider; choose {' or '.join(PROVIDERS)}"
+        )
+    return cast("Provider", resolve(PROVIDERS[settings.engine.backend], extra="cloud")(settings))
 
 
 def command(settings: Settings) -> list[str]:
@@ -35,7 +37,7 @@ def command(settings: Settings) -> list[str]:
     """
     return [
         *(sys.executable, "-m", "openclaw_rl.trainer_cloud.engine.server"),
-        *("--host", settings.engine_host, "--port", str(settings.engine_port)),
+        *("--host", settings.engine.host, "--port", str(settings.engine.port)),
     ]
 
 
@@ -44,4 +46,4 @@ def connect(settings: Settings, *, owns: bool = False) -> EngineClient:
     known.
     """
     # The proxy gives an answer up at request_timeout; the client's own limit must not race it.
-    return EngineClient(engine_address(settings), request_timeout=settings.request_timeout + 10.0)
+    return EngineClient(engine_address(settings), request_timeout=settings.serve.request_timeout + 10.0)

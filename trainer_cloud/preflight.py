@@ -71,10 +71,10 @@ ACCOUNTS = {
 
 
 def account(settings: Settings) -> ProviderAccount:
-    """The provider that `settings.backend` names. Raises `ConfigError` for another backend."""
-    if settings.backend not in ACCOUNTS:
-        raise ConfigError(f"backend = {settings.backend!r} is no cloud provider; choose {' or '.join(ACCOUNTS)}")
-    return ACCOUNTS[settings.backend]
+    """The provider that `settings.engine.backend` names. Raises `ConfigError` for another backend."""
+    if settings.engine.backend not in ACCOUNTS:
+        raise ConfigError(f"backend = {settings.engine.backend!r} is no cloud provider; choose {' or '.join(ACCOUNTS)}")
+    return ACCOUNTS[settings.engine.backend]
 
 
 def base_url(settings: Settings) -> str:
@@ -87,7 +87,9 @@ def key_problem(settings: Settings) -> CloudError | None:
     provider = account(settings)
     key = str(settings.value(provider.setting))
     if not key:
-        message = f"backend = {settings.backend} needs a key: set {provider.key}; keys are made at {provider.keys_at}"
+        message = (
+            f"backend = {settings.engine.backend} needs a key: set {provider.key}; keys are made at {provider.keys_at}"
+        )
         return CloudError(message, "key", undone=True)
     other = next((one for one in ACCOUNTS.values() if one is not provider and key.startswith(one.prefixes)), None)
     if (provider.prefixes and not key.startswith(provider.prefixes)) or (other is not None and other.prefixes):
@@ -148,7 +150,7 @@ class _Inquiry:
 
     def offer(self) -> Offer:
         with httpx.Client(timeout=SECONDS, headers={"user-agent": "openclaw-rl"}) as http:
-            if self._settings.backend == "fireworks" and _is_fireworks_own(self._url):
+            if self._settings.engine.backend == "fireworks" and _is_fireworks_own(self._url):
                 return self._fireworks(http)
             url = f"{self._url}/api/v1/get_server_capabilities"
             listed = self._get(http, url, {"x-api-key": self._key}).get("supported_models")
@@ -157,9 +159,11 @@ class _Inquiry:
         settings = self._settings
         rows = {str(row["model_name"]): row for row in listed if isinstance(row, dict) and row.get("model_name")}
         usable = [name for name, row in rows.items() if not _lacks(row, settings)]
-        name = _named(settings.model, usable)
+        name = _named(settings.engine.model, usable)
         if rows and name is None:
-            raise self._not_offered(usable, _lacks(rows[settings.model], settings) if settings.model in rows else "")
+            raise self._not_offered(
+                usable, _lacks(rows[settings.engine.model], settings) if settings.engine.model in rows else ""
+            )
         length = rows[name].get("max_context_length") if name is not None else None
         return Offer(usable, int(length or 0))
 
@@ -173,11 +177,11 @@ class _Inquiry:
         states = [str(row.get("suspendState") or "UNSUSPENDED") for row in accounts if isinstance(row, dict)]
         if states and "UNSUSPENDED" not in states:
             raise self._billing(states[0].replace("_", " ").lower())
-        if _FIREWORKS_MODEL.fullmatch(settings.model):
-            row = self._get(http, f"{root}/v1/{settings.model}", headers, absent={})
+        if _FIREWORKS_MODEL.fullmatch(settings.engine.model):
+            row = self._get(http, f"{root}/v1/{settings.engine.model}", headers, absent={})
             if row:
-                lengths = (row.get("trainingContextLength") if settings.train else 0, row.get("contextLength"))
-                return Offer([settings.model], int(next(filter(None, lengths), 0)))
+                lengths = (row.get("trainingContextLength") if settings.learning.train else 0, row.get("contextLength"))
+                return Offer([settings.engine.model], int(next(filter(None, lengths), 0)))
         # Those that Fireworks itself offers, of which those that can be tuned where it says which.
         found = self._get(http, f"{root}/v1/accounts/fireworks/models?pageSize=200", headers, absent={})
         rows = [row for row in found.get("models") or () if isinstance(row, dict) and row.get("name")]
@@ -278,7 +282,7 @@ class _Inquiry:
 
     def _not_offered(self, models: Sequence[str], lacking: str = "") -> CloudError:
         """With the models that are offered, the most alike first."""
-        model, name = self._settings.model, self._account.name
+        model, name = self._settings.engine.model, self._account.name
 
         def likeness(other: str) -> float:
             return -difflib.SequenceMatcher(None, model.lower(), other.lower()).ratio()
@@ -300,7 +304,7 @@ def _lacks(row: dict[str, Any], settings: Settings) -> str:
     """The use that a listed model is not there for."""
     if row.get("sampleable") is False:
         return "to be sampled from"
-    return "to be trained" if settings.train and row.get("trainable") is False else ""
+    return "to be trained" if settings.learning.train and row.get("trainable") is False else ""
 
 
 def _named(model: str, names: Sequence[str]) -> str | None:

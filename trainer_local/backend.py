@@ -52,10 +52,10 @@ _HYBRIDS = ("qwen3_5", "qwen3_5_text")
 def create(settings: Settings) -> Trainer:
     """The trainer that `trainer_for` chooses. Raises `ConfigError`."""
     name, reason = trainer_for(settings)
-    if name == TRANSFORMERS and settings.tensor_parallel > 1:
+    if name == TRANSFORMERS and settings.gpu.tensor_parallel > 1:
         raise ConfigError(
-            f"tensor_parallel = {settings.tensor_parallel}, but model = {settings.model!r} has the transformers "
-            f"trainer, which works on one GPU ({reason}): leave tensor_parallel out"
+            f"tensor_parallel = {settings.gpu.tensor_parallel}, but model = {settings.engine.model!r} has the "
+            f"transformers trainer, which works on one GPU ({reason}): leave tensor_parallel out"
         )
     path, extra = _CREATE[name]
     trainer: Trainer = resolve(path, extra=extra)(settings)
@@ -75,9 +75,9 @@ def trainer_for(settings: Settings) -> tuple[str, str]:
     """The trainer's name (`megatron`, `transformers`) and why it is that one, in words. Raises `ConfigError` for a
     model whose configuration cannot be read.
     """
-    if settings.backend == "embedded":
+    if settings.engine.backend == "embedded":
         return TRANSFORMERS, "has the transformers trainer like every model under backend = embedded"
-    why_not = why_not_megatron(model_config(Path(settings.model_folder)))
+    why_not = why_not_megatron(model_config(Path(settings.engine.model_folder)))
     if why_not:
         return TRANSFORMERS, why_not
     return MEGATRON, "is a dense Qwen3"
@@ -86,11 +86,11 @@ def trainer_for(settings: Settings) -> tuple[str, str]:
 def describe(settings: Settings) -> str:
     """Trainer and engine of a policy that is trained here, for people. Raises `ConfigError`."""
     name, reason = trainer_for(settings)
-    config = model_config(Path(settings.model_folder))
+    config = model_config(Path(settings.engine.model_folder))
     family = FAMILIES.get(MODEL_TYPES.get(str(config.get("model_type")), ""))
     sees = "; images are trained on" if family and family.images and "vision_config" in config else ""
-    if settings.backend == "embedded":
-        return f"{name}, on device {settings.device}{sees}"
+    if settings.engine.backend == "embedded":
+        return f"{name}, on device {settings.engine.device}{sees}"
     whole = serves_whole(settings)
     how = f"whole weights of one version at a time: {whole}" if whole else "an adapter for each version"
     return f"{name}: the model {reason}{sees}; SGLang serves {how}"
@@ -100,7 +100,7 @@ def serves_whole(settings: Settings) -> str:
     """Reason, in words, why SGLang gets each version's full weights instead of adapters; "" where it gets adapters,
     as always from Megatron-core.
     """
-    if not settings.lora:
+    if not settings.learning.lora:
         return "all weights are trained (lora = false)"
     config = _config(settings)
     kind = str(config.get("model_type"))
@@ -135,7 +135,7 @@ def sglang_variables(settings: Settings) -> dict[str, str]:
     vision encoder turns that cache off.
     """
     named = _targets(settings, "") - {*_PROJECTIONS, *_DELTA_NET}
-    trained = named if settings.lora else settings.train_vision
+    trained = named if settings.learning.lora else settings.learning.train_vision
     return {"SGLANG_VLM_CACHE_SIZE_MB": "0"} if trained and "vision_config" in _config(settings) else {}
 
 
@@ -147,12 +147,12 @@ def adapter_folder(path: str) -> str:
 
 def _config(settings: Settings) -> Mapping[str, Any]:
     """The model's configuration; empty where another machine has it."""
-    folder = Path(settings.model_folder)
+    folder = Path(settings.engine.model_folder)
     return model_config(folder) if (folder / "config.json").is_file() else {}
 
 
 def _targets(settings: Settings, kind: str) -> set[str]:
-    named = settings.lora_targets.strip()
+    named = settings.learning.lora_targets.strip()
     if named == "all-linear":
         return {*_PROJECTIONS, *(_DELTA_NET if kind in _HYBRIDS else ())}
     return {name.strip() for name in named.split(",") if name.strip()}

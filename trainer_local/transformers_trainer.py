@@ -56,18 +56,18 @@ class TransformersTrainer:
     def __init__(self, settings: Settings) -> None:
         torch.set_num_threads(1)
         self._settings = settings
-        self._device = choose_device(settings.device)
-        with random_state(self._device, settings.seed):
+        self._device = choose_device(settings.engine.device)
+        with random_state(self._device, settings.learning.seed):
             self._weights = Weights(settings, self._device)
             self._random_state: Mapping[str, Tensor] = read_random_state(self._device)
         self._head = output_head(self._weights.plain)
         sharing = sharing_of(self._weights.plain)
-        self._share = sharing if settings.merge_prefixes else min(sharing, Sharing.ROWS)
-        self._sight = Sight.from_model(self._weights.plain, settings.model)
-        recompute = settings.recomputes(on_gpu=self._device.type == "cuda")
+        self._share = sharing if settings.learning.merge_prefixes else min(sharing, Sharing.ROWS)
+        self._sight = Sight.from_model(self._weights.plain, settings.engine.model)
+        recompute = settings.learning.recomputes(on_gpu=self._device.type == "cuda")
         self._recomputed = recomputed_layers(self._weights.plain) if recompute else []
-        if settings.custom_loss:
-            load_loss(settings.custom_loss)
+        if settings.learning.custom_loss:
+            load_loss(settings.learning.custom_loss)
         self._initial = self._weights.snapshot()
         self._initial_random_state = self._random_state
         self._optimizer = self._new_optimizer()
@@ -181,7 +181,7 @@ class TransformersTrainer:
         """Free memory between steps: features of images, and with `offload_optimizer` the optimizer's state."""
         if self._sight is not None:
             self._sight.forget()
-        if self._settings.offload_optimizer:
+        if self._settings.learning.offload_optimizer:
             move_state(self._optimizer, torch.device("cpu"))
 
     def _save(self, path: str) -> Checkpoint:
@@ -220,7 +220,7 @@ class TransformersTrainer:
         )
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        return adamw(self._weights.parameters.values(), self._settings.recipe())
+        return adamw(self._weights.parameters.values(), self._settings.learning)
 
 
 class _Learning:
@@ -249,7 +249,7 @@ class _Learning:
 
     @contextmanager
     def passes(self) -> Iterator[None]:
-        self._weights.model.train(self._weights.lora and self._trainer._settings.lora_dropout > 0)
+        self._weights.model.train(self._weights.lora and self._trainer._settings.learning.lora_dropout > 0)
         try:
             yield
         finally:

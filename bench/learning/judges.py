@@ -25,7 +25,7 @@ class _Wrong:
     share = 0.0
 
     def __init__(self, settings: Settings) -> None:
-        self._random = Random(f"wrong {self.share} {settings.seed}")
+        self._random = Random(f"wrong {self.share} {settings.learning.seed}")
         self._rules = RuleJudge()
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:

@@ -58,13 +58,15 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
         chosen = Settings(**{**own, **settings})  # type: ignore[arg-type]
         engine = EmbeddedEngine(
             EngineOptions(
-                model=chosen.model, checkpoints=str(chosen.checkpoints_path), max_versions=chosen.engine.max_versions
+                model=chosen.engine.model,
+                checkpoints=str(chosen.checkpoints_path),
+                max_versions=chosen.engine.max_versions,
             )
         )
         async with _serving(create_engine_app(engine, incremental=True)) as engine_url:
-            chosen = chosen.model_copy(update={"engine_url": engine_url})
+            chosen = chosen.replace(engine_url=engine_url)
             prompter = await asyncio.to_thread(Prompter.from_settings, chosen)
-            journal = AsyncJournal.open(chosen.journal_path)
+            journal = AsyncJournal.open(chosen.serve.journal_path)
             proxy = ProxyService(chosen, journal, create_engine(chosen), prompter)
             client = create_engine(chosen)
             stop = asyncio.Event()

@@ -51,7 +51,7 @@ def arm_settings(arm: str, rates: Mapping[str, float]) -> Settings:
 def resolved(settings: Settings) -> Settings:
     """Add every default that affects a result, so that a cell with other defaults gets another key."""
     complete = ServiceSettings(**settings)  # type: ignore[arg-type]
-    return {name: getattr(complete, name) for name in DEPENDS_ON} | settings
+    return {name: getattr(complete.learning, name) for name in DEPENDS_ON} | settings
 
 
 def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:

@@ -43,9 +43,13 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
     held_out = take(user, "held-out", cell.seed, cell.problems)
     talk = Talk(client, user, tasks, cell.lanes, cell.seed)
     contrary = Contrary(cell.seed)
-    batch = int(service.settings.turns_a_step)
+    batch = int(service.settings.learning.turns_a_step)
     plan = Plan(
-        seed=cell.seed, batch=batch, patience=PATIENCE, trained=service.settings.train, interactions=cell.interactions
+        seed=cell.seed,
+        batch=batch,
+        patience=PATIENCE,
+        trained=service.settings.learning.train,
+        interactions=cell.interactions,
     )
     points: list[Point] = []
     late = done = 0

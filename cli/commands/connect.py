@@ -115,7 +115,7 @@ def _offer(settings: Settings, service: Service, *, extension: bool) -> ServiceA
 
 
 def _recipe(settings: Settings, service: Service) -> str:
-    model = as_served(settings).model_name
+    model = as_served(settings).serve.model_name
     known = " and ".join(CLIENTS)
     return _RECIPE.format(known=known, url=service.url, key=service.key or "any", model=model)
 

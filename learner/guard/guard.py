@@ -110,7 +110,7 @@ class Guard:
         self._settings = settings
         self._trains_reward = trains_reward
         self._answers = Answers(engine, prompter)
-        self._probes = read(settings.guard_probes) if settings.guard.enabled else []
+        self._probes = read(settings.guard.probes) if settings.guard.enabled else []
         self._anchors = self._anchor_questions() if settings.guard.enabled else []
         self._sampled: dict[tuple[int, str], tuple[SampledAnswer, float]] = {}
         self._accepted: dict[tuple[int, str], float] = {}
@@ -165,7 +165,7 @@ class Guard:
                 f"{against} of {len(rewarded)} rewards contradict what people accepted before ({stand} such answers "
                 "stand); if they have changed their mind, they will say so again"
             )
-        if len(noise) > self._settings.guard_max_degenerate * len(rewarded):
+        if len(noise) > self._settings.guard.max_degenerate * len(rewarded):
             reasons.append(f"{len(noise)} of {len(rewarded)} rewards praise answers that are noise to the base")
         return GuardVerdict(not reasons, "; ".join(reasons), figures)
 
@@ -218,7 +218,7 @@ class Guard:
         now = await self._likely(candidate, turns)
         then = await self._likely(parent, turns)
         drops = [max(-LARGEST_DROP, min(LARGEST_DROP, before - after)) for before, after in zip(then, now, strict=True)]
-        drop, limit = _mean(drops), self._settings.guard_max_drop
+        drop, limit = _mean(drops), self._settings.guard.max_drop
         held = {one.turn_id for one in before if one.held_back}
         figures = {
             "accepted": {
@@ -262,21 +262,21 @@ class Guard:
         divergence = sum(math.fsum(one.logprobs) - base for one, base in now) / max(tokens, 1)
         settings = self._settings
         figures = {
-            "answers": {"asked": len(questions), **counted, "limit": settings.guard_max_degenerate},
+            "answers": {"asked": len(questions), **counted, "limit": settings.guard.max_degenerate},
             "kl_base": round(divergence, 5),
-            "max_kl_base": settings.guard_max_kl_base,
+            "max_kl_base": settings.guard.max_kl_base,
         }
         reasons = []
-        if share["candidate"] - share["parent"] > settings.guard_max_degenerate:
+        if share["candidate"] - share["parent"] > settings.guard.max_degenerate:
             kinds = ", ".join(f"{name} {count}" for name, count in counted["candidate"].items() if name != "flawed")
             reasons.append(
                 f"{counted['candidate']['flawed']} of {len(questions)} sampled answers degenerate ({kinds}), of its "
-                f"parent's {counted['parent']['flawed']}; the limit is {settings.guard_max_degenerate:g} more"
+                f"parent's {counted['parent']['flawed']}; the limit is {settings.guard.max_degenerate:g} more"
             )
-        if divergence > settings.guard_max_kl_base:
+        if divergence > settings.guard.max_kl_base:
             reasons.append(
                 f"its answers are {divergence:.3g} nats a token from the base, more than guard_max_kl_base = "
-                f"{settings.guard_max_kl_base:g}"
+                f"{settings.guard.max_kl_base:g}"
             )
         return GuardVerdict(not reasons, "; ".join(reasons), figures)
 
@@ -284,7 +284,9 @@ class Guard:
         """The version's answers with their summed logprobs under the base; earlier ones are kept."""
         missing = [one for one in questions if (version, one.key) not in self._sampled]
         if missing:
-            given = await self._answers.sample(missing, version, max_tokens=self._settings.rehearsal_max_tokens)
+            given = await self._answers.sample(
+                missing, version, max_tokens=self._settings.learning.rehearsal_max_tokens
+            )
             texts = [Text(one.question.prompt_ids, one.ids, one.question.images) for one in given if one.ids]
             scored = iter(await self._answers.logprobs(texts, 0))
             for one in given:
@@ -311,7 +313,7 @@ class Guard:
         failed = {}
         for probe in probes:
             question = of_messages(self._prompter, probe.messages)
-            most = probe.max_tokens or self._settings.max_output_tokens
+            most = probe.max_tokens or self._settings.serve.max_output_tokens
             given = await self._answers.sample([question], version, max_tokens=most, greedy=True)
             failure = probe.failure(given[0].answer.content) if given else f"{probe.name}: no room for an answer"
             if failure:
@@ -323,7 +325,7 @@ class Guard:
 
         Only the newest few are new each time: the parent has answered the others when it was a candidate.
         """
-        count = self._settings.guard_answers
+        count = self._settings.guard.answers
         if not count:
             return []
         sees = (await self._engine.info()).sees
@@ -338,13 +340,13 @@ class Guard:
         return [*self._recent, *self._anchors[: count - len(self._recent)]]
 
     def _anchor_questions(self) -> list[GuardQuestion]:
-        if not self._settings.guard_answers:
+        if not self._settings.guard.answers:
             return []
         texts = list(dict.fromkeys(anchor_prompts(self._settings)))
-        Random(f"guard {self._settings.seed}").shuffle(texts)
+        Random(f"guard {self._settings.learning.seed}").shuffle(texts)
         return [
             of_messages(self._prompter, [{"role": "user", "content": text}])
-            for text in texts[: self._settings.guard_answers]
+            for text in texts[: self._settings.guard.answers]
         ]
 
     async def _turns(self, turn_ids: Sequence[str]) -> list[Turn]:

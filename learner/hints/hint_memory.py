@@ -51,7 +51,7 @@ class HintMemory:
         """Distinct hints that stand, at most `max_hints`; all of them if the engine cannot score, or has dropped the
         base.
         """
-        limit = self._settings.max_hints
+        limit = self._settings.learning.max_hints
         known = hints.distinct(await self._journal.recent_hints(8 * limit), 2 * limit)
         mentions = await self._journal.hint_mentions(WINDOW)
         accepted = await self._journal.accepted_answers(WINDOW)

@@ -47,7 +47,7 @@ def create(settings: Settings) -> CustomJudge:
 
 def create_reward(settings: Settings) -> CustomJudge:
     """The judge that `custom_reward` names: an object with `judge` or `score`. Raises `ConfigError`."""
-    path = settings.custom_reward
+    path = settings.judge.custom_reward
     made = _made(path, resolve(path, default=REWARD), HookConfig(settings.flat()), setting="custom_reward")
     if not callable(getattr(made, "judge", None)):
         if not callable(getattr(made, "score", None)):
@@ -64,7 +64,7 @@ class CustomJudge:
     def __init__(self, made: Any, path: str, settings: Settings) -> None:
         self.made = made
         self.name = path
-        self._seconds = settings.judge_timeout
+        self._seconds = settings.judge.timeout
         self._version = _version(path)
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:

@@ -25,7 +25,7 @@ class ModelJudge:
         self._voting = voting
         self._prompt = prompt
         self._selector = selector
-        self._threshold = settings.judge_threshold
+        self._threshold = settings.judge.threshold
         self._hints = hints
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
@@ -58,7 +58,7 @@ class WithHintModel:
         self._voting = voting
         self._selector = selector
         self._prompt = JudgePrompt.builtin(HINT)
-        self._scored = cachetools.LRUCache[tuple[str, NextState], Judgement](settings.judge_concurrency)
+        self._scored = cachetools.LRUCache[tuple[str, NextState], Judgement](settings.judge.concurrency)
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         """The judge's judgement with the hint model's hint. Raises `JudgeAway`; while the hint model is away, the

@@ -53,7 +53,7 @@ class JudgeLoop:
         self._judge = judge
         self._settings = settings
         self._progress = progress
-        self._method = method(settings.method, settings)
+        self._method = method(settings.learning.method, settings)
         self._cloud = settings.engine.is_cloud
         self._in_flight = in_flight if in_flight is not None else set()
         self._without_verdict: set[str] = set()
@@ -70,7 +70,7 @@ class JudgeLoop:
             while True:
                 try:
                     judged = await self._round(working)
-                    if self._settings.at_least_one and time.monotonic() - looked > _LEFT_OUT_SECONDS:
+                    if self._settings.learning.at_least_one and time.monotonic() - looked > _LEFT_OUT_SECONDS:
                         await self.keep_one()
                         looked = time.monotonic()
                 except (JournalError, JudgeAway) as error:
@@ -103,7 +103,7 @@ class JudgeLoop:
         judged. Raises a turn's error.
         """
         settled = 0
-        if len(working) < self._settings.judge_concurrency:
+        if len(working) < self._settings.judge.concurrency:
             settled = await self._begin(working)
         if not working:
             await asyncio.sleep(POLL)
@@ -121,7 +121,7 @@ class JudgeLoop:
         """Start on the oldest waiting turns, until `judge_concurrency` are in work; postponed turns come after all
         others. While the judge is away, also settle turns that need none; returns how many of those were settled.
         """
-        most = self._settings.judge_concurrency
+        most = self._settings.judge.concurrency
         busy = self._in_flight | working.keys()
         window = most + len(self._in_flight)
         waiting = await self._journal.unjudged(window, offset=self._offset)
@@ -137,7 +137,7 @@ class JudgeLoop:
 
     async def _settle_explicit(self, busy: AbstractSet[str], live: int) -> int:
         """Settle the next few turns with feedback or an outcome that need no judge; returns how many."""
-        most = self._settings.judge_concurrency
+        most = self._settings.judge.concurrency
         turns = await self._journal.unjudged(most, offset=self._explicit_offset, explicit=True)
         settled = 0
         for turn in turns:
@@ -160,7 +160,7 @@ class JudgeLoop:
 
     def _judge_answered(self) -> None:
         """After an outage the oldest turns come first again."""
-        if self._postponed >= self._settings.judge_concurrency:
+        if self._postponed >= self._settings.judge.concurrency:
             self._offset = 0
         self._postponed = self._explicit_offset = 0
 
@@ -228,22 +228,22 @@ class JudgeLoop:
 
     async def _by_outcome(self, turn: Turn, outcome: Outcome, next_state: NextState | None, judge: Judge) -> Judgement:
         settings = self._settings
-        later = await self._journal.later_main_turns(turn.turn_id, outcome.time) if settings.gamma else 0
-        judged = signals.by_outcome(turn, outcome, gamma=settings.gamma, later=later)
-        if not settings.step_rewards or judged.score is None or next_state is None:
+        later = await self._journal.later_main_turns(turn.turn_id, outcome.time) if settings.learning.gamma else 0
+        judged = signals.by_outcome(turn, outcome, gamma=settings.learning.gamma, later=later)
+        if not settings.judge.step_rewards or judged.score is None or next_state is None:
             return judged
         step = await self._journal.judgement(turn.turn_id)  # from before the outcome came
         if step is None or step.signal != "judge" or step.score is None:
             step = await self._asked(judge, turn, next_state)
-        return signals.with_step(judged, step, settings.step_rewards)
+        return signals.with_step(judged, step, settings.judge.step_rewards)
 
     async def _record(self, turn: Turn, judgement: Judgement, live: int) -> None:
         settings = self._settings
         reason = signals.defect(
             turn,
             judgement,
-            max_tokens=settings.max_sample_tokens,
-            max_lag=settings.max_version_lag,
+            max_tokens=settings.learning.max_sample_tokens,
+            max_lag=settings.learning.max_version_lag,
             live=live,
             cloud=self._cloud,
         )

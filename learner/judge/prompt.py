@@ -41,17 +41,17 @@ class JudgePrompt(msgspec.Struct, frozen=True):
         """The user's file, with its name and a hash of its content as version; else the newest built-in one. Raises
         `ConfigError`.
         """
-        if not settings.judge_prompt:
+        if not settings.judge.prompt:
             return cls.builtin(JUDGE)
-        path = Path(settings.judge_prompt).expanduser()
+        path = Path(settings.judge.prompt).expanduser()
         try:
             template = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"judge_prompt = {settings.judge_prompt!r} cannot be read: {error}") from error
+            raise ConfigError(f"judge_prompt = {settings.judge.prompt!r} cannot be read: {error}") from error
         missing = _NEEDED - set(_PLACE.findall(template))
         if missing:
             places = " and ".join(f"{{{name}}}" for name in sorted(missing))
-            raise ConfigError(f"judge_prompt = {settings.judge_prompt!r} has no place for {places}")
+            raise ConfigError(f"judge_prompt = {settings.judge.prompt!r} has no place for {places}")
         return cls(fingerprint(path.name, template.encode()), template)
 
     def fill(self, turn: Turn, next_state: NextState) -> str:

@@ -25,7 +25,7 @@ class RewardModelJudge:
     def __init__(self, model: RewardModel, folder: str, settings: Settings) -> None:
         self.name = f"reward-model:{Path(folder).name}"
         self._model = model
-        self._seconds = settings.judge_timeout
+        self._seconds = settings.judge.timeout
         self._first: asyncio.Task[Rating] | None = None
         self._loaded = False
         self._turn = asyncio.Lock()  # waiting in line is no part of a vote's time

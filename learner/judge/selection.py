@@ -54,9 +54,9 @@ class Selector:
         proposed = [vote.hint for vote in valid if vote.hint]
         if not proposed:
             return Selected()
-        if not carries(len(proposed), len(valid), self._settings.judge_threshold):
+        if not carries(len(proposed), len(valid), self._settings.judge.threshold):
             return Selected(reason=f"{len(proposed)} of {len(valid)} valid votes propose a hint, too few for one")
-        way = self._settings.hint_selection
+        way = self._settings.learning.hint_selection
         if way == "shortest":
             return Selected(min(proposed, key=len), way)
         longest = max(proposed, key=len)
@@ -81,7 +81,7 @@ class Selector:
         if self._engine is None or self._prompter is None:
             raise EngineError("there is no engine to ask")
         length = len(turn.prompt_ids) + len(turn.response_ids)
-        if not len(turn.response_ids) or length > self._settings.max_sample_tokens:
+        if not len(turn.response_ids) or length > self._settings.learning.max_sample_tokens:
             raise EngineError(f"{len(turn.response_ids)} tokens sampled after {len(turn.prompt_ids)} in the prompt")
         prompter = await self._prompter.get()
         hinted = [await asyncio.to_thread(hinted_prompt, prompter, turn, hint) for hint in candidates]

@@ -41,7 +41,7 @@ class Voting:
 
     async def cast(self, question: str, read: Reader) -> list[Vote]:
         """m votes at the same time. Raises `JudgeAway` if none of them could be asked for."""
-        wanted = [self._one(question, read) for _ in range(self._settings.votes)]
+        wanted = [self._one(question, read) for _ in range(self._settings.judge.votes)]
         votes: list[Vote] = []
         away: list[JudgeAway] = []
         for result in await asyncio.gather(*wanted, return_exceptions=True):

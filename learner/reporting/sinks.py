@@ -14,13 +14,15 @@ from openclaw_rl.shared.settings.settings import Settings
 async def sinks_of(settings: Settings, journal: AsyncJournal) -> list[Sink]:
     """The wanted sinks, not open yet. A W&B run gets its name once per journal and project."""
     sinks: list[Sink] = []
-    if settings.tensorboard:
-        sinks.append(TensorBoard(settings.data / "tensorboard"))
-    if settings.wandb:
-        key = f"wandb run of {settings.wandb}"
+    if settings.learning.tensorboard:
+        sinks.append(TensorBoard(settings.serve.data / "tensorboard"))
+    if settings.learning.wandb:
+        key = f"wandb run of {settings.learning.wandb}"
         run = await journal.get_control(key)
         if not run:
             run = secrets.token_hex(4)
             await journal.set_control(key, run)
-        sinks.append(WeightsAndBiases(settings.wandb, run, settings.data.resolve(), configuration(settings)))
+        sinks.append(
+            WeightsAndBiases(settings.learning.wandb, run, settings.serve.data.resolve(), configuration(settings))
+        )
     return sinks

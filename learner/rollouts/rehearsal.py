@@ -40,10 +40,10 @@ def anchor_prompts(settings: Settings) -> list[str]:
     """The drill prompts: of the user's file, else those for the shipped policy or for any other model. One per line;
     `#` begins a comment.
     """
-    if settings.anchor_prompts:
-        path = Path(settings.anchor_prompts)
+    if settings.learning.anchor_prompts:
+        path = Path(settings.learning.anchor_prompts)
     else:
-        shipped = Path(settings.model).resolve() == EMBEDDED_POLICY.resolve()
+        shipped = Path(settings.engine.model).resolve() == EMBEDDED_POLICY.resolve()
         path = _FOLDER / ("embedded.txt" if shipped else "generic.txt")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -164,14 +164,14 @@ class Rollouts:
         self.prompter = prompter
         self.sampling = Sampling(
             temperature=1.0,
-            max_tokens=settings.rehearsal_max_tokens,
+            max_tokens=settings.learning.rehearsal_max_tokens,
             stop=prompter.text_stops,
             stop_ids=prompter.own_stop_ids,
         )
         self._settings = settings
         self._progress = progress or Progress()
         self._hook = load(settings, GENERATE)
-        self._anchors = anchor_prompts(settings) if settings.anchors else []
+        self._anchors = anchor_prompts(settings) if settings.learning.anchors else []
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def sees(self) -> bool:
@@ -184,7 +184,9 @@ class Rollouts:
         """Fresh answers of the live policy to earlier prompts, with the hinted prompts of their teacher."""
         settings = self._settings
         random = Random(f"rehearsals {seed}")
-        chosen = await asyncio.to_thread(choose, turns, settings.rehearsals, settings.max_sample_tokens, random)
+        chosen = await asyncio.to_thread(
+            choose, turns, settings.learning.rehearsals, settings.learning.max_sample_tokens, random
+        )
         prompts = {
             turn.turn_id: await asyncio.to_thread(hinted_prompts, self.prompter, turn, hints)
             for turn in {turn.turn_id: turn for turn in chosen}.values()
@@ -207,7 +209,7 @@ class Rollouts:
         if not self._anchors:
             return []
         random = Random(f"anchors {seed}")
-        count = self._settings.anchors
+        count = self._settings.learning.anchors
         texts = [
             text
             for _ in range(count // len(self._anchors) + 1)
@@ -217,7 +219,7 @@ class Rollouts:
             self.prompter.render(ChatInput(messages=[{"role": "user", "content": text}])).ids()
             for text in texts[:count]
         ]
-        policy = self._settings.model_name
+        policy = self._settings.serve.model_name
         try:
             samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
         except EngineError as error:
@@ -259,7 +261,7 @@ class Rollouts:
     ) -> Tokens | None:
         if self._hook is None:
             return await whole_answer(self.engine, prompt_ids, sampling, version=version, images=images)
-        path, seconds = self._settings.custom_generate, self._settings.request_timeout
+        path, seconds = self._settings.learning.custom_generate, self._settings.serve.request_timeout
         call = self._hook(list(prompt_ids), sampling, engine=self.engine, version=version)
         given = await called(GENERATE, path, call, self.engine, seconds)
         info = await self.engine.info()

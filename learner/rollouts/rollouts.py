@@ -46,11 +46,11 @@ class RolloutContext:
         self._journal = journal
         self._rollouts = rollouts
         self._progress = progress
-        self._seed = f"{settings.seed} {live}"
+        self._seed = f"{settings.learning.seed} {live}"
 
     async def rehearsals(self) -> list[Sample]:
         """The built-in rehearsals: `rehearsals` fresh answers of the policy to earlier prompts, if there is a hint."""
-        count = self.settings.rehearsals
+        count = self.settings.learning.rehearsals
         if not (self.hints and count):
             return []
         self._progress.now("rehearsing", f"{count} answers to earlier prompts")
@@ -59,7 +59,7 @@ class RolloutContext:
 
     async def anchors(self) -> list[Sample]:
         """The built-in anchors: `anchors` answers of the base to drill prompts."""
-        return await self._rollouts.anchor(self._seed) if self.settings.anchors else []
+        return await self._rollouts.anchor(self._seed) if self.settings.learning.anchors else []
 
     async def earlier_turns(self, limit: int = EARLIER_PROMPTS, *, images: bool = False) -> list[Turn]:
         """The last main turns with different prompts, at most `limit`; with `images` also turns with images
@@ -106,7 +106,7 @@ class RolloutContext:
         return sample_of(
             tokens,
             prompt_ids,
-            policy=self.settings.model_name,
+            policy=self.settings.serve.model_name,
             origin="anchor" if anchor else "rehearsal",
             images=images,
             temperature=temperature,
@@ -123,16 +123,18 @@ async def rollouts_beside(context: RolloutContext, hook: Hook | None, progress: 
     if hook is None:
         return [*await context.rehearsals(), *await context.anchors()]
     settings = context.settings
-    progress.now("rolling out", settings.custom_rollout)
+    progress.now("rolling out", settings.learning.custom_rollout)
     try:
-        given = await called(ROLLOUT, settings.custom_rollout, hook(context), context.engine, settings.request_timeout)
+        given = await called(
+            ROLLOUT, settings.learning.custom_rollout, hook(context), context.engine, settings.serve.request_timeout
+        )
         vocab_size = (await context.engine.info()).vocab_size
         taken = [sample.sample_id for sample in context.batch]
-        samples, wrong = checked_samples(given, vocab_size, settings.max_sample_tokens, taken)
+        samples, wrong = checked_samples(given, vocab_size, settings.learning.max_sample_tokens, taken)
     except (HookFailed, ContextLengthExceeded) as error:
         samples, wrong = [], [str(error)]
     note = f"{wrong[0]} ({len(wrong)} left out; the step goes on without)" if wrong else ""
     if note:
-        log.warning("%s %s: %s", ROLLOUT, settings.custom_rollout, note)
+        log.warning("%s %s: %s", ROLLOUT, settings.learning.custom_rollout, note)
     progress.note(ROLLOUT, note)
     return samples

@@ -217,7 +217,7 @@ class OtherModels:
 def check_installed(settings: Settings) -> None:
     """Raise `ConfigError` where another model is wanted, and LiteLLM is not installed."""
     missing = missing_modules()
-    if (settings.side_model or settings.fallback_model) and missing:
+    if (settings.serve.side_model or settings.serve.fallback_model) and missing:
         raise ConfigError(
             f"side_model and fallback_model need {' and '.join(missing)}, which is not installed: "
             f"{install_command('dialects')}"

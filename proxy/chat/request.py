@@ -91,9 +91,9 @@ class RequestParser:
         self._names = names
         self._watch = watch
         self._chains = chains
-        self._rules = own_rules(parse_rules(settings.classification_rules))
-        self._max_output_tokens = settings.max_output_tokens
-        self._capture = settings.capture
+        self._rules = own_rules(parse_rules(settings.serve.classification_rules))
+        self._max_output_tokens = settings.serve.max_output_tokens
+        self._capture = settings.serve.capture
 
     async def parse(self, headers: Mapping[str, str], data: bytes, dialect: str = "chat") -> ChatRequest:
         """Raises `BadRequest`, or `NotFound` for an unknown model."""

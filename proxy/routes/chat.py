@@ -160,7 +160,7 @@ class ChatExchange:
         if not requires_choice(request):
             return request, plan
         try:
-            async with asyncio.timeout(self._service.settings.request_timeout):
+            async with asyncio.timeout(self._service.settings.serve.request_timeout):
                 return await self._service.tools.choose(request), plan
         except TimeoutError as error:
             raise self._too_slow() from error
@@ -173,7 +173,7 @@ class ChatExchange:
     async def _respond(self, turns: Sequence[ChatTurn]) -> None:
         """Sample, commit and send the answers; record what there is of those that break off."""
         try:
-            async with asyncio.timeout(self._service.settings.request_timeout):
+            async with asyncio.timeout(self._service.settings.serve.request_timeout):
                 await (self._send_stream(turns) if turns[0].request.parameters.stream else self._send_whole(turns))
         except asyncio.CancelledError:
             await _abandon(turns, "aborted", self._cause)
@@ -260,7 +260,9 @@ class ChatExchange:
         self._end(cause)
 
     def _too_slow(self) -> TooSlow:
-        return TooSlow(f"The answer took longer than {self._service.settings.request_timeout:g} s (request_timeout).")
+        return TooSlow(
+            f"The answer took longer than {self._service.settings.serve.request_timeout:g} s (request_timeout)."
+        )
 
     async def _fail(self, error: RequestError) -> None:
         """Send the error, in the stream if that has begun."""

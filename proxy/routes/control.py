@@ -207,7 +207,7 @@ async def _respond(service: ProxyService, reason: str, answer: dict[str, Any]) -
 async def _train(request: Request, state: str) -> Response:
     service = _service(request)
     await service.journal.set_control("train", state)
-    return json_response({"training": state if service.settings.train else "off"})
+    return json_response({"training": state if service.settings.learning.train else "off"})
 
 
 def _session_id(request: Request, body: Mapping[str, Any]) -> str:

@@ -34,13 +34,13 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
     processes = await service.journal.processes()
     control = await service.journal.get_control("train", "running")
     info = service.watch.info
-    training = "off" if not service.settings.train else "paused" if control == "paused" else "running"
+    training = "off" if not service.settings.learning.train else "paused" if control == "paused" else "running"
     shown = _processes(service, processes)
     return {
         "version": {"live": counts["live"], "engine": info.live if info is not None else None},
         "model": {
-            "name": service.settings.model_name,
-            "path": service.settings.model,
+            "name": service.settings.serve.model_name,
+            "path": service.settings.engine.model,
             "context_length": service.watch.context_length,
             "versions": sorted(info.versions) if info is not None else [],
             "weight_transfer": info.transfer if info is not None else "",
@@ -53,13 +53,13 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         "trained": counts["consumed"],
         "why_untrained": why_untrained(
             counts,
-            capture=service.settings.capture,
+            capture=service.settings.serve.capture,
             training=training,
-            batch_size=service.settings.batch_size,
+            batch_size=service.settings.learning.batch_size,
             learner=shown.get("learner"),
         ),
         "training": training,
-        "capture": service.settings.capture,
+        "capture": service.settings.serve.capture,
         "trouble": info.trouble if info is not None and service.watch.ready else "",
         "processes": shown,
         "active": len(service.answering),
@@ -87,8 +87,8 @@ def _audit(service: ProxyService, figures: AuditFigures) -> dict[str, Any]:
     """The results of audits; `mean`, `p99` and `max` are |recorded − found| logprob per token over the last `turns`."""
     compared = figures.turns > 0
     return {
-        "fraction": service.settings.audit_fraction,
-        "tolerance": service.settings.audit_tolerance,
+        "fraction": service.settings.guard.audit_fraction,
+        "tolerance": service.settings.guard.audit_tolerance,
         "verdicts": {verdict: figures.verdicts.get(verdict, 0) for verdict in get_args(AuditVerdict)},
         "turns": figures.turns,
         "tokens": figures.tokens,

@@ -61,13 +61,13 @@ class Outgoing:
         """As `cloud_redact` says; `None` where nothing is taken out. Raises `ConfigError` where it needs what is not
         installed.
         """
-        if settings.cloud_redact == "off":
+        if settings.cloud.redact == "off":
             return None
         try:
-            return cls(Redactor(personal=settings.cloud_redact == "all"))
+            return cls(Redactor(personal=settings.cloud.redact == "all"))
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"cloud_redact = {settings.cloud_redact} takes secrets out of what goes to other providers, and needs "
+                f"cloud_redact = {settings.cloud.redact} takes secrets out of what goes to other providers, and needs "
                 f"{error.name}, which is not installed: {install_command(EXTRA)}. To send everything as it "
                 "is, set cloud_redact = off"
             ) from error

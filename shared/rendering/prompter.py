@@ -114,10 +114,10 @@ class Prompter:
     def from_settings(cls, settings: Settings) -> Prompter:
         """The one that the settings name. Raises `ConfigError`."""
         return cls(
-            settings.model_folder,
-            tokenizer=settings.tokenizer,
-            family=settings.family,
-            thinking=settings.thinking,
+            settings.engine.model_folder,
+            tokenizer=settings.engine.tokenizer,
+            family=settings.engine.family,
+            thinking=settings.serve.thinking,
             outgoing=Outgoing.to_backend(settings),
         )
 

@@ -226,38 +226,11 @@ class Settings(BaseModel):
             update={group: getattr(self, group).model_copy(update=values) for group, values in groups.items()}
         )
 
-    # Until settings_codemod.py has run over the tree: settings by their flat names.
-    def __getattr__(self, name: str) -> Any:
-        if name in FIELDS:
-            return self.value(name)
-        for group in FORWARDED.get(name, ()):
-            return getattr(getattr(self, group), name)
-        return super().__getattr__(name)  # type: ignore[misc]
-
-    def recipe(self) -> LearningSettings:
-        """The learning settings."""
-        return self.learning
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Settings:
-        """A copy, with changes by flat name or by group."""
-        changes = dict(update or {})
-        if changes and all(name in FIELDS and not isinstance(value, BaseModel) for name, value in changes.items()):
-            return self.replace(**changes)
-        return super().model_copy(update=changes, deep=deep)
-
     @property
     def checkpoints_path(self) -> Path:
         """The folder of checkpoints, absolute."""
         chosen = self.learning.checkpoints
         return Path(chosen).expanduser().resolve() if chosen else self.serve.data.resolve() / "checkpoints"
-
-
-FORWARDED = {
-    **dict.fromkeys(("api_keys", "journal_path"), ("serve",)),
-    **dict.fromkeys(("tokenizer_path", "model_folder"), ("engine",)),
-    **dict.fromkeys(("turns_a_step", "recomputes", "wandb", "tensorboard"), ("learning",)),
-    "quantization": ("gpu",),
-}
 
 
 class Setting(NamedTuple):

@@ -38,7 +38,7 @@ def test_the_grid_has_every_arm_with_every_persona_and_seed_and_noise_with_the_s
     assert len({one.key for one in cells}) == len(cells) == 2 * (len(plan.ARMS) * 3 + len(plan.STUDENT_ONLY))
     for one in cells:
         settings = Settings(**one.settings)  # type: ignore[arg-type]
-        assert one.lanes == settings.batch_size or one.arm == "control"
+        assert one.lanes == settings.learning.batch_size or one.arm == "control"
         assert settings.guard.enabled is False
     assert {one.arm for one in cells if one.turns_about} == {"changes-mind"}
 

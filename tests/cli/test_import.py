@@ -47,7 +47,7 @@ def import_(engine_server: Engine, tmp_path: Path) -> Callable[..., str]:
 
 
 def stored(tmp_path: Path) -> list[str]:
-    journal = Journal.open(Settings(data=tmp_path / "data").journal_path)
+    journal = Journal.open(Settings(data=tmp_path / "data").serve.journal_path)
     try:
         return [session_id.rpartition("-")[2] for session_id in journal.session_ids()]
     finally:

@@ -76,15 +76,15 @@ def fnmatch_any(names: list[str], patterns: list[str]) -> list[str]:
 def test_a_folder_that_a_provider_serves_has_the_tokenizer(tmp_path: Path) -> None:
     settings = Settings(backend="tinker", model=str(tmp_path))
     assert provided_tokenizer(settings) == ""
-    assert settings.tokenizer_path == settings.model_folder == str(tmp_path)
+    assert settings.engine.tokenizer_path == settings.engine.model_folder == str(tmp_path)
 
 
 def test_a_providers_own_name_says_nothing_of_a_tokenizer(tmp_path: Path) -> None:
     settings = Settings(backend="fireworks", model="accounts/fireworks/models/qwen3-8b")
     with pytest.raises(ConfigError, match=r"set tokenizer \(OPENCLAW_RL_TOKENIZER"):
         provided_tokenizer(settings)
-    named = settings.model_copy(update={"tokenizer": str(tmp_path)})
-    assert provided_tokenizer(named) == named.model_folder == str(tmp_path)
+    named = settings.replace(tokenizer=str(tmp_path))
+    assert provided_tokenizer(named) == named.engine.model_folder == str(tmp_path)
 
 
 def test_a_hub_name_that_cannot_be_had_is_said_so(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ async def batch(world: World, first: int, score: float, text: str = "", *, count
 
 
 def guard_of(world: World, **changes: Any) -> Guard:
-    settings = world.settings.model_copy(update=changes)
-    rewards = method(settings.method, settings).trains_reward
+    settings = world.settings.replace(**changes)
+    rewards = method(settings.learning.method, settings).trains_reward
     return Guard(world.journal, world.engine, world.prompter, settings, rewards)
 
 

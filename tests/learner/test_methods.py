@@ -48,7 +48,7 @@ def test_an_advantage_per_token_is_lost_without_a_ratio_and_that_is_said() -> No
 
 def test_recipes_hold_the_terms_of_their_method() -> None:
     terms = {name: method(name).recipe(Recipe()) for name in METHODS}
-    assert {name: (one.distillation, one.rewards, one.distill, one.anchor) for name, one in terms.items()} == {
+    assert {name: (one.distillation, one.rewards, one.w_opd, one.w_anchor) for name, one in terms.items()} == {
         "rehearse": ("full", "explicit", 1.0, 1.0),
         "binary": ("none", "all", 0.0, 0.0),
         "opd": ("token", "explicit", 1.0, 0.0),
@@ -64,7 +64,7 @@ from openclaw_rl.learner.methods import Method
 method = Method("mine", hints="own", distillation="full", rewards="none")
 
 def made(settings):
-    return Method(f"batch-{settings.batch_size}", rewards="all")
+    return Method(f"batch-{settings.learning.batch_size}", rewards="all")
 
 def broken(settings):
     return {}["depth"]
@@ -77,7 +77,9 @@ def test_a_method_of_ones_own_comes_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN)
     settings = Settings(method=str(file))
-    assert method(settings.method, settings) == Method("mine", hints="own", distillation="full", rewards="none")
+    assert method(settings.learning.method, settings) == Method(
+        "mine", hints="own", distillation="full", rewards="none"
+    )
     assert method(f"{file}:made", Settings(batch_size=3)).name == "batch-3"
     with pytest.raises(ConfigError, match=r"is a int, not a learner\.methods\.Method"):
         method(f"{file}:wrong")

@@ -77,8 +77,8 @@ def test_what_a_method_loses_without_a_ratio_is_said(changes: dict[str, Any], re
 
 def test_a_method_keeps_its_own_terms() -> None:
     rehearse, binary = (method(name).recipe(Recipe()) for name in ("rehearse", "binary"))
-    assert (rehearse.distill, rehearse.anchor, rehearse.binary) == (1.0, 1.0, 1.0)
-    assert (binary.method, binary.distill, binary.anchor, binary.binary) == ("binary", 0.0, 0.0, 1.0)
+    assert (rehearse.w_opd, rehearse.w_anchor, rehearse.w_rl) == (1.0, 1.0, 1.0)
+    assert (binary.method, binary.w_opd, binary.w_anchor, binary.w_rl) == ("binary", 0.0, 0.0, 1.0)
 
 
 def test_an_unknown_method_is_named_with_those_that_exist() -> None:

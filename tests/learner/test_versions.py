@@ -126,18 +126,18 @@ async def test_a_new_journal_goes_on_from_a_checkpoint(worlds: Worlds, tmp_path:
 
 
 async def test_what_is_no_checkpoint_is_refused_at_the_start(worlds: Worlds, tmp_path: Path) -> None:
-    settings = worlds(train=False).settings.model_copy(update={"resume": str(tmp_path)})
+    settings = worlds(train=False).settings.replace(resume=str(tmp_path))
     with pytest.raises(ConfigError, match=r"no checkpoint \(meta\.json and served not found"):
         check_resume(settings)
     with pytest.raises(ConfigError, match="resume"):
-        await run(settings.model_copy(update={"engine_url": "http://127.0.0.1:9"}), asyncio.Event())
+        await run(settings.replace(engine_url="http://127.0.0.1:9"), asyncio.Event())
 
 
 async def test_a_folder_to_go_on_from_is_looked_for_until_there_is_a_version_beside_the_base(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     world = worlds(train=False)
-    settings = world.settings.model_copy(update={"resume": str(tmp_path / "gone")})
+    settings = world.settings.replace(resume=str(tmp_path / "gone"))
     await world.versions.start()
     with pytest.raises(ConfigError, match="no checkpoint"):
         check_start(settings)

@@ -108,7 +108,7 @@ class World:
                 self.engine,
                 self.prompter,
                 self.settings,
-                method(self.settings.method, self.settings).trains_reward,
+                method(self.settings.learning.method, self.settings).trains_reward,
             ),
             wake=self.judge.judged,
             in_flight=self.in_flight,
@@ -130,8 +130,8 @@ class World:
             "guard": False,  # the scripted engine scores nothing
         }
         settings = Settings(**(fields | changes))
-        journal = AsyncJournal.open(settings.journal_path)
-        trainer = create_trainer(settings) if settings.train else None
+        journal = AsyncJournal.open(settings.serve.journal_path)
+        trainer = create_trainer(settings) if settings.learning.train else None
         return cls(settings, journal, ScriptedEngine(str(policy)), prompter, trainer)  # type: ignore[arg-type]
 
     async def says(
@@ -150,7 +150,7 @@ class World:
 
     async def close(self) -> None:
         """End trainer and journal."""
-        if self.settings.train:
+        if self.settings.learning.train:
             await self.trainer.close()
         await self.journal.close()
 

@@ -52,7 +52,7 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             rehearsals=1,
             anchors=1,
         )
-        url, service_log = f"http://127.0.0.1:{settings.port}", folder / "service.log"
+        url, service_log = f"http://127.0.0.1:{settings.serve.port}", folder / "service.log"
         command = [sys.executable, "-m", "openclaw_rl.cli.main"]
         variables = dict(os.environ) | to_environment(settings)
         ready = f"{url}/readyz"
@@ -65,13 +65,13 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
                 }
             )
             extension = request.param == "extension"
-            flags = ["--config", str(openclaw.configuration), "--data", str(settings.data), "--yes"]
+            flags = ["--config", str(openclaw.configuration), "--data", str(settings.serve.data), "--yes"]
             flags += [] if extension else ["--no-extension"]
             output_of([*command, "connect", "openclaw", *flags], ROOT, variables, START_SECONDS)
             if extension:
                 packed = _packed(folder)
                 openclaw.run("plugins", "install", f"npm-pack:{packed}", "--force", "--accept-capabilities")
-            journal = Journal.open(settings.journal_path)
+            journal = Journal.open(settings.serve.journal_path)
             lived = Day(openclaw, url, log, journal, extension=extension)
             try:
                 with openclaw.running() as gateway:

@@ -154,7 +154,7 @@ async def test_a_conversation_with_images_is_recorded_as_it_was_computed(
 
 
 def test_an_image_is_stored_once(proxy: Proxy) -> None:
-    with sqlite3.connect(proxy.settings.journal_path) as connection:
+    with sqlite3.connect(proxy.settings.serve.journal_path) as connection:
         bodies = [bytes(body)[1:] for (body,) in connection.execute("SELECT body FROM blobs")]
     connection.close()
     assert bodies.count(RED) == bodies.count(BLUE) == 1
@@ -260,7 +260,7 @@ def test_images_come_in_every_dialect(proxy: Proxy, log: tuple[Engine, LoggedEng
 
 def newest(proxy: Proxy) -> str:
     """The id of the turn that was recorded last."""
-    with sqlite3.connect(proxy.settings.journal_path) as connection:
+    with sqlite3.connect(proxy.settings.serve.journal_path) as connection:
         (turn_id,) = connection.execute("SELECT turn_id FROM turns ORDER BY id DESC LIMIT 1").fetchone()
     connection.close()
     return str(turn_id)

@@ -178,7 +178,7 @@ async def test_a_chat_with_a_picture_becomes_a_version_that_learned_from_it(
         told = ({"turn_id": praised.turn_id, "thumb": "up"}, {"turn_id": blamed.turn_id, "text": "Say it in one word."})
         for body in told:
             assert client.post("/rl/feedback", json=body).status_code == 200
-    version = await learned(proxy.settings.model_copy(update={"lora": served[1]}), proxy.journal())
+    version = await learned(proxy.settings.replace(lora=served[1]), proxy.journal())
     report = version.metrics
     assert report["samples/binary"] == 1 and report["samples/distill"] >= 1
     after = Plain(policy, Path(version.checkpoint) / "served")
@@ -203,12 +203,12 @@ async def answering(engine: SglangEngine) -> EngineInfo:
 async def learned(served: Settings, journal: Journal) -> Any:
     """The version that the learner makes of what the journal holds, once it is live."""
     changes: dict[str, Any] = {
-        **{"batch_size": 2, "epochs": 4, "learning_rate": 1e-2 if served.lora else 2e-3, "device": "cpu"},
+        **{"batch_size": 2, "epochs": 4, "learning_rate": 1e-2 if served.learning.lora else 2e-3, "device": "cpu"},
         **{"rehearsals": 2, "anchors": 1, "rehearsal_max_tokens": 4, "guard_held_back": 0.0, "guard_max_kl": 50.0},
         **{"lora_rank": 4, "guard_answers": 2, "guard_max_kl_base": 100.0, "guard_max_degenerate": 1.0},
     }
     stop = asyncio.Event()
-    process = asyncio.create_task(run(served.model_copy(update=changes), stop))
+    process = asyncio.create_task(run(served.replace(**changes), stop))
     try:
         async with asyncio.timeout(600):
             while not ((live := journal.live_version()) and live.number == 1):

@@ -37,7 +37,7 @@ from openclaw_rl.shared.settings.settings import Settings
 
 async def main():
     settings = Settings(data={data!r}, report_to="wandb:team/our-project", api_key="secret-key")
-    journal = AsyncJournal.open(settings.journal_path)
+    journal = AsyncJournal.open(settings.serve.journal_path)
     (sink,) = await sinks_of(settings, journal)
     reporter = Reporter(journal, sink, Progress())
     print(await reporter.once())

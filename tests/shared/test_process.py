@@ -13,7 +13,7 @@ import pytest
 
 from openclaw_rl.shared import process
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.process import FolderLock, alive, claim_port, is_loopback
+from openclaw_rl.shared.process import FolderLock, alive, claim_port, hold_port, is_loopback
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHILD = (
@@ -115,6 +115,19 @@ def test_a_taken_port_is_named_with_the_way_out() -> None:
     assert claim_port("127.0.0.1", 0, setting="port") > 0
     with pytest.raises(ConfigError, match="cannot be bound"):
         claim_port("no.such.host.invalid", 0, setting="port")
+
+
+def test_a_held_port_goes_to_no_other_process_but_can_be_served_at() -> None:
+    with hold_port("127.0.0.1", 0, setting="engine_port") as held:
+        address = held.getsockname()
+        with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+            client.connect(address)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(address)
+        with socket.create_server(address), socket.create_connection(address):
+            pass
+        with socket.create_server(address), pytest.raises(ConfigError, match=f"127.0.0.1:{address[1]}"):
+            hold_port(*address, setting="engine_port")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])

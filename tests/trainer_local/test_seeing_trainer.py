@@ -119,7 +119,7 @@ async def test_the_losses_are_those_worked_out_with_plain_transformers(policy: P
 async def test_every_method_takes_pictures(policy: Path, samples: Samples) -> None:
     trainer = create(settings(policy))
     for kind in ("token", "topk", "select"):
-        recipe = Recipe(distillation=kind, epochs=2, per_token_hints=True)
+        recipe = Recipe(distillation=kind, epochs=2, hint_selection="overlap-token")
         metrics = (await trainer.step(seeing_batch(samples), recipe)).metrics
         assert metrics["samples/distill"] + metrics["samples/policy"] >= 2, kind
     await trainer.close()

@@ -120,7 +120,7 @@ def test_settings_that_cannot_work_are_refused_in_words(policy: Path, tmp_path: 
     with pytest.raises(ConfigError, match="cannot be loaded"):
         create(settings(tmp_path))
     with pytest.raises(ConfigError, match="device"):
-        create(settings(policy).model_copy(update={"device": "quantum"}))
+        create(settings(policy).replace(device="quantum"))
 
 
 async def test_a_checkpoint_of_other_settings_is_refused(policy: Path, tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ class ArtifactCleanup:
 
     def __init__(self, provider: Provider, settings: Settings) -> None:
         self._provider = provider
-        self._model = settings.model
+        self._model = settings.engine.model
         self._checkpoints = settings.checkpoints_path
-        self._registry = ArtifactRegistry(settings.data)
+        self._registry = ArtifactRegistry(settings.serve.data)
         self._saving: set[str] = set()
         self._last: set[str] = set()
         """Names that could not be removed before: tried after the others, so that they take no other's time."""

@@ -84,7 +84,7 @@ class Budget:
         self._model = model
         self._now = now or (lambda: datetime.now(UTC))
         self._warned = False
-        self.ledger = Ledger(settings.data)
+        self.ledger = Ledger(settings.serve.data)
 
     @asynccontextmanager
     async def spending(
@@ -195,8 +195,9 @@ class Budget:
 
     def _step_asker(self) -> str:
         """The steps that these settings make: those of others need not be as large."""
-        ours = self._settings
-        return f"step of {ours.turns_a_step} turns, {ours.rehearsals} + {ours.anchors} rehearsals, {ours.epochs} epochs"
+        ours = self._settings.learning
+        rollouts = f"{ours.rehearsals} + {ours.anchors} rehearsals"
+        return f"step of {ours.turns_a_step} turns, {rollouts}, {ours.epochs} epochs"
 
     def _allow(self, purpose: Purpose, spent: Mapping[UsageEntry, int], more: Mapping[UsageEntry, int]) -> None:
         for limit in _limits(purpose):

@@ -57,7 +57,7 @@ class CloudEngine:
         self, provider: Provider, settings: Settings, budget: Budget, *, live: tuple[int, str] | None = None
     ) -> None:
         """Raises `ConfigError` for a tokenizer's folder that cannot be read."""
-        folder = Path(settings.tokenizer_path)
+        folder = Path(settings.engine.tokenizer_path)
         config = model_config(folder) if (folder / "config.json").is_file() else {}
         self._provider = provider
         self._settings = settings
@@ -77,7 +77,7 @@ class CloudEngine:
         self._live_error = ""
         self._has_tops = True
         self.versions = CloudVersions(
-            provider, settings.model, settings.checkpoints_path, limit=max(settings.engine.max_versions, 16)
+            provider, settings.engine.model, settings.checkpoints_path, limit=max(settings.engine.max_versions, 16)
         )
         if live is not None and live[0] != 0:
             try:
@@ -95,7 +95,7 @@ class CloudEngine:
     @property
     def context_length(self) -> int:
         """Tokens that prompt and answer may have together; 0 while it is not known."""
-        known = (self._settings.context_length, self._offered_context or self._own_context)
+        known = (self._settings.engine.context_length, self._offered_context or self._own_context)
         return min(filter(None, known), default=0)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -171,8 +171,8 @@ class CloudEngine:
         `beside`: whether other versions are served next to the live one.
         """
         return {
-            "model_path": self._settings.model,
-            "tokenizer_path": self._settings.tokenizer_path,
+            "model_path": self._settings.engine.model,
+            "tokenizer_path": self._settings.engine.tokenizer_path,
             "is_generation": True,
             "weight_version": str(self.versions.live),
             "openclaw_rl": True,
@@ -322,7 +322,7 @@ class CloudEngine:
 
     async def _watch(self) -> None:
         """Check the provider at first, and while something is wrong or takes long; end what waits in vain."""
-        patience, since, known = self._settings.cloud_patience, 0.0, False
+        patience, since, known = self._settings.cloud.patience, 0.0, False
         while True:
             longest = max((job.waiting for job in self._jobs), default=0.0)
             if not known or self._trouble is not None or longest >= SUSPICIOUS_SECONDS:
@@ -347,7 +347,7 @@ class CloudEngine:
 
     def _give_up(self, error: CloudError) -> None:
         """End the requests that have waited for a provider that fails."""
-        patience = self._settings.cloud_patience if error.passes else 0.0
+        patience = self._settings.cloud.patience if error.passes else 0.0
         for job in list(self._jobs):
             if job.waiting > patience and job.work is not None:
                 self._jobs.discard(job)

@@ -41,7 +41,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def application(settings: Settings, provider: Provider, *, live: tuple[int, str] | None = None) -> Starlette:
     """The ASGI application. Raises `ConfigError`."""
-    budget = Budget(settings, provider.name, settings.model)
+    budget = Budget(settings, provider.name, settings.engine.model)
     return create_app(CloudEngine(provider, settings, budget, live=live))
 
 
@@ -52,7 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = resolve_backend(load({})[0])
         logging.basicConfig(
-            level=settings.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr
+            level=settings.serve.log_level.upper(),
+            format="%(asctime)s %(name)s %(levelname)s %(message)s",
+            stream=sys.stderr,
         )
         for noisy in ("httpx", "tinker", "fireworks"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -60,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OpenClawRLError as error:
         print(f"ERROR {error}", file=sys.stderr)
         return 2
-    log.info("serving %s at %s", settings.model, settings.backend)
+    log.info("serving %s at %s", settings.engine.model, settings.engine.backend)
     server = http_server(app, host=flags.host, port=flags.port)
     server.run()
     return 0 if server.started else 1

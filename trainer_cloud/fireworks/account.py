@@ -83,7 +83,7 @@ class FireworksAccount:
                 await self.remove(thing)
 
     def _promote(self, path: str, model: str) -> None:
-        base = self._settings.model
+        base = self._settings.engine.model
         with library().FireworksClient(**access(self._settings)) as rest:
             session, _, checkpoint = path.partition("/checkpoints/")
             if "/trainingSessions/" not in session:

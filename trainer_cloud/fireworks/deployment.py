@@ -38,12 +38,12 @@ class FireworksDeployment:
         self._registry = registry
         self._lock = asyncio.Lock()
         self._ready = False
-        self._model = settings.model
+        self._model = settings.engine.model
         self._loaded: str | None = None
         self._swapping = False
         self._under_way = 0
         self._changed = asyncio.Event()
-        where = f"{settings.data.resolve()}\n{settings.model}"
+        where = f"{settings.serve.data.resolve()}\n{settings.engine.model}"
         given = settings.cloud.fireworks.deployment
         self.own = not given
         self.id = given.rsplit("/", 1)[-1] or f"openclaw-rl-{hashlib.sha256(where.encode()).hexdigest()[:10]}"
@@ -51,7 +51,7 @@ class FireworksDeployment:
     @property
     def thing(self) -> Artifact:
         """As it stands in the list of what was made."""
-        return Artifact("fireworks", KIND, self.id, purpose=self._settings.model)
+        return Artifact("fireworks", KIND, self.id, purpose=self._settings.engine.model)
 
     async def ready(self) -> None:
         """Make it unless it is there, and wait until it answers. Raises `CloudError`."""
@@ -124,7 +124,7 @@ class FireworksDeployment:
         return bases[-1].name.rsplit("/", 1)[-1]
 
     def _bases(self) -> list[Artifact]:
-        return [one for one in self._registry.of("fireworks", BASE) if one.purpose == self._settings.model]
+        return [one for one in self._registry.of("fireworks", BASE) if one.purpose == self._settings.engine.model]
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -132,12 +132,12 @@ class FireworksDeployment:
         self._swapping = True
         try:
             try:
-                async with asyncio.timeout(self._settings.request_timeout):
+                async with asyncio.timeout(self._settings.serve.request_timeout):
                     while self._under_way:
                         self._changed.clear()
                         await self._changed.wait()
             except TimeoutError as error:
-                message = f"an answer of {self.id} takes longer than {self._settings.request_timeout:.0f} s"
+                message = f"an answer of {self.id} takes longer than {self._settings.serve.request_timeout:.0f} s"
                 raise CloudError(f"{message}: no new weights were loaded", "away", undone=True) from error
             yield
         finally:
@@ -162,7 +162,7 @@ class FireworksDeployment:
                 manager.create_or_get(
                     sdk.DeploymentConfig(
                         deployment_id=self.id,
-                        base_model=self._settings.model,
+                        base_model=self._settings.engine.model,
                         description="openclaw-rl",
                         deployment_shape=shape or "default",
                         region=self._settings.cloud.fireworks.region or None,

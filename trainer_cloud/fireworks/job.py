@@ -72,7 +72,7 @@ class TrainerJob:
                 await self._account.remove(thing)
 
     def _purpose(self, rank: int) -> str:
-        return f"{self._settings.model} rank {rank}"
+        return f"{self._settings.engine.model} rank {rank}"
 
     async def _left_behind(self, rank: int) -> Artifact | None:
         """A job on the list that fits; the others are removed."""
@@ -105,7 +105,7 @@ class TrainerJob:
                 return again(self.id, timeout_s=READY_SECONDS, pending_timeout_s=READY_SECONDS)
             made = manager.create(
                 sdk.TrainerJobConfig(
-                    base_model=self._settings.model,
+                    base_model=self._settings.engine.model,
                     lora_rank=rank,
                     display_name="openclaw-rl",
                     requested_job_id=self.id,

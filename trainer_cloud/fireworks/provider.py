@@ -47,7 +47,7 @@ class Fireworks:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._registry = ArtifactRegistry(settings.data)
+        self._registry = ArtifactRegistry(settings.serve.data)
         self._account = FireworksAccount(settings, self._registry)
         self._dedicated = settings.cloud.fireworks.is_dedicated
         self._deployment = FireworksDeployment(settings, self._account, self._registry)
@@ -135,7 +135,9 @@ class Fireworks:
         path = await training.save_sampler(BASE)
         for old in await asyncio.to_thread(self._registry.of, self.name, BASE):
             await asyncio.to_thread(self._registry.remove, old)
-        await asyncio.to_thread(self._registry.add, Artifact(self.name, BASE, path, purpose=self._settings.model))
+        await asyncio.to_thread(
+            self._registry.add, Artifact(self.name, BASE, path, purpose=self._settings.engine.model)
+        )
 
     async def _lora(self, rank: int, seed: int | None) -> FireworksTraining:
         preflight.check_key(self._settings)
@@ -186,14 +188,14 @@ class Fireworks:
     async def _base_training(self) -> FireworksTraining:
         async with self._lock:
             if self._base is None or not self._base.usable:
-                session, rank = self._sessions["training"], self._settings.lora_rank
+                session, rank = self._sessions["training"], self._settings.learning.lora_rank
                 session.forget_base()
                 self._base = self._wrapped(await session.base(await self._url(rank), rank=rank))
             return self._base
 
     def _served(self, purpose: str, path: str) -> RolloutSampler:
         url = training_url(self._settings)
-        route = SessionRoute(self._sessions[purpose], url, path, rank=self._settings.lora_rank)
+        route = SessionRoute(self._sessions[purpose], url, path, rank=self._settings.learning.lora_rank)
         return self._kept(RolloutSampler(self._settings, url, route))
 
     def _kept(self, sampler: RolloutSampler) -> RolloutSampler:

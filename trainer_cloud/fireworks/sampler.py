@@ -70,7 +70,7 @@ class RolloutSampler:
         asked |= {"seed": seed} if seed is not None else {}
         asked |= {"ignore_eos": True} if params.ignore_eos else {}
         asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
-        ends = await asyncio.to_thread(_control_tokens, Path(self._settings.tokenizer_path))
+        ends = await asyncio.to_thread(_control_tokens, Path(self._settings.engine.tokenizer_path))
         stops = [ends[one] for one in dict.fromkeys(params.stop_token_ids or ()) if one in ends][:_MOST_STOPS]
         asked |= {"stop": stops} if stops else {}
         answer = await self._completion(ids, params.max_new_tokens, params.temperature, asked, "sampling")
@@ -118,21 +118,21 @@ class RolloutSampler:
         while True:
             async with self._route.open() as model:
                 try:
-                    async with asyncio.timeout(self._settings.request_timeout):
+                    async with asyncio.timeout(self._settings.serve.request_timeout):
                         answer = await self._client(model).sample_with_prompt_tokens_result(
                             [int(token) for token in ids],
                             max_tokens=tokens,
                             temperature=temperature,
                             logprobs=True,
-                            http_timeout=self._settings.request_timeout,
+                            http_timeout=self._settings.serve.request_timeout,
                             **{"hotload_max_retries": 0, **asked},
                         )
                     return answer.completions[0]
                 except TimeoutError as error:
-                    message = f"Fireworks did not answer within {self._settings.request_timeout:.0f} s ({doing})"
+                    message = f"Fireworks did not answer within {self._settings.serve.request_timeout:.0f} s ({doing})"
                     raise CloudError(message, "away", undone=True) from error
                 except Exception as error:  # a library that raises all kinds of things
-                    known = to_cloud_error(error, model=self._settings.model, doing=doing)
+                    known = to_cloud_error(error, model=self._settings.engine.model, doing=doing)
                     if status_of(error) not in _GONE:
                         known.undone = True  # nothing is changed by sampling
                         raise known from error
@@ -142,7 +142,7 @@ class RolloutSampler:
     def _client(self, model: str) -> Any:
         if model not in self._clients:
             client = library().DeploymentSampler(
-                inference_url=self._url, model=model, api_key=self._settings.fireworks_api_key
+                inference_url=self._url, model=model, api_key=self._settings.cloud.fireworks_api_key
             )
             # The engine has its own queues, and its own patience.
             client.concurrency_controller = None

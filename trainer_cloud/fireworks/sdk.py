@@ -44,30 +44,34 @@ def library() -> Any:
 
 def root(settings: Settings) -> str:
     """The address of Fireworks' own API."""
-    parts = urlsplit(settings.fireworks_base_url)
+    parts = urlsplit(settings.cloud.fireworks_base_url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def access(settings: Settings) -> dict[str, str]:
     """Key and address, as the SDK's managers and clients take them."""
-    return {"api_key": settings.fireworks_api_key, "base_url": root(settings)}
+    return {"api_key": settings.cloud.fireworks_api_key, "base_url": root(settings)}
 
 
 def training_url(settings: Settings) -> str:
     """The training endpoint of shared machines. An address that is not Fireworks', or one with a path, is taken as it
     is: its training API is Tinker's.
     """
-    parts = urlsplit(settings.fireworks_base_url)
+    parts = urlsplit(settings.cloud.fireworks_base_url)
     host = parts.hostname or ""
     own = host == "fireworks.ai" or host.endswith(".fireworks.ai")
-    return root(settings) + SERVERLESS if own and not parts.path.strip("/") else settings.fireworks_base_url.rstrip("/")
+    return (
+        root(settings) + SERVERLESS
+        if own and not parts.path.strip("/")
+        else settings.cloud.fireworks_base_url.rstrip("/")
+    )
 
 
 def connect(settings: Settings, url: str) -> Any:
     """A service with its own session at `url`. Blocks."""
     return library().FiretitanServiceClient(
         base_url=url,
-        api_key=settings.fireworks_api_key,
+        api_key=settings.cloud.fireworks_api_key,
         user_metadata={"program": "openclaw-rl"},
         max_retries=0,
         _client_config=dict(_CONFIG),
@@ -76,7 +80,7 @@ def connect(settings: Settings, url: str) -> Any:
 
 async def blocking(settings: Settings, work: Callable[[], Any], seconds: float, doing: str) -> Any:
     """The result of blocking work with the SDK; the work itself is not interrupted. Raises `CloudError`."""
-    translate = functools.partial(to_cloud_error, model=settings.model, doing=doing)
+    translate = functools.partial(to_cloud_error, model=settings.engine.model, doing=doing)
     return await finished(in_thread(work, "fireworks"), seconds, who="Fireworks", doing=doing, translate=translate)
 
 

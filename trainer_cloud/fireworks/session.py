@@ -43,7 +43,7 @@ class TrainingSession:
 
         def make() -> Any:
             service._allow_duplicate_training_configs = True  # one after another
-            return service.create_training_client(self._settings.model, lora_rank=rank, seed=seed)
+            return service.create_training_client(self._settings.engine.model, lora_rank=rank, seed=seed)
 
         return await self._made(make, "starting a LoRA")
 
@@ -54,7 +54,8 @@ class TrainingSession:
             if self._base is None:
                 try:
                     self._base = await self._made(
-                        lambda: service.create_base_training_client(self._settings.model), "starting the base model"
+                        lambda: service.create_base_training_client(self._settings.engine.model),
+                        "starting the base model",
                     )
                 except CloudError as error:
                     if error.trouble != "refused":

@@ -110,7 +110,7 @@ class FireworksTraining(ClientTraining):
     def _translate(self, error: Exception, *, doing: str) -> CloudError:
         if "sequence failed" in str(error) and error.__cause__ is not None:
             return CloudError(f"an earlier request failed, and Fireworks' client with it: {error.__cause__}", "away")
-        return to_cloud_error(error, model=self._settings.model, doing=doing)
+        return to_cloud_error(error, model=self._settings.engine.model, doing=doing)
 
 
 def _label(name: str) -> str:

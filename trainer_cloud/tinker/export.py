@@ -43,7 +43,7 @@ async def archived(path: str, folder: Path, settings: Settings) -> None:
     run, _, rest = path.removeprefix("tinker://").partition("/")
     name = rest.rpartition("/")[2]
     root = f"{preflight.base_url(settings)}/api/v1/training_runs/{quote(run, safe='')}/checkpoints"
-    headers = {"X-API-Key": settings.tinker_api_key}
+    headers = {"X-API-Key": settings.cloud.tinker_api_key}
     last: Exception | None = None
     async with httpx.AsyncClient(
         timeout=settings.serve.request_timeout, follow_redirects=True, headers=headers

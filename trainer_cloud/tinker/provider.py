@@ -65,13 +65,13 @@ class Tinker:
 
     async def sampler(self, path: str) -> TinkerSampler:
         service = await self._service("sampling")
-        wanted = {"model_path": path} if path else {"base_model": self._settings.model}
-        asked = {"path": path} if path else {"model": self._settings.model}
+        wanted = {"model_path": path} if path else {"base_model": self._settings.engine.model}
+        asked = {"path": path} if path else {"model": self._settings.engine.model}
         client = await self._made(lambda: service.create_sampling_client(**wanted), **asked)
         return TinkerSampler(client, self._settings, asked)
 
     async def train(self, *, rank: int, seed: int) -> TinkerTraining:
-        model = self._settings.model
+        model = self._settings.engine.model
         return await self._begun(
             lambda service: service.create_lora_training_client(model, rank=rank, seed=seed), model=model
         )
@@ -85,7 +85,7 @@ class Tinker:
             if error.trouble not in _REFUSED:  # a server that does not know the request says that it is not found
                 raise
         # A server that loads states into a model that is there already.
-        model = self._settings.model
+        model = self._settings.engine.model
         training = await self._begun(lambda service: service.create_lora_training_client(model, rank=rank), model=model)
         try:
             with warnings.catch_warnings():
@@ -125,7 +125,7 @@ class Tinker:
     async def _rest(self) -> Any:
         known = library()
         if hasattr(known, "RestClient"):
-            url, key = preflight.base_url(self._settings), self._settings.tinker_api_key
+            url, key = preflight.base_url(self._settings), self._settings.cloud.tinker_api_key
             return await made(lambda: known.RestClient(base_url=url, api_key=key), _START_SECONDS)
         return (await self._service("sampling")).create_rest_client()
 
@@ -158,9 +158,9 @@ class Tinker:
         preflight.check_key(settings)
         service = library().ServiceClient(
             base_url=preflight.base_url(settings),
-            api_key=settings.tinker_api_key,
+            api_key=settings.cloud.tinker_api_key,
             user_metadata={"program": "openclaw-rl", "purpose": purpose},
-            **({"project_id": settings.tinker_project} if settings.tinker_project else {}),
+            **({"project_id": settings.cloud.tinker_project} if settings.cloud.tinker_project else {}),
         )
         holder = service.holder  # connects
         if purpose == "training":
@@ -187,7 +187,7 @@ class TinkerSampler:
             top_p=params.top_p,
         )
         more = {"topk_sample_logprobs": tops} if tops else {}
-        answer = await self._answer(ids, wanted, self._settings.request_timeout, more)
+        answer = await self._answer(ids, wanted, self._settings.serve.request_timeout, more)
         sequence = answer.sequences[0]
         logprobs = sequence.logprobs
         if logprobs is None or len(logprobs) != len(sequence.tokens):

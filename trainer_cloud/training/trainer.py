@@ -52,7 +52,7 @@ class CloudTrainer:
     def __init__(self, settings: Settings, provider: Provider) -> None:
         self._settings = settings
         self._provider = provider
-        self._budget = Budget(settings, provider.name, settings.model)
+        self._budget = Budget(settings, provider.name, settings.engine.model)
         self._retry = ProviderRetry(provider)
         self._cleanup = ArtifactCleanup(provider, settings)
         self._training: Training | None = None
@@ -87,7 +87,7 @@ class CloudTrainer:
         _check_samples(samples, number)
         if impossible := unsupported(recipe):
             raise self._retry.never(impossible)
-        objective = CloudObjective(samples, recipe, loss=self._settings.cloud_loss)
+        objective = CloudObjective(samples, recipe, loss=self._settings.cloud.loss)
         self._sent_data = False
         try:
             metrics = await self._optimize(objective, recipe)
@@ -130,7 +130,7 @@ class CloudTrainer:
         if checkpoint is not None:
             folder = Path(checkpoint)
             try:
-                found = pointer.read(folder / SERVED, provider=self._provider.name, model=self._settings.model)
+                found = pointer.read(folder / SERVED, provider=self._provider.name, model=self._settings.engine.model)
                 msgspec.json.decode((folder / META).read_bytes(), type=Pointer)
             except (BadPointer, OSError, msgspec.DecodeError) as error:
                 raise TrainerError(f"{folder} is no checkpoint that can be read: {error}") from error
@@ -244,9 +244,9 @@ class CloudTrainer:
     async def _ready(self) -> Training:
         """The LoRA at the provider, where the last state left it. Raises `CloudError`."""
         if self._training is None:
-            rank, origin = self._settings.lora_rank, self._origin
+            rank, origin = self._settings.learning.lora_rank, self._origin
             if origin is None:
-                self._training = await self._provider.train(rank=rank, seed=self._settings.seed)
+                self._training = await self._provider.train(rank=rank, seed=self._settings.learning.seed)
             else:
                 self._training = await self._provider.resume(origin.state, rank=origin.rank)
         return self._training
@@ -257,8 +257,8 @@ class CloudTrainer:
         state, sampler = await self._cleanup.save(training, name, weights=weights, folder=folder)
         found = Pointer(
             provider=self._provider.name,
-            model=self._settings.model,
-            rank=self._settings.lora_rank if self._origin is None else self._origin.rank,
+            model=self._settings.engine.model,
+            rank=self._settings.learning.lora_rank if self._origin is None else self._origin.rank,
             sampler=sampler,
             state=state,
             step=self._step,

@@ -69,7 +69,7 @@ def read(path: Path, weights: RankWeights, settings: Settings) -> tuple[TrainerS
 def export(path: Path, whole: Mapping[str, Tensor], weights: RankWeights, settings: Settings) -> None:
     """Write a Hugging Face folder with all weights and the tokenizer, adapters merged in."""
     if weights.lora:
-        scale = settings.lora_alpha / settings.lora_rank
+        scale = settings.learning.lora_alpha / settings.learning.lora_rank
         modules = {name.removeprefix(PREFIX).rpartition(f".{UP}")[0] for name in whole if f".{UP}." in name}
         merged = {}
         for name in weights.source.files:
@@ -101,12 +101,12 @@ def _check_optimizer(file: Path, optimizer: Mapping[str, Any], weights: RankWeig
 def _write_adapter(folder: Path, whole: Mapping[str, Tensor], weights: RankWeights, settings: Settings) -> None:
     modules = [name.removeprefix(PREFIX).rpartition(f".{UP}")[0] for name in whole if f".{UP}." in name]
     config = LoraConfig(
-        r=settings.lora_rank,
-        lora_alpha=settings.lora_alpha,
-        lora_dropout=settings.lora_dropout,
+        r=settings.learning.lora_rank,
+        lora_alpha=settings.learning.lora_alpha,
+        lora_dropout=settings.learning.lora_dropout,
         target_modules=_short(modules, weights.shape.layers),
         task_type="CAUSAL_LM",
-        base_model_name_or_path=settings.model,
+        base_model_name_or_path=settings.engine.model,
         inference_mode=True,
     )
     config.save_pretrained(str(folder))
@@ -131,4 +131,4 @@ def _write_full(folder: Path, whole: Mapping[str, Tensor], weights: RankWeights,
     generation = weights.source.folder / "generation_config.json"
     if generation.exists():
         shutil.copy(generation, folder)
-    AutoTokenizer.from_pretrained(settings.tokenizer_path).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(settings.engine.tokenizer_path).save_pretrained(folder)

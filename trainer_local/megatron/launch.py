@@ -44,7 +44,7 @@ def launch(settings: Settings) -> int | None:
     """
     if under_torchrun():
         return None
-    count = ranks_for(settings, choose_device(settings.device))
+    count = ranks_for(settings, choose_device(settings.engine.device))
     if count == 1:
         return None
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-ranks-") as folder:
@@ -76,7 +76,7 @@ def ranks_for(settings: Settings, device: torch.device) -> int:
     """Number of training processes: one for each visible GPU of the placement; on a CPU `actor_gpus`, or one for each
     part of the model. Raises `ConfigError` if tensor parallelism does not divide them.
     """
-    parts = settings.tensor_parallel
+    parts = settings.gpu.tensor_parallel
     planned = _planned(settings)
     if under_torchrun():
         count, source = int(os.environ["WORLD_SIZE"]), "processes under torchrun"
@@ -97,5 +97,5 @@ def _planned(settings: Settings) -> int:
     placement = inherited_placement()
     if placement is not None:
         return len(placement.train)
-    spec = parse_gpus(settings.actor_gpus, "actor_gpus")
+    spec = parse_gpus(settings.gpu.actor_gpus, "actor_gpus")
     return len(spec) if isinstance(spec, tuple) else spec or 0

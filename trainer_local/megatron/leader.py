@@ -26,7 +26,7 @@ class Leader:
 
     def __init__(self, settings: Settings) -> None:
         """Load the model on all ranks. Raises `ConfigError` and `TrainerError`."""
-        count = ranks_for(settings, choose_device(settings.device))
+        count = ranks_for(settings, choose_device(settings.engine.device))
         self._group = join()
         if count != self._group.size:
             raise ConfigError(

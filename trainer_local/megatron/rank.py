@@ -41,7 +41,7 @@ def perform(group: ProcessGroup, trainers: dict[int, Rank], command: tuple[int, 
     def work() -> Any:
         if name == "open":
             (settings,) = arguments
-            group.arrange(settings.tensor_parallel, choose_device(settings.device))
+            group.arrange(settings.gpu.tensor_parallel, choose_device(settings.engine.device))
             trainers[number] = Rank(group, settings)
             return None
         if name == "close":
@@ -68,15 +68,15 @@ class Rank:
         """Load the model. Raises `ConfigError`."""
         self._group = group
         self._settings = settings
-        if settings.custom_loss:
-            load_loss(settings.custom_loss)
+        if settings.learning.custom_loss:
+            load_loss(settings.learning.custom_loss)
         dtype = torch.bfloat16 if group.device.type == "cuda" else torch.float32
-        with random_state(group.device, settings.seed):
+        with random_state(group.device, settings.learning.seed):
             self.weights = RankWeights(settings, group, dtype)
             self.random_state = read_random_state(group.device)
         self._first_random_state = self.random_state
-        kind = DistributedOptimizer if settings.distributed_optimizer else Optimizer
-        self.optimizer: Optimizer | DistributedOptimizer = kind(self.weights, settings.recipe())
+        kind = DistributedOptimizer if settings.gpu.distributed_optimizer else Optimizer
+        self.optimizer: Optimizer | DistributedOptimizer = kind(self.weights, settings.learning)
         self._average: Mapping[str, Tensor] | None = None
         self.steps = 0
 
@@ -101,7 +101,7 @@ class Rank:
                         self.steps,
                         parent=before,
                         average=self._average,
-                        merge=self._settings.merge_prefixes,
+                        merge=self._settings.learning.merge_prefixes,
                     )
                     report = train(learning, samples, recipe, self.steps + 1)
                     drawn = read_random_state(self._group.device)

@@ -97,7 +97,7 @@ class MegatronTrainer:
         from its folder. An adapter is loaded by the engine.
         """
         batches: Batches | None = None
-        if not self._settings.lora:
+        if not self._settings.learning.lora:
             held = self._at == checkpoint.path
             batches = (lambda: batched(self.named_weights())) if held else partial(from_folder, checkpoint.served)
         await hand_over(engine, checkpoint, version, batches, live=live)

@@ -72,19 +72,19 @@ class RankWeights:
 
     def __init__(self, settings: Settings, group: ProcessGroup, dtype: torch.dtype) -> None:
         self.group = group
-        self.lora = settings.lora
+        self.lora = settings.learning.lora
         self.dtype = dtype
-        self.source = Source(settings.model)
-        self.shape = shape_of(self.source.config, settings.model, group.tensor_parallel)
+        self.source = Source(settings.engine.model)
+        self.shape = shape_of(self.source.config, settings.engine.model, group.tensor_parallel)
         self.vocab_size = self.shape.vocabulary
-        self.offload = settings.offload_optimizer
-        self.shared = settings.distributed_optimizer  # it keeps the weights in single precision itself
+        self.offload = settings.learning.offload_optimizer
+        self.shared = settings.gpu.distributed_optimizer  # it keeps the weights in single precision itself
         host = torch.device("cpu")
         self._rest = host if self.offload else group.device
-        self.copies_device = self._rest if settings.lora else host
+        self.copies_device = self._rest if settings.learning.lora else host
         """Device of copies: a GPU that trains all weights has no room for another copy."""
         on_cpu = group.device.type == "cpu"
-        self._recomputes = settings.recomputes(on_gpu=not on_cpu)
+        self._recomputes = settings.learning.recomputes(on_gpu=not on_cpu)
         config = configuration(self.shape, group.tensor_parallel, dtype, recompute=self._recomputes, on_cpu=on_cpu)
         if self._recomputes and on_cpu:
             _check_recomputing()
@@ -98,9 +98,9 @@ class RankWeights:
             for name, part in self._read():
                 self._gpt[name].copy_(part)
         self._untrained: Mapping[str, Tensor] | None = None
-        self.trained = self._adapted(settings) if settings.lora else self._all()
+        self.trained = self._adapted(settings) if settings.learning.lora else self._all()
         self.shapes = self._full_shapes()
-        if settings.lora:
+        if settings.learning.lora:
             self._untrained = self.snapshot()
 
     @property
@@ -196,9 +196,13 @@ class RankWeights:
             yield name, mapped.cut.split(whole, group.tensor_parallel, group.tensor_rank)
 
     def _adapted(self, settings: Settings) -> dict[str, Trained]:
-        modules = targets(settings.lora_targets, self.shape, settings.model)
-        lora = Lora(settings.lora_rank, settings.lora_alpha / settings.lora_rank, settings.lora_dropout)
-        whole = initial(modules, self.shape, settings.lora_rank)
+        modules = targets(settings.learning.lora_targets, self.shape, settings.engine.model)
+        lora = Lora(
+            settings.learning.lora_rank,
+            settings.learning.lora_alpha / settings.learning.lora_rank,
+            settings.learning.lora_dropout,
+        )
+        whole = initial(modules, self.shape, settings.learning.lora_rank)
         self.names = list(whole)
         parts = adapt(self.model.gpt, self.shape, lora, whole, self._switch, self.group.device)
         self.model.eval()

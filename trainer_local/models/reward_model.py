@@ -36,7 +36,7 @@ Conversation = Sequence[tuple[str, str]]
 
 def create(settings: Settings, folder: str) -> SequenceClassifier:
     """The reward model in `folder`; it is loaded at the first rating."""
-    return SequenceClassifier(folder, device=settings.device)
+    return SequenceClassifier(folder, device=settings.engine.device)
 
 
 class SequenceClassifier:

@@ -43,36 +43,38 @@ class Weights:
     """
 
     def __init__(self, settings: Settings, device: torch.device) -> None:
-        self.source = settings.model
-        self.tokenizer_source = settings.tokenizer_path
-        self.lora = settings.lora
-        self._served_whole = settings.backend != "embedded" and bool(serves_whole(settings))
-        half = settings.lora and device.type == "cuda"
-        plain = load(settings.model, torch.bfloat16 if half else torch.float32)
+        self.source = settings.engine.model
+        self.tokenizer_source = settings.engine.tokenizer_path
+        self.lora = settings.learning.lora
+        self._served_whole = settings.engine.backend != "embedded" and bool(serves_whole(settings))
+        half = settings.learning.lora and device.type == "cuda"
+        plain = load(settings.engine.model, torch.bfloat16 if half else torch.float32)
         self.plain: Any = plain.to(device).eval()
-        if settings.lora:
+        if settings.learning.lora:
             self._frozen: Any = None
-            targets = settings.lora_targets.strip()
+            targets = settings.learning.lora_targets.strip()
             try:
                 self.model: Any = get_peft_model(
                     self.plain,
                     LoraConfig(
-                        r=settings.lora_rank,
-                        lora_alpha=settings.lora_alpha,
-                        lora_dropout=settings.lora_dropout,
+                        r=settings.learning.lora_rank,
+                        lora_alpha=settings.learning.lora_alpha,
+                        lora_dropout=settings.learning.lora_dropout,
                         target_modules=lora_targets(self.plain, targets),
                         task_type="CAUSAL_LM",
-                        base_model_name_or_path=settings.model,
+                        base_model_name_or_path=settings.engine.model,
                     ),
                 )
             except ValueError as error:
-                raise ConfigError(f"lora_targets = {targets!r} does not fit {settings.model!r}: {error}") from error
+                raise ConfigError(
+                    f"lora_targets = {targets!r} does not fit {settings.engine.model!r}: {error}"
+                ) from error
             self.model.eval()
         else:
             self._frozen = copy.deepcopy(self.plain).requires_grad_(False)
             self.model = self.plain.requires_grad_(True)
             for name, part in self.plain.named_parameters():
-                if is_vision(name) and not settings.train_vision:
+                if is_vision(name) and not settings.learning.train_vision:
                     part.requires_grad_(False)
         self.parameters: dict[str, Tensor] = {
             name: part for name, part in self.model.named_parameters() if part.requires_grad

@@ -84,7 +84,7 @@ def requested(settings: Settings, role: str, torchrun: Torchrun | None) -> int |
     if spec is not None and torchrun.here != (spec if isinstance(spec, int) else len(spec)):
         raise ConfigError(
             f"torchrun has started {torchrun.here} processes on this machine (LOCAL_WORLD_SIZE), and actor_gpus = "
-            f"{settings.actor_gpus}: make --nproc-per-node and actor_gpus the same"
+            f"{settings.gpu.actor_gpus}: make --nproc-per-node and actor_gpus the same"
         )
     return torchrun.here if spec is None else spec
 
@@ -108,15 +108,15 @@ def _pool(settings: Settings, gpus: Sequence[Gpu]) -> list[Gpu]:
     """The GPUs that may be used at all."""
     if not gpus:
         raise ConfigError(
-            f"backend = {settings.backend} needs an NVIDIA GPU, and none is found (nvidia-smi, {VISIBLE}): install the "
-            "driver, leave the backend out, or set device = cpu to run on the CPU"
+            f"backend = {settings.engine.backend} needs an NVIDIA GPU, and none is found (nvidia-smi, {VISIBLE}): "
+            "install the driver, leave the backend out, or set device = cpu to run on the CPU"
         )
-    if settings.device.startswith("cuda:"):
-        index = int(settings.device.removeprefix("cuda:"))  # among the visible ones, as torch counts
+    if settings.engine.device.startswith("cuda:"):
+        index = int(settings.engine.device.removeprefix("cuda:"))  # among the visible ones, as torch counts
         if index >= len(gpus):
-            raise ConfigError(f"device = {settings.device}, but {_count(gpus)} can be seen; set device = auto")
+            raise ConfigError(f"device = {settings.engine.device}, but {_count(gpus)} can be seen; set device = auto")
         return [gpus[index]]
-    spec = parse_gpus(settings.gpus, "gpus")
+    spec = parse_gpus(settings.gpu.gpus, "gpus")
     if isinstance(spec, tuple):
         return _listed(spec, gpus, "gpus")
     if spec is not None and not 1 <= spec <= len(gpus):

@@ -115,14 +115,16 @@ def kv_token(shape: ModelShape, tensor_parallel: int) -> int:
 def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: int, memory: int) -> list[MemoryPart]:
     """Parts of an SGLang server on each of t GPUs of `memory` bytes, with a KV cache for one full conversation."""
     policy = role == "policy"
-    quantization = settings.quantization if policy else ""
+    quantization = settings.gpu.quantization if policy else ""
     context = _context(settings, shape) if policy else min(shape.context or JUDGE_CONTEXT, JUDGE_CONTEXT)
     cache = context * kv_token(shape, tensor_parallel) + SEQUENCES * shape.state_bytes // tensor_parallel
     # Every version in memory, and the one being loaded, has a place (`--max-loras-per-batch`).
-    slots = settings.engine.max_versions + 1 if policy and settings.lora and settings.train else 0
-    adapters = slots * HALF * shape.adapter(settings.lora_rank, settings.lora_targets, tensor_parallel)
+    slots = settings.engine.max_versions + 1 if policy and settings.learning.lora and settings.learning.train else 0
+    adapters = (
+        slots * HALF * shape.adapter(settings.learning.lora_rank, settings.learning.lora_targets, tensor_parallel)
+    )
     precision = quantization or shape.quantization
-    may_quantize = policy and not precision and (settings.lora or not settings.train)
+    may_quantize = policy and not precision and (settings.learning.lora or not settings.learning.train)
     quantize = "sglang_args = --quantization fp8" if may_quantize else ""
     shorter = f"a smaller context_length (now {context})" if policy else ""
     size = weights(shape, tensor_parallel, quantization)
@@ -138,7 +140,7 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
 
 def loading(settings: Settings, shape: ModelShape, tensor_parallel: int) -> list[MemoryPart]:
     """Parts on each GPU of the policy's server while it quantizes the weights; none if it does not."""
-    if settings.quantization not in QUANTIZES_ITSELF:
+    if settings.gpu.quantization not in QUANTIZES_ITSELF:
         return []
     what = "weights, bfloat16 until they are quantized"
     return [
@@ -152,16 +154,16 @@ def training(
 ) -> list[MemoryPart]:
     """Parts of the trainer on each of its GPUs, `ranks` in all."""
     tokens = longest(settings, shape, trainer)
-    shorter = "max_sample_tokens" if tokens > settings.micro_batch_tokens else "micro_batch_tokens"
+    shorter = "max_sample_tokens" if tokens > settings.learning.micro_batch_tokens else "micro_batch_tokens"
     hint = f"a smaller {shorter} (now {settings.value(shorter)})"
-    recompute = hint if settings.recomputes(on_gpu=True) else "recompute = true"
-    with_base = bool(settings.custom_loss) or settings.kl_base > 0
-    teacher = settings.method != "binary" or with_base
-    copies = LOGIT_COPIES["sampled" if settings.method in SAMPLED and not with_base else "distributions"]
+    recompute = hint if settings.learning.recomputes(on_gpu=True) else "recompute = true"
+    with_base = bool(settings.learning.custom_loss) or settings.learning.kl_base > 0
+    teacher = settings.learning.method != "binary" or with_base
+    copies = LOGIT_COPIES["sampled" if settings.learning.method in SAMPLED and not with_base else "distributions"]
     logit = SINGLE * shape.vocabulary
     answers = int(ANSWERED * tokens)
     if trainer == "megatron":
-        answers = min(tokens, max(settings.max_output_tokens, LOGIT_BYTES // logit))
+        answers = min(tokens, max(settings.serve.max_output_tokens, LOGIT_BYTES // logit))
     elif teacher:
         answers = min(answers, TARGET_BYTES // logit)
     kept = activations(settings, shape, trainer, tensor_parallel)
@@ -179,24 +181,24 @@ def longest(settings: Settings, shape: ModelShape, trainer: str) -> int:
     """Maximum tokens of one forward pass: a micro batch, or one turn that is longer. The Megatron-core trainer packs up
     to a micro batch next to such a turn (`trainer_local.megatron.forward.budget`).
     """
-    turn = min(settings.max_sample_tokens, _context(settings, shape))
-    if turn <= settings.micro_batch_tokens:
-        return settings.micro_batch_tokens
-    return turn + (settings.micro_batch_tokens if trainer == "megatron" else 0)
+    turn = min(settings.learning.max_sample_tokens, _context(settings, shape))
+    if turn <= settings.learning.micro_batch_tokens:
+        return settings.learning.micro_batch_tokens
+    return turn + (settings.learning.micro_batch_tokens if trainer == "megatron" else 0)
 
 
 def activations(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int) -> int:
     """Bytes saved for the backward pass: of all layers, or with recompute their inputs and one layer (Chen et al.,
     arXiv 1604.06174); and one layer's gradients. Hidden states are whole on every GPU.
     """
-    saved = SAVED[trainer, settings.lora]
+    saved = SAVED[trainer, settings.learning.lora]
     cut = saved.queries * shape.heads * shape.head + saved.keys * shape.groups * shape.head
     cut += saved.feed_forward * shape.feed_forward + PER_HEAD * (shape.heads + shape.groups / 2)
     layer = saved.hidden * shape.hidden + saved.angles * shape.head + PER_HEAD + cut / tensor_parallel
-    if settings.lora:
-        layer += SINGLE * settings.lora_rank * len(shape.projections)
-    number = SINGLE if trainer == "transformers" and not settings.lora else HALF
-    kept = number * shape.hidden if settings.recomputes(on_gpu=True) else layer
+    if settings.learning.lora:
+        layer += SINGLE * settings.learning.lora_rank * len(shape.projections)
+    number = SINGLE if trainer == "transformers" and not settings.learning.lora else HALF
+    kept = number * shape.hidden if settings.learning.recomputes(on_gpu=True) else layer
     return int(longest(settings, shape, trainer) * (shape.layers * kept + layer))
 
 
@@ -210,22 +212,22 @@ def _state(
     """The model's weights, and bytes for each trained parameter: at rest, more of them during a step, and on the host.
     Gradients, masters and copies of weights take 4 each, AdamW's moments 8, a moving average 4.
     """
-    aside, average = settings.offload_optimizer, SINGLE * (settings.teacher == "ema")
+    aside, average = settings.learning.offload_optimizer, SINGLE * (settings.learning.teacher == "ema")
     rest = shape.language - shape.embeddings - shape.projected
     trained: float = (shape.embeddings + shape.projected) / tensor_parallel + rest
     what, size = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel)
     change, hint = "lora = true", "lora = true" if aside else "offload_optimizer = true"
     state: tuple[float, float, float]
-    if settings.lora:
+    if settings.learning.lora:
         # Adapter and gradient; then moments, those before the step, and the adapter at the start and before the step.
-        trained = shape.adapter(settings.lora_rank, settings.lora_targets, tensor_parallel)
+        trained = shape.adapter(settings.learning.lora_rank, settings.learning.lora_targets, tensor_parallel)
         state = (8, 0, 24 + average) if aside else (32 + average, 0, 0)
         change, hint = "a larger tensor_parallel" if trainer == "megatron" and ranks > tensor_parallel else "", ""
     elif trainer == "transformers":
         # First weights and moments; in a step gradients, and moments and weights before it.
         trained, what, size = shape.language, "weights and base, single precision", 2 * SINGLE * shape.parameters
         state = (4 + average, 16, 8) if aside else (12 + average, 16, 0)
-    elif settings.distributed_optimizer:
+    elif settings.gpu.distributed_optimizer:
         # Gradients, base (2), masters and moments, these two cut; moments and weights before a step are on the host.
         cut = max(1, ranks // tensor_parallel)
         state = (6 + 12 / cut, 0, 4 + average + 8 / cut)
@@ -243,4 +245,4 @@ def _state(
 
 def _context(settings: Settings, shape: ModelShape) -> int:
     """Tokens of the longest conversation with the policy."""
-    return settings.context_length or shape.context or JUDGE_CONTEXT
+    return settings.engine.context_length or shape.context or JUDGE_CONTEXT

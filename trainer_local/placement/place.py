@@ -43,9 +43,9 @@ GpuParts = Mapping[Gpu, Sequence[MemoryPart]]
 
 def wants_gpus(settings: Settings, environ: Mapping[str, str] | None = None) -> bool:
     """True if the backend is placed on GPUs; `local` is, where there are any."""
-    if settings.device == "cpu":
+    if settings.engine.device == "cpu":
         return False
-    return settings.backend == "megatron" or (settings.backend == "local" and bool(found(environ)))
+    return settings.engine.backend == "megatron" or (settings.engine.backend == "local" and bool(found(environ)))
 
 
 def place(
@@ -89,7 +89,7 @@ class _Planner:
     def __init__(self, settings: Settings, environ: Mapping[str, str], roles: Sequence[str], host_memory: int) -> None:
         """Raises `ConfigError` for settings that no GPUs could satisfy."""
         self._settings, self._host_memory = settings, host_memory
-        self._models: dict[ServerRole, str] = {"policy": settings.model}
+        self._models: dict[ServerRole, str] = {"policy": settings.engine.model}
         for role, model in JudgeModels.from_settings(settings.judge).to_serve.items():
             self._models[role] = model
         self._shapes = {role: read_shape(model) for role, model in self._models.items()}
@@ -132,11 +132,11 @@ class _Planner:
         if requested(settings, role, self._torchrun) == 0:
             return f"{SETTINGS[role]} = 0"
         if role == "train":
-            return "" if settings.train else "train = off"
+            return "" if settings.learning.train else "train = off"
         if self._torchrun is not None and self._torchrun.node:
             return "torchrun's first machine serves, and this is another"
         if role == "serve":
-            return f"the engine is at {settings.engine_url}" if settings.engine_url else ""
+            return f"the engine is at {settings.engine.url}" if settings.engine.url else ""
         return "" if self._servers["judge"] else "neither judge nor hint_model names a model to serve (engine:FOLDER)"
 
     def _can_use(self, role: str, size: int) -> bool:
@@ -144,7 +144,7 @@ class _Planner:
 
     def _each(self, role: str, size: int) -> int:
         """Number of GPUs, of the `size` of a role, that share one server."""
-        return self._settings.rollout_tensor_parallel or size if role == "serve" else size
+        return self._settings.gpu.rollout_tensor_parallel or size if role == "serve" else size
 
     def _candidate(self, way: Assignment, gpus: Sequence[Gpu], lends: tuple[str, ...]) -> tuple[int, Placement]:
         """The missing bytes, and the placement."""
@@ -166,7 +166,7 @@ class _Planner:
             trainer="transformers" if why else "megatron",
             why_not_megatron=why,
             train=way.get("train", ()),
-            tensor_parallel=self._settings.tensor_parallel,
+            tensor_parallel=self._settings.gpu.tensor_parallel,
             nodes=self._nodes,
             servers=tuple(server for server in servers if server.role == "policy"),
             judges=tuple(server for server in servers if server.role != "policy"),
@@ -186,7 +186,7 @@ class _Planner:
         if shape is None:
             return []
         trainer = "transformers" if shape.why_not_megatron else "megatron"
-        return memory.training(settings, shape, trainer, settings.tensor_parallel, len(gpus) * self._nodes)
+        return memory.training(settings, shape, trainer, settings.gpu.tensor_parallel, len(gpus) * self._nodes)
 
     def _notes(self, gpus: Sequence[Gpu], used: Sequence[Gpu]) -> list[str]:
         unknown = [self._models[role] for role, shape in self._shapes.items() if shape is None]
@@ -212,8 +212,8 @@ class _Planner:
         )
         if self._host_memory and host > self._host_memory and not worst[1]:
             return host - self._host_memory, (
-                f"model = {settings.model} does not fit: {host / GIB:.1f} GiB would be kept in the machine's own "
-                f"memory (offload_optimizer), which has {self._host_memory / GIB:.1f}"
+                f"model = {settings.engine.model} does not fit: {host / GIB:.1f} GiB would be kept in the machine's "
+                f"own memory (offload_optimizer), which has {self._host_memory / GIB:.1f}"
             )
         return worst
 
@@ -224,7 +224,7 @@ class _Planner:
         hints = list(dict.fromkeys(part.hint for part in largest if part.hint))[:HINTS]
         advice = f"To need less, set {', or '.join(hints)}; or take" if hints else "Take"
         return (
-            f"model = {self._settings.model} does not fit on GPU {gpu.description}: "
+            f"model = {self._settings.engine.model} does not fit on GPU {gpu.description}: "
             f"{' and '.join(dict.fromkeys(part.role for part in parts))} take {memory.total(parts) / GIB:.1f} of "
             f"{memory.usable(gpu.memory) / GIB:.1f} GiB: {shown}, …. {advice} a smaller model, or GPUs with more memory"
         )

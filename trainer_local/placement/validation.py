@@ -16,15 +16,15 @@ Shapes = Mapping[ServerRole, ModelShape | None]
 
 def check_settings(settings: Settings, shape: ModelShape | None) -> None:
     """Raise `ConfigError` for settings that no GPUs could satisfy."""
-    if not settings.train:
+    if not settings.learning.train:
         return
-    quantized = settings.quantization or (shape.quantization if shape is not None else "")
-    if quantized and not settings.lora:
+    quantized = settings.gpu.quantization or (shape.quantization if shape is not None else "")
+    if quantized and not settings.learning.lora:
         raise ConfigError(
-            f"model = {settings.model} is served quantized ({quantized}), and lora = false would need requantizing for "
-            "every version: set lora = true, or serve bfloat16"
+            f"model = {settings.engine.model} is served quantized ({quantized}), and lora = false would need "
+            "requantizing for every version: set lora = true, or serve bfloat16"
         )
-    size = settings.tensor_parallel
+    size = settings.gpu.tensor_parallel
     if shape is None or size == 1:
         return
     if shape.why_not_megatron:
@@ -34,7 +34,7 @@ def check_settings(settings: Settings, shape: ModelShape | None) -> None:
         fitting = [one for one in range(1, shape.groups + 1) if not any(count % one for count in counts)]
         raise ConfigError(
             f"tensor_parallel = {size} does not divide the {shape.groups} key-value heads, {shape.heads} attention "
-            f"heads and feed-forward width {shape.feed_forward} of model = {settings.model}: set it to "
+            f"heads and feed-forward width {shape.feed_forward} of model = {settings.engine.model}: set it to "
             f"{_choices(fitting)}"
         )
 
@@ -70,8 +70,8 @@ def _shareable(shape: ModelShape, size: int) -> bool:
 
 def _one_gpu(settings: Settings, shape: ModelShape, setting: str) -> str:
     return (
-        f"model = {settings.model} {shape.why_not_megatron}, so the transformers trainer trains it, on one GPU. Set "
-        f"{setting} = 1"
+        f"model = {settings.engine.model} {shape.why_not_megatron}, so the transformers trainer trains it, on one GPU. "
+        f"Set {setting} = 1"
     )
 
 

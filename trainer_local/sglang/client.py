@@ -77,7 +77,7 @@ MAX_FAILURES = 2
 
 
 def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
-    """The client for `settings.engine_url`, or for the engine that `serve` starts on `engine_host` and `engine_port`.
+    """The client for `settings.engine.url`, or for the engine that `serve` starts on `engine_host` and `engine_port`.
     `owns`: this process is to change what an SGLang serves that no controller of ours has started.
 
     Raises `ConfigError` when neither is known.
@@ -85,12 +85,12 @@ def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
     return SglangEngine(
         engine_address(settings),
         # The proxy gives an answer up at request_timeout; the client's own limit must not race it.
-        request_timeout=settings.request_timeout + _GRACE_SECONDS,
-        patience=_START_SECONDS if settings.backend == "megatron" else PATIENCE_SECONDS,
-        store=VersionStore(settings.model, settings.checkpoints_path, settings.engine.max_versions),
-        transfer=settings.weight_transfer,
+        request_timeout=settings.serve.request_timeout + _GRACE_SECONDS,
+        patience=_START_SECONDS if settings.engine.backend == "megatron" else PATIENCE_SECONDS,
+        store=VersionStore(settings.engine.model, settings.checkpoints_path, settings.engine.max_versions),
+        transfer=settings.gpu.weight_transfer,
         colocated=_colocated(settings),
-        run=settings.data / "run",
+        run=settings.serve.data / "run",
         owns=owns,
     )
 
@@ -98,7 +98,7 @@ def connect(settings: Settings, *, owns: bool = False) -> SglangEngine:
 def _colocated(settings: Settings) -> bool:
     """True if the trainer works on GPUs that SGLang is started on; on a machine without them nothing is trained."""
     try:
-        return settings.backend == "megatron" and current_placement(settings).colocated
+        return settings.engine.backend == "megatron" and current_placement(settings).colocated
     except ConfigError:
         return False
 

@@ -53,8 +53,8 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     servers = servers or current_placement(settings).servers
     gpus = serving(servers)
     plan = FleetPlan(
-        host=settings.engine_host,
-        port=settings.engine_port,
+        host=settings.engine.host,
+        port=settings.engine.port,
         program=program(settings),
         arguments=arguments(settings, servers),
         router=router(settings) if len(gpus) > 1 else [],
@@ -64,10 +64,10 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     )
     return [
         *(sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller"),
-        *("--plan", msgspec.json.encode(plan).decode(), "--log-level", settings.log_level),
-        *("--base", settings.model, "--checkpoints", str(settings.checkpoints_path)),
+        *("--plan", msgspec.json.encode(plan).decode(), "--log-level", settings.serve.log_level),
+        *("--base", settings.engine.model, "--checkpoints", str(settings.checkpoints_path)),
         *("--max-versions", str(settings.engine.max_versions)),
-        *("--card", str(card_path(settings.data / "run", engine_address(settings)))),
+        *("--card", str(card_path(settings.serve.data / "run", engine_address(settings)))),
     ]
 
 
@@ -85,9 +85,9 @@ def program(settings: Settings) -> list[str]:
 
 
 def _program(settings: Settings) -> list[str]:
-    if settings.sglang_command:
-        return [word.replace(_MODULE, _SERVER) for word in shlex.split(settings.sglang_command)]
-    if not settings.sglang_python:
+    if settings.gpu.sglang_command:
+        return [word.replace(_MODULE, _SERVER) for word in shlex.split(settings.gpu.sglang_command)]
+    if not settings.gpu.sglang_python:
         raise ConfigError(
             "backend = megatron serves with SGLang, a program with an environment of its own. Install it there "
             f"(python3 -m venv ~/sglang && ~/sglang/bin/pip install sglang=={VERSION}) and name its Python with "
@@ -99,9 +99,9 @@ def _program(settings: Settings) -> list[str]:
 
 def router(settings: Settings) -> list[str]:
     """The command that starts the router, before its arguments."""
-    if _MODULE in settings.sglang_command:
-        return [word.replace(_MODULE, _ROUTER) for word in shlex.split(settings.sglang_command)]
-    if settings.sglang_python:
+    if _MODULE in settings.gpu.sglang_command:
+        return [word.replace(_MODULE, _ROUTER) for word in shlex.split(settings.gpu.sglang_command)]
+    if settings.gpu.sglang_python:
         return [_python(settings), "-m", _ROUTER]
     raise ConfigError(
         "several SGLang servers need SGLang's router before them (pip install sglang-router): write python -m {module} "
@@ -113,13 +113,13 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     """SGLang's arguments that do not depend on which server it is, nor on the live version. `sglang_args` come last, so
     that they win.
     """
-    found = ["--model-path", settings.model, "--served-model-name", "policy", "--incremental-streaming-output"]
-    if settings.tokenizer:
-        found += ["--tokenizer-path", settings.tokenizer]
-    if settings.context_length:
-        found += ["--context-length", str(settings.context_length)]
-    quantized = settings.quantization or quantization(settings.model)
-    if quantized and settings.train and not settings.lora:
+    found = ["--model-path", settings.engine.model, "--served-model-name", "policy", "--incremental-streaming-output"]
+    if settings.engine.tokenizer:
+        found += ["--tokenizer-path", settings.engine.tokenizer]
+    if settings.engine.context_length:
+        found += ["--context-length", str(settings.engine.context_length)]
+    quantized = settings.gpu.quantization or quantization(settings.engine.model)
+    if quantized and settings.learning.train and not settings.learning.lora:
         raise ConfigError(
             f"lora = off trains all weights, and SGLang would serve them quantized ({quantized}): every new version "
             "would have to be quantized again. Train a LoRA, whose adapters such a base takes, or a model that is not "
@@ -129,7 +129,7 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     found += ["--enable-priority-scheduling", "--schedule-low-priority-values-first", "--default-priority-value", "0"]
     found += ["--priority-scheduling-preemption-threshold", "0", "--retraction-policy", "priority"]
     if not serves_whole(settings):
-        found += ["--enable-lora", "--max-lora-rank", str(settings.lora_rank)]
+        found += ["--enable-lora", "--max-lora-rank", str(settings.learning.lora_rank)]
         found += ["--lora-target-modules", *_targets(settings)]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
         found += ["--max-loras-per-batch", str(settings.engine.max_versions + 1)]
@@ -138,7 +138,7 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
             found.append("--enable-memory-saver")
         if "weights" in server.lends:
             found.append("--enable-weights-cpu-backup")
-    return found + shlex.split(settings.sglang_args)
+    return found + shlex.split(settings.gpu.sglang_args)
 
 
 def server_line(
@@ -198,21 +198,21 @@ def environment(gpus: Sequence[str], inherited: Mapping[str, str] = os.environ) 
 
 
 def _python(settings: Settings) -> str:
-    found = shutil.which(str(Path(settings.sglang_python).expanduser()))
+    found = shutil.which(str(Path(settings.gpu.sglang_python).expanduser()))
     if found is None:
         raise ConfigError(
-            f"sglang_python = {settings.sglang_python!r} is no program: name the Python of the environment that SGLang "
-            f"{VERSION} is installed in"
+            f"sglang_python = {settings.gpu.sglang_python!r} is no program: name the Python of the environment that "
+            f"SGLang {VERSION} is installed in"
         )
     return found
 
 
 def _targets(settings: Settings) -> list[str]:
     """`lora_targets` as SGLang wants them. Raises `ConfigError` for what it cannot hold."""
-    named = [name.strip() for name in settings.lora_targets.split(",") if name.strip()]
+    named = [name.strip() for name in settings.learning.lora_targets.split(",") if name.strip()]
     if missing := lacking(named):
         raise ConfigError(
-            f"lora_targets = {settings.lora_targets!r}: SGLang computes q_proj, k_proj and v_proj in one, and so "
-            f"gate_proj and up_proj; it cannot serve such an adapter. Add {', '.join(missing)}, or take all-linear"
+            f"lora_targets = {settings.learning.lora_targets!r}: SGLang computes q_proj, k_proj and v_proj in one, and "
+            f"so gate_proj and up_proj; it cannot serve such an adapter. Add {', '.join(missing)}, or take all-linear"
         )
     return sglang_targets(settings)

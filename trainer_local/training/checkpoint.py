@@ -38,9 +38,9 @@ def write_state(folder: Path, state: TrainerState, settings: Settings, *, traine
         "format": FORMAT,
         "trainer": trainer,
         "step": state.step,
-        "model": settings.model,
-        "lora": settings.lora,
-        "lora_alpha": settings.lora_alpha if settings.lora else None,
+        "model": settings.engine.model,
+        "lora": settings.learning.lora,
+        "lora_alpha": settings.learning.lora_alpha if settings.learning.lora else None,
     }
     text = json.dumps(meta | more, indent=2, sort_keys=True)
     (folder / "meta.json").write_text(text + "\n", encoding="utf-8")
@@ -56,7 +56,7 @@ def read_state(checkpoint: Path, settings: Settings) -> TrainerState:
         )
     except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
         raise TrainerError(f"{file} is no checkpoint that can be read: {error}") from error
-    if settings.lora:
+    if settings.learning.lora:
         _check_scale(checkpoint, settings)
     return state
 
@@ -80,8 +80,8 @@ def _check_scale(checkpoint: Path, settings: Settings) -> None:
             alpha = json.loads(file.read_text(encoding="utf-8")).get("lora_alpha")
         except (OSError, ValueError):
             continue
-        if alpha is not None and alpha != settings.lora_alpha:
+        if alpha is not None and alpha != settings.learning.lora_alpha:
             raise TrainerError(
-                f"{checkpoint} was trained with lora_alpha = {alpha:g}, not {settings.lora_alpha:g}: set it as it was, "
-                "or begin with other data (--data)"
+                f"{checkpoint} was trained with lora_alpha = {alpha:g}, not {settings.learning.lora_alpha:g}: set it "
+                "as it was, or begin with other data (--data)"
             )

@@ -91,7 +91,7 @@ class EngineAsker:
 
     async def ask(self, question: str) -> Said:
         """One sampled answer, at a lower priority than chat."""
-        seconds = self._settings.judge_timeout
+        seconds = self._settings.judge.timeout
         try:
             async with asyncio.timeout(seconds):
                 return await self._sample(question)
@@ -117,12 +117,12 @@ class EngineAsker:
             question = await asyncio.to_thread(self._outgoing.text, question)
         chat = ChatInput(messages=[{"role": "user", "content": question}])
         prompt = await prompter.render_async(chat)
-        limit = self._settings.judge_max_tokens
+        limit = self._settings.judge.max_tokens
         room = prompter.context_length - prompt.length if prompter.context_length else limit
         if room < _LEAST_ROOM:
             raise JudgeError(f"the question has {prompt.length} tokens, and the model reads {prompter.context_length}")
         sampling = Sampling(
-            temperature=self._settings.judge_temperature,
+            temperature=self._settings.judge.temperature,
             max_tokens=min(limit, room),
             stop=prompter.text_stops,
             stop_ids=prompter.own_stop_ids,

@@ -41,12 +41,12 @@ class LiteLLMAsker:
         if self._outgoing is not None:
             question = await asyncio.to_thread(self._outgoing.text, question)
         try:
-            async with asyncio.timeout(settings.judge_timeout):
+            async with asyncio.timeout(settings.judge.timeout):
                 response = await library.acompletion(
                     model=self.name,
                     messages=[{"role": "user", "content": question}],
-                    temperature=settings.judge_temperature,
-                    timeout=settings.judge_timeout,
+                    temperature=settings.judge.temperature,
+                    timeout=settings.judge.timeout,
                     num_retries=0,
                     api_base=self._api_base or None,
                     api_key=self._api_key or None,
@@ -54,7 +54,7 @@ class LiteLLMAsker:
             choice = response.choices[0]
             text, thoughts = choice.message.content, getattr(choice.message, "reasoning_content", None)
         except TimeoutError as error:
-            raise self._away(f"no answer within {settings.judge_timeout:g} s (judge_timeout)") from error
+            raise self._away(f"no answer within {settings.judge.timeout:g} s (judge_timeout)") from error
         except Exception as error:  # LiteLLM passes on what its providers raise; one vote must not end the loop
             reason = f"{type(error).__name__}: {str(error)[:500]}"
             if is_unavailable(error):

@@ -195,7 +195,7 @@ def test_serve_wants_an_engine_where_no_faked_gpu_is_to_serve(two: None) -> None
         ready(elsewhere)
     assert [ok for ok, _ in checks(doctor(*FITS, "--rollout-gpus", "0"), "placement")] == [True, None]
     assert ready(elsewhere, "learner") == []
-    assert ready(elsewhere.model_copy(update={"engine_url": "http://127.0.0.1:9"})) == []
+    assert ready(elsewhere.replace(engine_url="http://127.0.0.1:9")) == []
 
 
 def test_a_learner_is_not_left_to_the_cpu_where_no_faked_gpu_is_to_train(two: None) -> None:
@@ -206,7 +206,7 @@ def test_a_learner_is_not_left_to_the_cpu_where_no_faked_gpu_is_to_train(two: No
     assert ok and noted is None and "would train on the CPU" in told
     nothing = checks(doctor(*FITS, "--actor-gpus", "0", "--rollout-gpus", "0"), "placement")
     assert nothing[0] == (True, "nothing is placed here") and len(nothing) == 3
-    assert ready(elsewhere, "proxy", "engine") == [] == ready(elsewhere.model_copy(update={"train": False}))
+    assert ready(elsewhere, "proxy", "engine") == [] == ready(elsewhere.replace(train=False))
 
 
 def test_what_is_local_stays_on_the_cpu_where_that_is_the_device(two: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_limits_say_when_they_stop_what(tmp_path: Path) -> None:
 
 def test_recorded_turns_are_the_measure_and_what_is_given_wins(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data")
-    journal = Journal.open(settings.journal_path)
+    journal = Journal.open(settings.serve.journal_path)
     for number in range(4):
         lengths = {"prompt_ids": list(range(100)), "response_ids": list(range(10)), "logprobs": [-1.0] * 10}
         times = Timings(arrived=now(), first_token=None, finished=now())
@@ -171,7 +171,16 @@ def test_what_today_has_cost_is_in_status_and_in_the_estimate(tmp_path: Path) ->
     line = spending_line(settings)
     assert "15 learning tokens" in line and "1,000,000 of 5,000 chat tokens" in line
     assert "$0.20 plus unknown prices" in line
-    flags = ["--prompt-tokens", "10", "--answer-tokens", "10", "--turns-per-day", "4", "--data", str(settings.data)]
+    flags = [
+        "--prompt-tokens",
+        "10",
+        "--answer-tokens",
+        "10",
+        "--turns-per-day",
+        "4",
+        "--data",
+        str(settings.serve.data),
+    ]
     told = estimated("--backend", "tinker", "--model", MODEL, *flags)["today"]
     assert told["chat"] == {"amounts": {"prefill": 1_000_000}, "dollars": 0.195, "unknown": []}
     assert told["learning"]["unknown"] == ["train"]

@@ -55,10 +55,10 @@ async def trained(data: Path, policy: Path, **changes: Any) -> Settings:
         "lora_alpha": 12.0,
     }
     settings = Settings(**(fields | changes))
-    journal = Journal.open(settings.journal_path)
+    journal = Journal.open(settings.serve.journal_path)
     journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
     trainer = create_trainer(settings)
-    await trainer.step([sample(seed) for seed in range(3)], settings.recipe())
+    await trainer.step([sample(seed) for seed in range(3)], settings.learning)
     saved = await trainer.save(str(settings.checkpoints_path / "1"))
     await trainer.close()
     journal.commit_version(PolicyVersion(number=1, parent=0, state="live", checkpoint=saved.path))
@@ -70,7 +70,7 @@ async def told_by_engine(
     url: str, settings: Settings, version: int, prompt: list[int]
 ) -> tuple[list[int], list[float]]:
     """The greedy answer of a version, and its logprobs."""
-    engine = create_engine(settings.model_copy(update={"engine_url": url}))
+    engine = create_engine(settings.replace(engine_url=url))
     try:
         if version:
             served = settings.checkpoints_path / str(version) / "served"
@@ -150,7 +150,7 @@ def test_version_0_is_the_base_of_what_was_trained(
 
 def test_what_cannot_be_exported_says_why(tmp_path: Path, policy: Path) -> None:
     settings = asyncio.run(trained(tmp_path / "data", policy, lora=False))
-    journal = Journal.open(settings.journal_path)
+    journal = Journal.open(settings.serve.journal_path)
     journal.commit_version(PolicyVersion(number=2, parent=1, state="live", checkpoint=str(tmp_path / "pruned")))
     journal.close()
     taken, model = tmp_path / "taken", tmp_path / "model"
@@ -191,7 +191,7 @@ def test_a_version_of_a_provider_is_downloaded_as_an_adapter(
     folder = tmp_path / "exported"
     with pytest.raises(ConfigError, match=r"^backend = tinker needs a key: set TINKER_API_KEY"):
         export_model(settings, folder)
-    export_model(settings.model_copy(update={"tinker_api_key": "tml-x"}), folder)
+    export_model(settings.replace(tinker_api_key="tml-x"), folder)
     assert (folder / "model.safetensors").is_file() and (folder / "tokenizer.json").is_file()
     with pytest.raises(ConfigError, match="stays with its provider"):
-        export_model(settings.model_copy(update={"backend": "tinker"}), tmp_path / "base", number=0)
+        export_model(settings.replace(backend="tinker"), tmp_path / "base", number=0)

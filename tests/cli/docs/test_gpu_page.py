@@ -37,7 +37,7 @@ def test_an_example_fits_the_card_that_it_names(cards: str, size: str, alternati
 @pytest.mark.parametrize(("cards", "size", "alternating", "flags"), RECIPES)
 def test_a_recipe_fits_the_card_that_it_names(cards: str, size: str, alternating: str, flags: str) -> None:
     settings, _ = load(parse_flags(shlex.split(flags.replace("\\\n", " "))))
-    assert settings.model in known_models("qwen3_5") | known_models("qwen3_vl")
+    assert settings.engine.model in known_models("qwen3_5") | known_models("qwen3_vl")
     assert fits(settings, cards, size, alternating)
 
 

@@ -29,7 +29,7 @@ def settings(tmp_path: Path, **changes: Any) -> Settings:
 
 def start(tmp_path: Path, **changes: Any) -> None:
     wanted = settings(tmp_path, **changes)
-    hold(wanted, wanted.model)
+    hold(wanted, wanted.engine.model)
 
 
 def test_the_first_start_says_whose_folder_it_is(tmp_path: Path) -> None:

@@ -101,20 +101,27 @@ def test_the_fallback_is_the_shipped_policy_with_a_folder_of_its_own(tmp_path: P
         **{"backend-fallback": "embedded", "port": "30123", "resume": "/old"},
     }
     settings, _ = load(flags, environ={})
-    assert settings.learning_rate == 1e-4
+    assert settings.learning.learning_rate == 1e-4
     meanwhile, (said,) = ready(settings, flags=flags)
-    assert (meanwhile.backend, meanwhile.model, meanwhile.tokenizer) == ("embedded", str(EMBEDDED_POLICY), "")
-    assert (meanwhile.learning_rate, meanwhile.epochs, meanwhile.lora_rank) == (2e-3, 8, 16)
-    assert meanwhile.data == tmp_path / "mine" / "fallback"
-    assert meanwhile.journal_path == str(meanwhile.data / "journal.db") and not meanwhile.resume
-    assert (meanwhile.port, meanwhile.api_key) == (30123, (tmp_path / "mine" / "api_key").read_text().strip())
+    assert (meanwhile.engine.backend, meanwhile.engine.model, meanwhile.engine.tokenizer) == (
+        "embedded",
+        str(EMBEDDED_POLICY),
+        "",
+    )
+    assert (meanwhile.learning.learning_rate, meanwhile.learning.epochs, meanwhile.learning.lora_rank) == (2e-3, 8, 16)
+    assert meanwhile.serve.data == tmp_path / "mine" / "fallback"
+    assert meanwhile.serve.journal_path == str(meanwhile.serve.data / "journal.db") and not meanwhile.learning.resume
+    assert (meanwhile.serve.port, meanwhile.serve.api_key) == (
+        30123,
+        (tmp_path / "mine" / "api_key").read_text().strip(),
+    )
     assert "Tinker cannot be used" in said and "TINKER_API_KEY" in said
-    assert str(meanwhile.data) in said and "To return to tinker" in said and "\n" not in said
+    assert str(meanwhile.serve.data) in said and "To return to tinker" in said and "\n" not in said
 
 
 def test_the_fallback_keeps_the_key_that_was_chosen() -> None:
     flags = {"backend": "tinker", "backend-fallback": "embedded", "api-key": "mine"}
-    assert ready(load(flags, environ={})[0], flags=flags)[0].api_key == "mine"
+    assert ready(load(flags, environ={})[0], flags=flags)[0].serve.api_key == "mine"
 
 
 def test_a_part_alone_does_not_fall_back() -> None:

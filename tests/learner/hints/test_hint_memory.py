@@ -36,7 +36,7 @@ class ScoringBase:
         from transformers import AutoModelForCausalLM
 
         self._torch = torch
-        self._model = AutoModelForCausalLM.from_pretrained(settings.model, dtype=torch.float32).eval()
+        self._model = AutoModelForCausalLM.from_pretrained(settings.engine.model, dtype=torch.float32).eval()
         self.asked = 0
         self.error: EngineError | None = None
 
@@ -56,7 +56,7 @@ class Told:
 
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(data=folder)
-        self.journal = AsyncJournal.open(self.settings.journal_path)
+        self.journal = AsyncJournal.open(self.settings.serve.journal_path)
         self.prompter = Prompter(EMBEDDED_POLICY)
         self.engine = ScoringBase(self.settings)
         self.memory = HintMemory(self.journal, self.engine, self.prompter, self.settings)  # type: ignore[arg-type]

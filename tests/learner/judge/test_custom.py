@@ -68,7 +68,7 @@ async def test_a_class_by_import_path_judges_and_what_it_left_out_is_filled_in()
     assert (judgement.turn_id, judgement.score) == (ASKED.turn_id, 0.25)
     assert (judgement.judge, judgement.prompt_version) == (path(Own), path(Own))
     assert (judgement.selection, judgement.reason) == ("none", "scored +0.25")
-    assert judge.made.settings.votes == 3  # type: ignore[attr-defined]
+    assert judge.made.settings.judge.votes == 3  # type: ignore[attr-defined]
     await judge.close()
     assert judge.made.closed  # type: ignore[attr-defined]
 

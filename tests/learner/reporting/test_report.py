@@ -94,7 +94,7 @@ async def test_a_journal_with_a_history_is_written_as_a_whole(worlds: Worlds, tm
         assert await world.learner.once()
     (sink,) = await sinks_of(world.settings, world.journal)
     assert await Reporter(world.journal, sink, world.progress).once() == 2
-    told = read(world.settings.data / "tensorboard")
+    told = read(world.settings.serve.data / "tensorboard")
     for name in (
         "loss/total",
         "loss/binary",

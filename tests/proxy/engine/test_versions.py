@@ -118,7 +118,7 @@ def test_without_a_learner_there_is_nothing_to_go_back_to(start_proxy: Callable[
 
 
 def test_an_engine_that_is_away_takes_the_version_when_it_is_back(learned: Proxy) -> None:
-    engine = Engine("http://127.0.0.1:9", 9, Path(learned.settings.model), learned.process, learned.log)
+    engine = Engine("http://127.0.0.1:9", 9, Path(learned.settings.engine.model), learned.process, learned.log)
     with run_proxy(engine, learned.data, ready="/healthz") as proxy, proxy.client() as client:
         answer = client.post("/rl/versions/1/promote").json()
     assert answer["live"] == 1 and answer["engine"] != "serves it"

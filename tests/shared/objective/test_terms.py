@@ -43,7 +43,7 @@ ANCHOR = replace(PLAIN, origin="anchor", reward=None)
         (TURN, {"kl_base": 0.1, "entropy": 0.1}, {"distill", "kl_base", "entropy"}),
         (replace(TURN, origin="rehearsal"), {"kl_base": 0.1, "entropy": 0.1}, {"distill"}),
         (ANCHOR, {}, {"anchor"}),
-        (ANCHOR, {"anchor": 0.0}, set()),
+        (ANCHOR, {"w_anchor": 0.0}, set()),
         (replace(TURN, response_ids=[]), {"rewards": "all"}, set()),
         (TURN, {"custom_loss": "./mine.py"}, {"custom"}),
     ],
@@ -73,7 +73,7 @@ def test_the_policy_before_the_step_is_asked_for_what_is_selected_or_compared_by
     two = replace(TURN, hinted_prompts=[[1, 2, 3, 8], [1, 2, 3, 9]])
     assert needs_old(TURN, Recipe()) == 0
     assert needs_old(TURN, Recipe(distillation="select", select_k=3)) == 3
-    assert needs_old(TURN, Recipe(per_token_hints=True)) == 0
-    assert needs_old(two, Recipe(per_token_hints=True, select_k=6)) == 6
-    assert needs_old(two, Recipe(distillation="select", per_token_hints=True, select_k=6)) == 6
+    assert needs_old(TURN, Recipe(hint_selection="overlap-token")) == 0
+    assert needs_old(two, Recipe(hint_selection="overlap-token", select_k=6)) == 6
+    assert needs_old(two, Recipe(distillation="select", hint_selection="overlap-token", select_k=6)) == 6
     assert needs_old(PLAIN, Recipe(distillation="select")) == 0

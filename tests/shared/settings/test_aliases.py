@@ -99,15 +99,15 @@ def test_flags_of_other_systems(arguments: str, setting: str, meaning: object) -
 def test_keys_of_other_systems_configuration_files(tmp_path: Path) -> None:
     (tmp_path / "openclaw-rl.toml").write_text("num_judges = 3\nbinary_weight = 0.5\nteacher_temperature = 0.7")
     settings, sources = load(environ={})
-    assert (settings.votes, settings.w_rl, settings.teacher_temperature) == (3, 0.5, 0.7)
+    assert (settings.judge.votes, settings.learning.w_rl, settings.learning.teacher_temperature) == (3, 0.5, 0.7)
     assert sources["votes"] == "num_judges (alias)"
 
 
 def test_our_own_name_wins(tmp_path: Path) -> None:
     (tmp_path / "openclaw-rl.toml").write_text("batch_size = 5")
-    assert load(environ={"PORT": "1", "OPENCLAW_RL_PORT": "2"})[0].port == 2
-    assert load(environ={"BATCH_SIZE": "4"})[0].batch_size == 5
-    assert load({"lr": "1", "learning-rate": "2"}, environ={})[0].learning_rate == 2
+    assert load(environ={"PORT": "1", "OPENCLAW_RL_PORT": "2"})[0].serve.port == 2
+    assert load(environ={"BATCH_SIZE": "4"})[0].learning.batch_size == 5
+    assert load({"lr": "1", "learning-rate": "2"}, environ={})[0].learning.learning_rate == 2
 
 
 def test_two_aliases_that_disagree_are_an_error_naming_both() -> None:
@@ -123,8 +123,8 @@ def test_a_provider_has_one_address() -> None:
 
 
 def test_two_aliases_that_agree_or_are_overruled_are_none() -> None:
-    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "3.0", "LORA_ALPHA": "8"})[0].votes == 3
-    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5", "OPENCLAW_RL_VOTES": "7"})[0].votes == 7
+    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "3.0", "LORA_ALPHA": "8"})[0].judge.votes == 3
+    assert load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5", "OPENCLAW_RL_VOTES": "7"})[0].judge.votes == 7
 
 
 def test_disagreeing_keys_are_named_but_not_shown() -> None:
@@ -151,7 +151,7 @@ def test_a_variable_without_counterpart_is_noted_and_the_service_goes_on() -> No
 
 def test_gpus_are_counted_by_the_names_that_people_have() -> None:
     found = load(environ={"NUM_GPUS": "4", "ACTOR_GPUS": "2", "ROLLOUT_GPUS": "1", "PRM_GPUS": "3"})[0]
-    assert (found.gpus, found.actor_gpus, found.rollout_gpus, found.judge_gpus) == ("4", "2", "1", "3")
+    assert (found.gpu.gpus, found.gpu.actor_gpus, found.gpu.rollout_gpus, found.gpu.judge_gpus) == ("4", "2", "1", "3")
 
 
 def test_every_entry_either_maps_to_settings_that_exist_or_says_what_to_use() -> None:

@@ -18,28 +18,28 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["tinker", "fireworks", "cloud"])
 def test_what_nobody_chose_fits_a_large_model_that_is_paid_by_the_token(name: str) -> None:
     settings, sources = load({"backend": name}, environ={})
-    assert (settings.learning_rate, settings.epochs, settings.lora_rank) == (1e-4, 1, 32)
+    assert (settings.learning.learning_rate, settings.learning.epochs, settings.learning.lora_rank) == (1e-4, 1, 32)
     assert sources["learning_rate"] == sources["epochs"] == sources["lora_rank"] == f"default of {name}"
-    assert Settings(backend=name).learning_rate == 1e-4
+    assert Settings(backend=name).learning.learning_rate == 1e-4
 
 
 def test_what_somebody_chose_stays() -> None:
     environ = {"OPENCLAW_RL_LEARNING_RATE": "0.002", "OPENCLAW_RL_EPOCHS": "8", "LORA_RANK": "16"}
     settings, sources = load({"backend": "tinker"}, environ=environ)
-    assert (settings.learning_rate, settings.epochs, settings.lora_rank) == (2e-3, 8, 16)
+    assert (settings.learning.learning_rate, settings.learning.epochs, settings.learning.lora_rank) == (2e-3, 8, 16)
     assert sources["epochs"] == "OPENCLAW_RL_EPOCHS"
-    assert Settings(backend="tinker", epochs=8).epochs == 8
+    assert Settings(backend="tinker", epochs=8).learning.epochs == 8
 
 
 def test_a_methods_own_smaller_rate_stays() -> None:
     settings, sources = load({"backend": "tinker", "method": "sdft"}, environ={})
-    assert (settings.learning_rate, settings.lora_rank) == (1e-6, 32)
+    assert (settings.learning.learning_rate, settings.learning.lora_rank) == (1e-6, 32)
     assert sources["learning_rate"] == "default of topk"
 
 
 def test_nothing_changes_without_a_cloud_backend() -> None:
-    assert load(environ={"TINKER_API_KEY": "tml-k"})[0].learning_rate == 2e-3
-    assert load({"backend": "local"}, environ={})[0].lora_rank == 16
+    assert load(environ={"TINKER_API_KEY": "tml-k"})[0].learning.learning_rate == 2e-3
+    assert load({"backend": "local"}, environ={})[0].learning.lora_rank == 16
 
 
 def test_children_get_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +97,4 @@ def test_local_is_the_embedded_one_and_other_names_are_themselves() -> None:
 
 def test_a_judges_engine_is_embedded_whatever_the_policys_is() -> None:
     settings = own_engine(Settings(backend="tinker", tokenizer="there"), "/judge", port=5)
-    assert (settings.backend, settings.model, settings.tokenizer) == ("embedded", "/judge", "")
+    assert (settings.engine.backend, settings.engine.model, settings.engine.tokenizer) == ("embedded", "/judge", "")

@@ -25,7 +25,7 @@ def test_a_table_in_the_file_and_a_line_are_the_same(tmp_path: Path) -> None:
     settings, sources = load(environ={"OPENCLAW_RL_MODEL_NAME": "mine"}, file=file)
     assert sources["model_aliases"] == "openclaw-rl.toml"
     line, _ = load({"model-aliases": "claude-*=mine,openai/gpt-4o=mine@2", "served-model-name": "mine"}, environ={})
-    read = [parse_aliases(one.model_aliases, "mine") for one in (settings, line)]
+    read = [parse_aliases(one.serve.model_aliases, "mine") for one in (settings, line)]
     assert read[0] == read[1] == (ModelAlias("claude-*", None), ModelAlias("openai/gpt-4o", 2))
 
 

@@ -25,8 +25,8 @@ def write(folder: Path, text: str) -> None:
 
 def test_defaults_serve_the_shipped_policy_on_loopback() -> None:
     settings, sources = load(environ={})
-    assert (settings.host, settings.port, settings.backend) == ("127.0.0.1", 30000, "embedded")
-    assert settings.method == "rehearse"
+    assert (settings.serve.host, settings.serve.port, settings.engine.backend) == ("127.0.0.1", 30000, "embedded")
+    assert settings.learning.method == "rehearse"
     assert set(sources) == set(SETTINGS)
     assert set(sources.values()) == {"default"}
 
@@ -35,7 +35,7 @@ def test_each_source_outranks_the_weaker_ones(elsewhere: Path) -> None:
     write(elsewhere, "port = 1001\nbatch_size = 11\nseed = 21")
     environ = {"OPENCLAW_RL_PORT": "1002", "OPENCLAW_RL_BATCH_SIZE": "12"}
     settings, sources = load({"port": "1003"}, environ=environ)
-    assert (settings.port, settings.batch_size, settings.seed) == (1003, 12, 21)
+    assert (settings.serve.port, settings.learning.batch_size, settings.learning.seed) == (1003, 12, 21)
     assert sources["port"] == "--port"
     assert sources["batch_size"] == "OPENCLAW_RL_BATCH_SIZE"
     assert sources["seed"] == "openclaw-rl.toml"
@@ -43,8 +43,8 @@ def test_each_source_outranks_the_weaker_ones(elsewhere: Path) -> None:
 
 def test_the_file_can_be_named(elsewhere: Path) -> None:
     (elsewhere / "mine.toml").write_text("seed = 5")
-    assert load({"config": "mine.toml"}, environ={})[0].seed == 5
-    assert load(environ={"OPENCLAW_RL_CONFIG": "mine.toml"})[0].seed == 5
+    assert load({"config": "mine.toml"}, environ={})[0].learning.seed == 5
+    assert load(environ={"OPENCLAW_RL_CONFIG": "mine.toml"})[0].learning.seed == 5
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_unknown_variable_is_a_mistake_not_silence() -> None:
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    assert load(environ={"OPENCLAW_RL_PORT": "", "PORT": ""})[0].port == 30000
+    assert load(environ={"OPENCLAW_RL_PORT": "", "PORT": ""})[0].serve.port == 30000
 
 
 def test_flags_as_people_write_them() -> None:
@@ -111,8 +111,8 @@ def test_flags_as_people_write_them() -> None:
         ["--port=1", "--batch_size", "4", "--no-lora", "--train", "false", "--capture", "--seed", "1", "--seed", "2"]
     )
     settings, _ = load(flags, environ={})
-    assert (settings.port, settings.batch_size, settings.seed) == (1, 4, 2)
-    assert (settings.lora, settings.train, settings.capture) == (False, False, True)
+    assert (settings.serve.port, settings.learning.batch_size, settings.learning.seed) == (1, 4, 2)
+    assert (settings.learning.lora, settings.learning.train, settings.serve.capture) == (False, False, True)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_flags_that_cannot_be_understood(arguments: list[str], told: str) -> Non
 
 def test_the_model_name_flag_means_the_folder_as_elsewhere() -> None:
     settings, _ = load(parse_flags(["--model-name", "some/model", "--served-model-name", "mine"]), environ={})
-    assert (settings.model, settings.model_name) == ("some/model", "mine")
+    assert (settings.engine.model, settings.serve.model_name) == ("some/model", "mine")
 
 
 def test_children_get_the_same_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_every_setting_says_what_it_means() -> None:
 
 def test_places_that_follow_from_others(tmp_path: Path) -> None:
     settings, _ = load({"data": str(tmp_path), "model": "folder"}, environ={})
-    assert settings.journal_path == str(tmp_path / "journal.db")
-    assert settings.tokenizer_path == "folder"
+    assert settings.serve.journal_path == str(tmp_path / "journal.db")
+    assert settings.engine.tokenizer_path == "folder"
     assert load({"tokenizer": "t"}, environ={})[0].engine.tokenizer_path == "t"
 
 
@@ -195,11 +195,15 @@ def test_options_of_fireworks_follow_its_mode() -> None:
 
 def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:
     published, sources = load({"method": "combine", "batch-size": "4"}, environ={})
-    assert (published.method, published.learning_rate, published.epochs) == ("combined", 1e-5, 1)
-    assert (published.batch_size, sources["batch_size"]) == (4, "--batch-size")
+    assert (published.learning.method, published.learning.learning_rate, published.learning.epochs) == (
+        "combined",
+        1e-5,
+        1,
+    )
+    assert (published.learning.batch_size, sources["batch_size"]) == (4, "--batch-size")
     assert sources["learning_rate"] == "default of combined"
     assert Settings(**{**to_environment_values(published)}) == published
-    assert load({}, environ={})[0].learning_rate == 2e-3
+    assert load({}, environ={})[0].learning.learning_rate == 2e-3
 
 
 def to_environment_values(settings: Settings) -> dict[str, str]:

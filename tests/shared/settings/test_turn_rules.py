@@ -39,16 +39,16 @@ def test_rules_stand_in_the_file_as_tables_and_reach_other_processes(tmp_path: P
     path = tmp_path / "openclaw-rl.toml"
     path.write_text(FILE)
     settings, sources = load(file=path, environ={})
-    assert (sources["classification_rules"], settings.batch_size) == ("openclaw-rl.toml", 4)
+    assert (sources["classification_rules"], settings.learning.batch_size) == ("openclaw-rl.toml", 4)
     child, _ = load(environ=to_environment(settings))
     for one in (settings, child):
-        nightly, helper = parse_rules(one.classification_rules)
+        nightly, helper = parse_rules(one.serve.classification_rules)
         assert (nightly.name, nightly.kind, nightly.header["x-job"].pattern) == ("nightly", "side", "night")
         assert (helper.kind, helper.tools, helper.max_tokens_at_most) == ("main", True, None)
 
 
 def test_no_rules_are_no_rules() -> None:
-    assert parse_rules(Settings().classification_rules) == ()
+    assert parse_rules(Settings().serve.classification_rules) == ()
 
 
 def test_a_bad_rule_is_named_and_told_what_is_allowed() -> None:

@@ -51,7 +51,7 @@ async def saved(provider: Any, ours: Settings, number: int, name: str = "") -> t
     state, sampler = await ArtifactCleanup(provider, ours).save(
         training, name or f"v{number}", weights=True, folder=folder
     )
-    found = Pointer(provider.name, ours.model, 8, sampler, state, number)
+    found = Pointer(provider.name, ours.engine.model, 8, sampler, state, number)
     (folder / "served").mkdir(parents=True)
     found.write(folder / "served")
     found.write(folder)
@@ -60,7 +60,7 @@ async def saved(provider: Any, ours: Settings, number: int, name: str = "") -> t
 
 
 def named(ours: Settings, folder: Path) -> Pointer:
-    return pointer.read(folder / "served", provider="torch", model=ours.model)
+    return pointer.read(folder / "served", provider="torch", model=ours.engine.model)
 
 
 async def test_what_another_service_resumed_from_is_its_own_before_the_source_is_removed(
@@ -136,7 +136,7 @@ async def test_what_a_save_that_was_cut_off_left_is_found_by_its_name(
     with caplog.at_level(logging.WARNING):
         await ArtifactCleanup(provider, ours).sweep(None)
     assert any("cut-off" in one.message for one in caplog.records)
-    assert [one.name for one in ArtifactRegistry(ours.data).of("torch", "saving")] == ["cut-off"]
+    assert [one.name for one in ArtifactRegistry(ours.serve.data).of("torch", "saving")] == ["cut-off"]
 
 
 async def test_what_is_being_saved_is_not_swept_and_what_was_not_begun_is_forgotten(

@@ -51,11 +51,11 @@ def cosine(found: Found, wanted: Found) -> float:
 
 
 EXACT = {
-    "binary": {"method": "binary", "distillation": "none", "rewards": "all", "binary": 0.7},
-    "opd": {"method": "opd", "distillation": "token", "distill": 0.5},
-    "combined": {"method": "combined", "distillation": "token", "rewards": "all", "binary": 0.5, "distill": 2.0},
+    "binary": {"method": "binary", "distillation": "none", "rewards": "all", "w_rl": 0.7},
+    "opd": {"method": "opd", "distillation": "token", "w_opd": 0.5},
+    "combined": {"method": "combined", "distillation": "token", "rewards": "all", "w_rl": 0.5, "w_opd": 2.0},
     "combined, live teacher": {"distillation": "token", "rewards": "all", "teacher": "live"},
-    "topk": {"method": "topk", "distillation": "topk", "topk": 7, "distill": 1.5},
+    "topk": {"method": "topk", "distillation": "topk", "topk": 7, "w_opd": 1.5},
     "topk of one token": {"method": "topk", "distillation": "topk", "topk": 1},
     "topk, live teacher": {"method": "topk", "distillation": "topk", "topk": 7, "teacher": "live"},
     "select": {"method": "topk-select", "distillation": "select", "rewards": "all", "select_k": 3},
@@ -75,14 +75,14 @@ async def test_the_gradient_is_that_of_the_local_trainer(world: World, kind: str
 
 
 WHOLE = {
-    "rehearse": {"distill": 0.5, "anchor": 0.3},
+    "rehearse": {"w_opd": 0.5, "w_anchor": 0.3},
     "anchors alone": {"distillation": "none", "rewards": "none"},
     "topk of the student": {"distillation": "topk", "topk_from": "student"},
-    "one hint a token": {"per_token_hints": True, "select_k": 8},
-    "one hint a token, by tokens": {"distillation": "token", "rewards": "all", "per_token_hints": True},
-    "one hint a token, selected": {"distillation": "select", "select_k": 5, "per_token_hints": True},
-    "kl and entropy": {"kl_base": 0.3, "entropy": 0.05, "distill": 0.1},
-    "entropy alone": {"distillation": "none", "rewards": "all", "entropy": 0.3, "anchor": 0.0},
+    "one hint a token": {"hint_selection": "overlap-token", "select_k": 8},
+    "one hint a token, by tokens": {"distillation": "token", "rewards": "all", "hint_selection": "overlap-token"},
+    "one hint a token, selected": {"distillation": "select", "select_k": 5, "hint_selection": "overlap-token"},
+    "kl and entropy": {"kl_base": 0.3, "entropy": 0.05, "w_opd": 0.1},
+    "entropy alone": {"distillation": "none", "rewards": "all", "entropy": 0.3, "w_anchor": 0.0},
     "colder teacher": {"distillation": "topk", "teacher_temperature": 0.7},
     "colder teacher of tokens": {"distillation": "token", "teacher_temperature": 0.7},
     "several hints of tokens": {"distillation": "token", "rewards": "all"},

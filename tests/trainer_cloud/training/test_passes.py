@@ -75,7 +75,7 @@ async def test_advantages_hold_the_mean_over_the_tokens_of_the_batch_the_weights
         row([5, 6], [8], [-1.0], -0.5, weight=2.0),
         row([5, 6], [8], [-1.0], 0.0),
     ]
-    objective = await learned(samples, BINARY.replace(binary=3.0))
+    objective = await learned(samples, BINARY.replace(w_rl=3.0))
     (part,) = objective.passes(told(objective, [[-1.0] * 3, [-1.0]]))
     tokens = 0.5 * 3 + 2.0 * 1
     assert part.data[0].advantages is not None and part.data[1].advantages is not None
@@ -282,7 +282,7 @@ REFUSED = [
     (Recipe(distillation="token", teacher_temperature=0.5), 0, "teacher_temperature = 0.5"),
     (Recipe(distillation="token", kl_base=0.1, entropy=0.1), 0, "kl_base and entropy .* set them to 0"),
     (Recipe(distillation="none", entropy=0.1), 0, "entropy .* set it to 0"),
-    (Recipe(distillation="token", per_token_hints=True), 0, "hint_selection = overlap-token"),
+    (Recipe(distillation="token", hint_selection="overlap-token"), 0, "hint_selection = overlap-token"),
     (Recipe(distillation="token"), 0, "anchor .* anchors = 0"),
 ]
 

@@ -84,13 +84,13 @@ async def test_an_advantage_per_token_looks_once_under_each_hint_and_needs_no_li
 KINDS = {
     "rehearse": Recipe(topk=9),
     "rehearse that may end early": Recipe(topk=9, early_stop=0.05),
-    "one hint a token": Recipe(topk=9, per_token_hints=True),
+    "one hint a token": Recipe(topk=9, hint_selection="overlap-token"),
     "live teacher": Recipe(topk=9, teacher="live"),
     "topk": Recipe(distillation="topk", topk=9),
     "topk of the student": Recipe(distillation="topk", topk=9, topk_from="student", kl_base=0.1),
     "select": Recipe(distillation="select", rewards="all", entropy=0.1, topk=9),
     "token": Recipe(distillation="token", rewards="all", topk=9),
-    "token, one hint a token": Recipe(distillation="token", topk=9, per_token_hints=True),
+    "token, one hint a token": Recipe(distillation="token", topk=9, hint_selection="overlap-token"),
 }
 
 
@@ -163,7 +163,7 @@ async def test_several_hints_of_a_sampled_token_lie_between_the_bare_mean_and_th
 
 async def test_each_token_takes_the_hint_that_is_most_like_the_policy(world: World) -> None:
     one = sample(20, hints=3, response=8)
-    recipe = Recipe(distillation="token", per_token_hints=True, select_k=6)
+    recipe = Recipe(distillation="token", hint_selection="overlap-token", select_k=6)
     found = await target(world, one, recipe, tops=6)
     own = log_probs(world.before, one.prompt_ids, one).topk(6).indices.tolist()
     under = [log_probs(world.base, hint, one) for hint in one.hinted_prompts]

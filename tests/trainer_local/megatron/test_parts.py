@@ -95,7 +95,7 @@ def test_adapters_begin_as_those_of_peft(policy: Path, wanted: str) -> None:
     torch.manual_seed(5)
     theirs = Weights(chosen, torch.device("cpu")).parameters
     torch.manual_seed(5)
-    ours = initial(targets(wanted, shape(policy), str(policy)), shape(policy), chosen.lora_rank)
+    ours = initial(targets(wanted, shape(policy), str(policy)), shape(policy), chosen.learning.lora_rank)
     assert list(ours) == list(theirs)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 

@@ -196,12 +196,12 @@ def test_recompute_and_tensor_parallelism_make_activations_smaller() -> None:
 def test_whether_activations_are_computed_anew_follows_from_the_device_unless_somebody_says_it() -> None:
     for said, on_gpu, on_cpu in (("auto", True, False), ("true", True, True), ("false", False, False)):
         chosen = Settings.model_validate({"recompute": said})
-        assert (chosen.recomputes(on_gpu=True), chosen.recomputes(on_gpu=False)) == (on_gpu, on_cpu)
+        assert (chosen.learning.recomputes(on_gpu=True), chosen.learning.recomputes(on_gpu=False)) == (on_gpu, on_cpu)
     flags = {"--recompute": "true", "--no-recompute": "false", "--recompute auto": "auto", "--recompute=auto": "auto"}
     for line, said in flags.items():
         assert parse_flags([*line.split(), "--lora"]) == {"recompute": said, "lora": "true"}
     again = Settings.model_validate({"recompute": to_environment(Settings())["OPENCLAW_RL_RECOMPUTE"]})
-    assert again.recompute == "auto"
+    assert again.learning.recompute == "auto"
 
 
 def test_a_turn_that_is_longer_than_a_micro_batch_counts() -> None:

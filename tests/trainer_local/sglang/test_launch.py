@@ -191,7 +191,7 @@ def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
     plan = planned(line)
     assert told(plan.arguments, "--model-path") == "/judge" and (plan.port, plan.gpus) == (31001, [["2", "3"]])
     assert not {"--enable-lora", "--quantization", "--enable-memory-saver"} & {*plan.arguments} and not plan.adapters
-    assert backends.own_engine(settings(), "/judge").backend == "embedded"
+    assert backends.own_engine(settings(), "/judge").engine.backend == "embedded"
 
 
 def test_models_that_see_are_served_with_the_adapters_that_sglang_takes_of_them(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def test_what_nobody_could_tell_is_little_enough(policy: Path) -> None:
 async def test_without_it_all_are_made_and_with_nothing_to_teach_one(policy: Path) -> None:
     assert (await passes(policy, early_stop=0.0, epochs=5))[0] == 5
     assert (await passes(policy, early_stop=0.99))[0] == 1
-    assert (await passes(policy, early_stop=0.1, distill=7.0))[0] > 1, "the weight of the term changes nothing"
+    assert (await passes(policy, early_stop=0.1, w_opd=7.0))[0] > 1, "the weight of the term changes nothing"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def test_distillation_over_the_vocabulary(moved: Moved) -> None:
         for one in UNEVEN
         for mine, target in zip(student(moved, one), teacher(moved.base, one, 1.5), strict=True)
     ]
-    metrics = await moved.metrics(UNEVEN, distill=0.5, teacher_temperature=1.5)
+    metrics = await moved.metrics(UNEVEN, w_opd=0.5, teacher_temperature=1.5)
     assert metrics["loss/distill"] == metrics["loss/opd"] == close(0.5 * average(values))
     assert metrics["loss/total"] == metrics["loss/distill"]
 
@@ -117,7 +117,7 @@ async def test_each_token_takes_the_hint_that_is_most_like_the_policy(moved: Mov
         choices.append(common.index(max(common)))
         values.append(plain.divergence(row, under[choices[-1]][position]))
     assert len(set(choices)) > 1, "the sample must make a difference"
-    metrics = await moved.metrics([one, UNEVEN[1]], per_token_hints=True, select_k=8)
+    metrics = await moved.metrics([one, UNEVEN[1]], hint_selection="overlap-token", select_k=8)
     alone = [
         plain.divergence(row, target)
         for row, target in zip(student(moved, UNEVEN[1]), teacher(moved.base, UNEVEN[1]), strict=True)
@@ -127,7 +127,7 @@ async def test_each_token_takes_the_hint_that_is_most_like_the_policy(moved: Mov
 
 async def test_equal_overlaps_take_the_first_hint(moved: Moved) -> None:
     one = two_hints_that_differ()
-    everything = await moved.metrics([one], per_token_hints=True, select_k=64)
+    everything = await moved.metrics([one], hint_selection="overlap-token", select_k=64)
     first = await moved.metrics([replace(one, hinted_prompts=one.hinted_prompts[:1])])
     assert everything["loss/distill"] == close(first["loss/distill"])
 
@@ -146,7 +146,7 @@ async def test_the_reward_term_with_a_ratio_at_the_temperature_of_the_sampling(m
         for now, then in zip(mine, one.logprobs, strict=True):
             ratios.append(min(2.0, math.exp(now - then)))
             values.append(plain.ppo(advantage, math.exp(now - then)))
-    metrics = await moved.metrics(samples, distillation="none", rewards="all", binary=2.0)
+    metrics = await moved.metrics(samples, distillation="none", rewards="all", w_rl=2.0)
     assert metrics["loss/binary"] == metrics["loss/total"] == close(2.0 * average(values))
     assert metrics["ratio/mean"] == close(average(ratios))
     assert metrics["ratio/clipped"] == close(average([float(not 0.8 <= ratio <= 1.28) for ratio in ratios]))
@@ -172,7 +172,7 @@ async def test_the_anchor_keeps_the_base_as_it_is_whatever_the_teachers_temperat
     base = plain.log_probs(moved.base, one.prompt_ids, one.response_ids)
     values = [plain.divergence(target, mine) for mine, target in zip(student(moved, one), base, strict=True)]
     for temperature in (1.0, 2.0):
-        metrics = await moved.metrics([one], anchor=0.7, teacher_temperature=temperature)
+        metrics = await moved.metrics([one], w_anchor=0.7, teacher_temperature=temperature)
         assert metrics["loss/anchor"] == metrics["loss/total"] == close(0.7 * average(values))
 
 
@@ -198,7 +198,7 @@ async def test_kl_to_the_base_and_entropy_count_on_the_turns_that_train(moved: M
 
 KINDS = [
     {"distillation": "full"},
-    {"distillation": "full", "per_token_hints": True, "kl_base": 0.1, "entropy": 0.1},
+    {"distillation": "full", "hint_selection": "overlap-token", "kl_base": 0.1, "entropy": 0.1},
     {"distillation": "token", "rewards": "all"},
     {"distillation": "topk", "topk": 5},
     {"distillation": "topk", "topk": 5, "topk_from": "student"},

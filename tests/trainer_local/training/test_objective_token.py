@@ -15,7 +15,7 @@ from tests.trainer_local import plain
 from tests.trainer_local.moved import Moved, move
 from tests.trainer_local.tiny import sample
 
-COMBINED = {"distillation": "token", "rewards": "all", "binary": 0.5, "distill": 2.0}
+COMBINED = {"distillation": "token", "rewards": "all", "w_rl": 0.5, "w_opd": 2.0}
 
 
 @pytest.fixture(scope="module")

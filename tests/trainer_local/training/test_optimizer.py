@@ -23,7 +23,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Moved:
 
 
 def test_two_steps_by_hand() -> None:
-    recipe = Recipe(learning_rate=0.1, beta1=0.8, beta2=0.9, epsilon=0.01, weight_decay=0.5, warmup_steps=1)
+    recipe = Recipe(learning_rate=0.1, beta1=0.8, beta2=0.9, epsilon=0.01, weight_decay=0.5, lr_warmup_steps=1)
     weight = torch.nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
     optimizer = adamw([weight], Recipe())
     value, mean, square = 2.0, 0.0, 0.0
@@ -52,7 +52,7 @@ async def test_the_learning_rate_follows_the_schedule_over_steps_and_restarts(mo
 
 
 async def test_a_failed_step_does_not_move_the_schedule_on(moved: Moved) -> None:
-    recipe = Recipe(learning_rate=1e-2, warmup_steps=3)
+    recipe = Recipe(learning_rate=1e-2, lr_warmup_steps=3)
     trainer = create(settings(moved.base))
     broken = sample(2, hints=0, reward=1.0, explicit=True, logprobs=[math.nan] * 4)
     with pytest.raises(Exception, match="not finite"):
