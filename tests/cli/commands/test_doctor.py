@@ -193,7 +193,7 @@ def test_doctor_says_what_is_wrong_with_a_cloud_backend(
     mine.write_text('[tinker."Qwen/Qwen3-8B"]\nprefill = 0.1\ntrain = 0.4\n')
     found = checks(*tinker(stand_in, "--cloud-prices", str(mine)))
     assert found["prices"] == (True, "a million tokens: reading $0.1, training $0.4")
-    assert found["budget"][0] is None and "nothing bounds what is spent" in found["budget"][1]
+    assert found["budget"][0] is None and "spending has no limit" in found["budget"][1]
     found = checks("--backend", "fireworks", "--model", "accounts/fireworks/models/new", "--fireworks-api-key", "fw_k",
                    "--fireworks-base-url", stand_in.url)  # fmt: skip
     assert found["prices"][0] is None and "is unknown" in found["prices"][1]

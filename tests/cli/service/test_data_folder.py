@@ -58,7 +58,7 @@ def test_another_model_is_refused_with_words_that_say_how_to_go_on(tmp_path: Pat
         start(tmp_path, model=str(second))
     told = str(caught.value)
     assert f"it is {first}, and this is {second}" in told
-    assert "another folder for this one with --data" in told and f"--backend embedded --model {first}" in told
+    assert "Choose another folder with --data" in told and f"--backend embedded --model {first}" in told
 
 
 def test_a_model_may_move(tmp_path: Path) -> None:
