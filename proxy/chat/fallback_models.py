@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from openclaw_rl.proxy.chat.parameters import ANY_OBJECT, RESPONSE_FORMAT
 from openclaw_rl.proxy.chat.request import ChatRequest
-from openclaw_rl.proxy.chat.response_format import ANY_OBJECT, FIELD
 from openclaw_rl.proxy.dialects.headers import OTHER_PATH
 from openclaw_rl.proxy.dialects.process import AdapterProcess, missing_modules
 from openclaw_rl.proxy.engine.watch import EngineWatch
@@ -231,7 +231,7 @@ def is_too_long(error: OpenClawRLError) -> bool:
 
 def cannot_constrain(error: OpenClawRLError) -> bool:
     """Recognize a `response_format` that the policy cannot be held to."""
-    return isinstance(error, BadRequest) and (error.param, error.code) == (FIELD, "unsupported_value")
+    return isinstance(error, BadRequest) and (error.param, error.code) == (RESPONSE_FORMAT, "unsupported_value")
 
 
 def is_away(error: EngineError) -> bool:
@@ -251,10 +251,10 @@ def wire_request(request: ChatRequest) -> dict[str, Any]:
     if parameters.most_tokens is not None:
         body["max_tokens"] = parameters.most_tokens
     if parameters.sampling.json_schema == ANY_OBJECT:
-        body[FIELD] = {"type": "json_object"}
+        body[RESPONSE_FORMAT] = {"type": "json_object"}
     elif parameters.sampling.json_schema:
         schema = msgspec.json.decode(parameters.sampling.json_schema)
-        body[FIELD] = {
+        body[RESPONSE_FORMAT] = {
             "type": "json_schema",
             "json_schema": {"name": "answer", "schema": schema, "strict": parameters.strict},
         }

@@ -1,22 +1,27 @@
-"""Parameters of a chat request: sampling, streaming, version. Unsupported fields are refused by name."""
+"""Parameters of a chat request: sampling, streaming, version, and `response_format`, which holds answers to a JSON
+schema while the engine samples, where it can. Unsupported fields are refused by name.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from openclaw_rl.proxy.chat.response_format import is_strict, read_schema
 from openclaw_rl.proxy.engine.model_names import ModelNames
+from openclaw_rl.proxy.http.json import read_fields
 from openclaw_rl.shared.errors import BadRequest
-from openclaw_rl.shared.messages.normalize import clean_text
+from openclaw_rl.shared.messages.equality import too_deep
+from openclaw_rl.shared.messages.normalize import ChatInput, clean_text
 from openclaw_rl.shared.records import Sampling
 
-_MAX_STOPS = 16
-_MAX_TOP_LOGPROBS = 20
-_MAX_CHOICES = 16
+RESPONSE_FORMAT = "response_format"
+ANY_OBJECT = '{"type":"object"}'
+_INT64 = 2**63 - 1
+_Count = Annotated[int, Meta(ge=1, le=_INT64)]
+_Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,37 +41,66 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
 
 
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Fields(msgspec.Struct):
+    """OpenAI's fields that become parameters."""
+
+    max_completion_tokens: _Count | None = None
+    max_tokens: _Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Meta(ge=-1, le=_INT64)] = -1
+    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    frequency_penalty: _Penalty = 0.0
+    presence_penalty: _Penalty = 0.0
+    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] = 1.0
+    stop: str | Annotated[list[str], Meta(max_length=16)] = ""
+    seed: Annotated[int, Meta(ge=-_INT64, le=_INT64)] | None = None
+    ignore_eos: bool = False
+    stream: bool = False
+    stream_options: _StreamOptions = msgspec.field(default_factory=_StreamOptions)
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] = 0
+    n: Annotated[int, Meta(ge=1, le=16)] = 1
+
+
 def read_parameters(body: Mapping[str, Any], *, names: ModelNames, max_output_tokens: int) -> Parameters:
     """The parameters in a decoded body. Raises `BadRequest`, or `NotFound` for an unknown model."""
     model, version = names.read(body.get("model"))
     _refuse_unsupported(body)
-    most = _integer(body, "max_completion_tokens", least=1)
-    if most is None:
-        most = _integer(body, "max_tokens", least=1)
+    fields = read_fields(body, _Fields)
+    if fields.top_logprobs and not fields.logprobs:
+        raise BadRequest("top_logprobs needs logprobs: true.", param="top_logprobs", code="invalid_value")
+    most = fields.max_completion_tokens or fields.max_tokens
+    stops = [fields.stop] if isinstance(fields.stop, str) else fields.stop
+    schema, strict = _read_schema(body)
     sampling = Sampling(
-        temperature=_number(body, "temperature", 1.0, 0.0, 2.0),
-        top_p=_number(body, "top_p", 1.0, 0.0, 1.0, open_below=True),
-        top_k=_integer(body, "top_k", least=-1) or -1,
-        min_p=_number(body, "min_p", 0.0, 0.0, 1.0),
-        frequency_penalty=_number(body, "frequency_penalty", 0.0, -2.0, 2.0),
-        presence_penalty=_number(body, "presence_penalty", 0.0, -2.0, 2.0),
-        repetition_penalty=_number(body, "repetition_penalty", 1.0, 0.0, 2.0, open_below=True),
+        temperature=fields.temperature,
+        top_p=fields.top_p,
+        top_k=fields.top_k or -1,
+        min_p=fields.min_p,
+        frequency_penalty=fields.frequency_penalty,
+        presence_penalty=fields.presence_penalty,
+        repetition_penalty=fields.repetition_penalty,
         max_tokens=most or max_output_tokens,
-        stop=_stop(body.get("stop")),
-        seed=_integer(body, "seed"),
-        ignore_eos=_flag(body, "ignore_eos"),
-        json_schema=read_schema(body),
+        stop=tuple(clean_text(stop) for stop in stops if stop),
+        seed=fields.seed,
+        ignore_eos=fields.ignore_eos,
+        json_schema=schema,
     )
     return Parameters(
         model=model,
         version=version,
         sampling=sampling,
-        stream=_flag(body, "stream"),
-        include_usage=_include_usage(body.get("stream_options")),
-        logprobs=_logprobs(body),
+        stream=fields.stream,
+        include_usage=bool(fields.stream_options.include_usage),
+        logprobs=fields.top_logprobs if fields.logprobs else None,
         most_tokens=most,
-        choices=_choices(body),
-        strict=is_strict(body),
+        choices=fields.n,
+        strict=strict,
     )
 
 
@@ -78,90 +112,46 @@ def read_thinking(body: Mapping[str, Any]) -> bool | None:
     return False if body.get("reasoning_effort") == "none" else None
 
 
+def check_schema(chat: ChatInput, thinking: bool | None, *, constrains: bool) -> None:
+    """Raise `BadRequest` unless an answer to this request can be held to a schema; `constrains`: the engine can."""
+    if not constrains:
+        raise _format_refusal(
+            "response_format: the engine cannot hold answers to a schema (SGLang with a grammar backend can). Use type "
+            "text and ask for JSON in words."
+        )
+    if chat.tools:
+        raise _format_refusal("response_format cannot be combined with tools: the answer could never be a call.")
+    if thinking:
+        raise _format_refusal("response_format cannot be combined with thinking: reasoning follows no schema.")
+
+
+def _read_schema(body: Mapping[str, Any]) -> tuple[str, bool]:
+    """The schema that a chat body asks for, as JSON ("" for text), and whether OpenAI would take only schemas that
+    leave nothing open. Raises `BadRequest`.
+    """
+    match body.get(RESPONSE_FORMAT):
+        case None | {"type": "text"}:
+            return "", False
+        case {"type": "json_object"}:
+            return ANY_OBJECT, False
+        case {"type": "json_schema", "json_schema": {"schema": dict() as schema, **rest}} if not too_deep(schema):
+            return msgspec.json.encode(schema).decode(), rest.get("strict") is True
+        case {"type": "json_schema"}:
+            raise _format_refusal("response_format.json_schema.schema must be a JSON schema.")
+    raise _format_refusal("response_format must be of type text, json_object or json_schema.")
+
+
+def _format_refusal(message: str) -> BadRequest:
+    return BadRequest(message, param=RESPONSE_FORMAT, code="unsupported_value")
+
+
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     if body.get("logit_bias"):
-        _refuse("logit_bias is not supported.", "logit_bias", "unsupported_parameter")
+        raise BadRequest("logit_bias is not supported.", param="logit_bias", code="unsupported_parameter")
     if body.get("functions") or body.get("function_call"):
-        _refuse(
-            "functions and function_call are not supported; use tools and tool_choice.",
-            "functions",
-            "unsupported_parameter",
-        )
+        message = "functions and function_call are not supported; use tools and tool_choice."
+        raise BadRequest(message, param="functions", code="unsupported_parameter")
     modalities = body.get("modalities")
     if body.get("audio") or (isinstance(modalities, list) and any(item != "text" for item in modalities)):
-        _refuse("Only text can be answered: remove audio and modalities.", "modalities", "unsupported_value")
-
-
-def _choices(body: Mapping[str, Any]) -> int:
-    choices = _integer(body, "n", least=1)
-    if choices is not None and choices > _MAX_CHOICES:
-        _refuse(f"n is {choices}; it must be at most {_MAX_CHOICES}.", "n")
-    return choices or 1
-
-
-def _include_usage(options: Any) -> bool:
-    if options is None:
-        return False
-    if not isinstance(options, dict):
-        _refuse("stream_options must be an object.", "stream_options")
-    return _flag(options, "include_usage", "stream_options.")
-
-
-def _logprobs(body: Mapping[str, Any]) -> int | None:
-    top = _integer(body, "top_logprobs", least=0)
-    if not _flag(body, "logprobs"):
-        if top:
-            _refuse("top_logprobs needs logprobs: true.", "top_logprobs")
-        return None
-    if top is not None and top > _MAX_TOP_LOGPROBS:
-        _refuse(f"top_logprobs is {top}; it must be at most {_MAX_TOP_LOGPROBS}.", "top_logprobs")
-    return top or 0
-
-
-def _stop(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, list) or len(stops) > _MAX_STOPS or not all(isinstance(stop, str) for stop in stops):
-        _refuse(f"stop must be a string or an array of at most {_MAX_STOPS} strings.", "stop")
-    return tuple(clean_text(stop) for stop in stops if stop)
-
-
-def _flag(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        _refuse(f"{prefix}{name} must be true or false.", prefix + name)
-    return bool(value)
-
-
-def _integer(body: Mapping[str, Any], name: str, *, least: int | None = None) -> int | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
-        _refuse(f"{name} must be an integer.", name)
-    if least is not None and value < least:
-        _refuse(f"{name} is {value}; it must be at least {least}.", name)
-    return value
-
-
-def _number(
-    body: Mapping[str, Any], name: str, default: float, least: float, most: float, *, open_below: bool = False
-) -> float:
-    value = body.get(name)
-    if value is None:
-        return default
-    infinite = isinstance(value, float) and not math.isfinite(value)
-    if not isinstance(value, int | float) or isinstance(value, bool) or infinite:
-        _refuse(f"{name} must be a number.", name)
-    if not least <= value <= most or (open_below and value == least):
-        _refuse(
-            f"{name} is {value}; it must be {'above' if open_below else 'at least'} {least} and at most {most}.", name
-        )
-    return float(value)
-
-
-def _refuse(message: str, param: str, code: str = "invalid_value") -> NoReturn:
-    raise BadRequest(message, param=param, code=code)
+        message = "Only text can be answered: remove audio and modalities."
+        raise BadRequest(message, param="modalities", code="unsupported_value")

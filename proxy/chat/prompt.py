@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from openclaw_rl.proxy.chat.parameters import Parameters
+from openclaw_rl.proxy.chat.parameters import Parameters, check_schema
 from openclaw_rl.proxy.chat.prompt_limit import refuse_if_too_long
 from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest
-from openclaw_rl.proxy.chat.response_format import check_schema
 from openclaw_rl.proxy.conversation.bridge import TOO_LONG, Bridge
 from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.proxy.engine.watch import EngineWatch

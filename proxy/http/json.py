@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
 
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.normalize import clean_text
+
+Fields = TypeVar("Fields", bound=msgspec.Struct)
 
 _TYPES = {list: "an array", str: "a string", type(None): "null", bool: "a boolean"}
 
@@ -25,6 +29,20 @@ def decode_object(data: bytes) -> dict[str, Any]:
             f"The body must be a JSON object, not {_TYPES.get(type(body), 'a number')}.", code="invalid_json"
         )
     return body
+
+
+def read_fields(body: Mapping[str, Any], fields: type[Fields]) -> Fields:
+    """The fields of a body that `fields` defines; null counts as left out. Raises `BadRequest`."""
+    given = {name: value for name in fields.__struct_fields__ if (value := body.get(name)) is not None}
+    for name, value in given.items():
+        if isinstance(value, float) and value.is_integer():  # some clients count in floats
+            given[name] = int(value)
+    try:
+        return msgspec.convert(given, fields)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).rpartition(" - at ")
+        param = re.sub(r"\[.*", "", path.strip("`$."))
+        raise BadRequest(f"{param}: {problem}.", param=param, code="invalid_value") from error
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import re
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import Any
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,7 +20,7 @@ from openclaw_rl.proxy.engine.versions import available
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import read_body, read_headers
 from openclaw_rl.proxy.http.errors import VISIBLE
-from openclaw_rl.proxy.http.json import decode_object, json_response
+from openclaw_rl.proxy.http.json import Fields, decode_object, json_response, read_fields
 from openclaw_rl.proxy.routes.status import status_report
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import BadRequest, NotFound
@@ -30,27 +29,59 @@ from openclaw_rl.shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
 _MOST_SESSIONS = 1000
-_FEEDBACK_ID = re.compile(r"fb_[A-Za-z0-9]{8,64}")
-_OLDEST = 30 * 86400.0
+_LARGEST_NUMBER = sys.float_info.max
+
+
+class _Action(msgspec.Struct):
+    """What a client's user did in a session, perhaps `age_seconds` ago, if it could not be delivered at once."""
+
+    session_id: Any = None
+    age_seconds: Annotated[float, Meta(ge=0, le=30 * 86400)] = 0.0
+
+    def given(self) -> float:
+        """When the user acted, in Unix seconds."""
+        return now() - self.age_seconds
+
+
+class _FeedbackBody(_Action):
+    """`feedback_id` is an id that the client chose: its feedback counts once, however often it is sent."""
+
+    turn_id: Annotated[str, Meta(min_length=1)] | None = None
+    score: Annotated[float, Meta(ge=-1, le=1)] | None = None
+    thumb: Literal["up", "down"] | None = None
+    text: str = ""
+    source: Any = None
+    feedback_id: Annotated[str, Meta(pattern="^fb_[A-Za-z0-9]{8,64}$")] | None = None
+
+
+class _OutcomeBody(_Action):
+    reward: Annotated[float, Meta(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)] | None = None
+    pending: bool = False
+    detail: str = ""
+
+
+class _DoneBody(_Action):
+    reason: str = ""
 
 
 async def feedback(request: Request) -> Response:
     """Explicit feedback on a turn, or on the last main turn answered in a session."""
-    service, body = await _read(request)
-    score, text, given = _score(body), _text(body, "text"), _given_at(body)
+    service, _, fields = await _read(request, _FeedbackBody)
+    score = {"up": 1.0, "down": -1.0}[fields.thumb] if fields.thumb else fields.score
+    text, given = clean_text(fields.text), fields.given()
     if score is None and not text:
         raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
-    if body.get("turn_id") is not None:
-        turn_id = turn_id_of(body["turn_id"])
+    if fields.turn_id is not None:
+        turn_id = _turn_id(fields.turn_id)
         turn = await service.journal.turn(turn_id)
         if turn is None:
             raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found", param="turn_id")
         session_id = turn.session_id
     else:
-        session_id = _session_id(request, body)
+        session_id = _session_id(request, fields)
         turn_id = (await service.sessions.last_main_turn(session_id, before=given)).turn_id
-    chosen_id = {"feedback_id": _feedback_id(body)} if body.get("feedback_id") is not None else {}
-    source = EXTENSION if body.get("source") in ("command", "reaction") else "api"
+    chosen_id = {"feedback_id": fields.feedback_id} if fields.feedback_id else {}
+    source = EXTENSION if fields.source in ("command", "reaction") else "api"
     entry = Feedback(
         turn_id=turn_id, session_id=session_id, score=score, text=text, source=source, time=given, **chosen_id
     )
@@ -62,10 +93,10 @@ async def feedback(request: Request) -> Response:
 
 async def outcome(request: Request) -> Response:
     """The final reward of a session; `null` means no verdict. `pending` announces that one will come."""
-    service, body = await _read(request)
-    session_id = _session_id(request, body)
-    if body.get("pending") not in (None, False):
-        if body["pending"] is not True or "reward" in body:
+    service, body, fields = await _read(request, _OutcomeBody)
+    session_id = _session_id(request, fields)
+    if fields.pending:
+        if "reward" in body:
             raise BadRequest("pending is true, without a reward, or left out.", param="pending")
         episode = await service.journal.expect_outcome(session_id)
         if episode is None:
@@ -73,11 +104,11 @@ async def outcome(request: Request) -> Response:
         return await _respond(service, "outcome", {"session_id": session_id, "episode": episode, "pending": True})
     if "reward" not in body:
         raise BadRequest("reward is missing: a number, or null for no verdict.", param="reward")
-    reward = None if body["reward"] is None else _number(body["reward"], "reward")
     if await service.journal.session(session_id) is None:
         raise NotFound(f"There is no session {session_id!r}.", code="session_not_found", param="session_id")
-    await service.journal.add_outcome(Outcome(session_id=session_id, reward=reward, detail=_text(body, "detail")))
-    return await _respond(service, "outcome", {"session_id": session_id, "reward": reward})
+    detail = clean_text(fields.detail)
+    await service.journal.add_outcome(Outcome(session_id=session_id, reward=fields.reward, detail=detail))
+    return await _respond(service, "outcome", {"session_id": session_id, "reward": fields.reward})
 
 
 async def session_done(request: Request) -> Response:
@@ -86,10 +117,10 @@ async def session_done(request: Request) -> Response:
     It is no error if none is open: clients report ends twice, and ends of sessions that never had a turn here. `ended`
     is false then, and `detail` says why.
     """
-    service, body = await _read(request)
-    session_id = _session_id(request, body)
-    reason = _text(body, "reason") or "session-done"
-    episode = await service.sessions.end(session_id, reason, given=_given_at(body))
+    service, _, fields = await _read(request, _DoneBody)
+    session_id = _session_id(request, fields)
+    reason = clean_text(fields.reason) or "session-done"
+    episode = await service.sessions.end(session_id, reason, given=fields.given())
     detail = "" if episode is not None else await service.sessions.why_not_ended(session_id)
     answer = {"session_id": session_id, "episode": episode, "ended": episode is not None, "detail": detail}
     return await _respond(service, "session-done", answer)
@@ -127,7 +158,7 @@ async def forget(request: Request) -> Response:
 
 async def turn(request: Request) -> Response:
     """Everything about a turn; takes the ids of chat completions too."""
-    turn_id = turn_id_of(request.path_params["turn_id"])
+    turn_id = _turn_id(request.path_params["turn_id"])
     explained = await _service(request).journal.explain(turn_id)
     if explained is None:
         raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found")
@@ -175,13 +206,11 @@ ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = 
 )
 
 
-def turn_id_of(value: Any) -> str:
-    """A turn's id, or the id of its answer (`chatcmpl-…`, `resp_…`, `msg_…`), as a turn's id. Raises `BadRequest`."""
-    if not isinstance(value, str) or not value:
-        raise BadRequest("turn_id must be a string.", param="turn_id")
-    value = clean_text(value)
-    digits = turn_digits(value)
-    return value if digits == value else f"turn_{digits}"
+def _turn_id(identity: str) -> str:
+    """A turn's id, or the id of its answer (`chatcmpl-…`, `resp_…`, `msg_…`), as a turn's id."""
+    identity = clean_text(identity)
+    digits = turn_digits(identity)
+    return identity if digits == identity else f"turn_{digits}"
 
 
 def _service(request: Request) -> ProxyService:
@@ -189,11 +218,11 @@ def _service(request: Request) -> ProxyService:
     return service
 
 
-async def _read(request: Request) -> tuple[ProxyService, dict[str, Any]]:
-    """The service and the request's body, which may be empty."""
-    service = _service(request)
+async def _read(request: Request, fields: type[Fields]) -> tuple[ProxyService, dict[str, Any], Fields]:
+    """The service, the request's body, which may be empty, and the fields in it."""
     data = await read_body(request.receive, request.headers, _LARGEST_BODY, limits.CLIENT_SECONDS)
-    return service, decode_object(data) if data.strip() else {}
+    body = decode_object(data) if data.strip() else {}
+    return _service(request), body, read_fields(body, fields)
 
 
 async def _respond(service: ProxyService, reason: str, answer: dict[str, Any]) -> Response:
@@ -210,57 +239,11 @@ async def _train(request: Request, state: str) -> Response:
     return json_response({"training": state if service.settings.learning.train else "off"})
 
 
-def _session_id(request: Request, body: Mapping[str, Any]) -> str:
-    value = body.get("session_id") or read_headers(request.scope).get("x-session-id")
+def _session_id(request: Request, fields: _Action) -> str:
+    value = fields.session_id or read_headers(request.scope).get("x-session-id")
     if value is None:
         raise BadRequest("session_id is missing: put it in the body or in the header X-Session-Id.", param="session_id")
     return check_session_id(value, "session_id")
-
-
-def _score(body: Mapping[str, Any]) -> float | None:
-    thumb = body.get("thumb")
-    if thumb is not None:
-        if thumb not in ("up", "down"):
-            raise BadRequest("thumb must be 'up' or 'down'.", param="thumb")
-        return 1.0 if thumb == "up" else -1.0
-    if body.get("score") is None:
-        return None
-    score = _number(body["score"], "score")
-    if not -1.0 <= score <= 1.0:
-        raise BadRequest(f"score is {score:g}; it must be between -1 and 1.", param="score")
-    return score
-
-
-def _given_at(body: Mapping[str, Any]) -> float:
-    """When the client's user acted, in Unix seconds: `age_seconds` ago where it could not be delivered at once."""
-    age = 0.0 if body.get("age_seconds") is None else _number(body["age_seconds"], "age_seconds")
-    if not 0 <= age <= _OLDEST:
-        raise BadRequest(f"age_seconds is {age:g}; it must be between 0 and {_OLDEST:g}.", param="age_seconds")
-    return now() - age
-
-
-def _feedback_id(body: Mapping[str, Any]) -> str:
-    """The id that a client chose for its feedback, which counts once however often it is sent."""
-    value = body["feedback_id"]
-    if not isinstance(value, str) or not _FEEDBACK_ID.fullmatch(value):
-        raise BadRequest("feedback_id must be fb_ and 8 to 64 letters or digits.", param="feedback_id")
-    return value
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        with suppress(OverflowError):  # an integer of hundreds of digits
-            number = float(value)
-            if math.isfinite(number):
-                return number
-    raise BadRequest(f"{name} must be a number.", param=name)
-
-
-def _text(body: Mapping[str, Any], name: str) -> str:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise BadRequest(f"{name} must be a string.", param=name)
-    return clean_text(value or "")
 
 
 def _query(request: Request, name: str, default: int, most: int) -> int:
