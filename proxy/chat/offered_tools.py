@@ -19,16 +19,15 @@ from openclaw_rl.shared.rendering.families import Grammar
 class OfferedCalls:
     """Stands between an answer's parser and the client. `invented` are the names of calls that became text, in order.
 
-    Deltas are passed on at once; those of an answer without invented calls are unchanged.
+    Deltas of an answer without invented calls are unchanged. An invented call is passed on when it ends.
     """
 
     def __init__(self, offered: Iterable[str], grammar: Grammar) -> None:
         self.invented: list[str] = []
         self._offered = frozenset(offered)
-        self._call_text: type[_JsonCallText] = _XmlCallText if grammar.calls == "xml" else _JsonCallText
         self._grammar = grammar
-        self._open: _JsonCallText | None = None  # the call that is being written as text
-        self._open_index = -1  # the parser's index of it
+        self._open: int | None = None  # the parser's index of the invented call that is being sampled
+        self._arguments = ""  # of that call
         self._content: list[str] = []
         self._indices: dict[int, int] = {}  # from the parser's to the client's
         self._after_markup = False
@@ -63,12 +62,17 @@ class OfferedCalls:
         return f"it called {names}, not among the tools that were offered; that was passed on as text"
 
     def _pass_on(self, delta: Delta) -> list[Delta]:
-        if self._open is not None and delta.kind == "call_arguments" and delta.index == self._open_index:
-            return self._write(self._open.arguments(delta.text))
+        if delta.kind == "call_arguments" and delta.index == self._open:
+            self._arguments += delta.text
+            return []
         passed = self._close(complete=True)
-        if delta.kind == "call_start":
-            return [*passed, *self._start(delta)]
-        if delta.kind == "call_arguments":
+        if delta.kind == "call_start" and delta.name not in self._offered:
+            self.invented.append(delta.name)
+            self._open, self._arguments = delta.index, ""
+        elif delta.kind == "call_start":
+            self._indices[delta.index] = len(self._indices)
+            passed.append(msgspec.structs.replace(delta, index=self._indices[delta.index]))
+        elif delta.kind == "call_arguments":
             passed.append(msgspec.structs.replace(delta, index=self._indices[delta.index]))
         elif delta.kind == "content":
             separator = "\n" if self._after_markup and not delta.text.startswith("\n") else ""
@@ -78,21 +82,14 @@ class OfferedCalls:
             passed.append(delta)
         return passed
 
-    def _start(self, delta: Delta) -> list[Delta]:
-        if delta.name in self._offered:
-            self._indices[delta.index] = len(self._indices)
-            return [msgspec.structs.replace(delta, index=self._indices[delta.index])]
-        self.invented.append(delta.name)
-        self._open, self._open_index = self._call_text(self._grammar), delta.index
-        return self._write(("\n" if self._content else "") + self._open.begin(delta.name))
-
     def _close(self, *, complete: bool) -> list[Delta]:
-        """End the call that is being written as text, if there is one."""
+        """The invented call that is being sampled, if there is one, as text."""
         if self._open is None:
             return []
-        call, self._open = self._open, None
+        self._open = None
         self._after_markup = True
-        return self._write(call.end(complete=complete))
+        text = _call_text(self._grammar, self.invented[-1], self._arguments, complete=complete)
+        return self._write(("\n" if self._content else "") + text)
 
     def _write(self, text: str) -> list[Delta]:
         if not text:
@@ -101,53 +98,22 @@ class OfferedCalls:
         return [Delta("content", text)]
 
 
-class _JsonCallText:
-    """A call as a JSON object, written while its arguments come."""
-
-    def __init__(self, grammar: Grammar) -> None:
-        self._grammar = grammar
-        self._break = "\n" if grammar.call_open else ""
-
-    def begin(self, name: str) -> str:
-        written = json.dumps(name, ensure_ascii=False)
-        return f'{self._grammar.call_open}{self._break}{{"name": {written}, "{self._grammar.arguments}": '
-
-    def arguments(self, text: str) -> str:
-        return text
-
-    def end(self, *, complete: bool) -> str:
-        return f"}}{self._break}{self._grammar.call_close}" if complete else ""
-
-
-class _XmlCallText(_JsonCallText):
-    """A call in Qwen's XML. Its arguments come as JSON, so they are written at the end; of a call that was cut off only
-    the complete ones.
+def _call_text(grammar: Grammar, name: str, arguments: str, *, complete: bool) -> str:
+    """A call as the policy writes it, `arguments` as far as they were sampled; of a call in Qwen's XML that was cut off
+    only the complete ones.
     """
-
-    def __init__(self, grammar: Grammar) -> None:
-        super().__init__(grammar)
-        self._arguments = ""
-
-    def begin(self, name: str) -> str:
-        return f"{self._grammar.call_open}\n<function={name}>\n"
-
-    def arguments(self, text: str) -> str:
-        self._arguments += text
-        return ""
-
-    def end(self, *, complete: bool) -> str:
-        values = _parameters(self._arguments)
+    if grammar.calls == "xml":
+        try:
+            values: dict[str, object] = json.loads(arguments)
+        except ValueError:
+            values = json.loads((arguments or "{") + "}")
         written = "".join(f"<parameter={key}>\n{_value(value)}\n</parameter>\n" for key, value in values.items())
-        return f"{written}</function>\n{self._grammar.call_close}" if complete else written
-
-
-def _parameters(arguments: str) -> dict[str, object]:
-    """The values of arguments that end with a complete parameter, closed or not."""
-    try:
-        values: dict[str, object] = json.loads(arguments)
-    except ValueError:
-        values = json.loads((arguments or "{") + "}")
-    return values
+        opening, closing = f"{grammar.call_open}\n<function={name}>\n{written}", f"</function>\n{grammar.call_close}"
+    else:
+        line = "\n" if grammar.call_open else ""
+        named = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "{grammar.arguments}": {arguments}'
+        opening, closing = f"{grammar.call_open}{line}{named}", f"}}{line}{grammar.call_close}"
+    return opening + closing if complete else opening
 
 
 def _value(value: object) -> str:
