@@ -16,9 +16,8 @@ from openclaw_rl.proxy.chat.tool_choice import ToolChooser
 from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.proxy.conversation.recorder import Recorder
-from openclaw_rl.proxy.conversation.session_limit import SessionLimit
-from openclaw_rl.proxy.conversation.sessions import SessionKeeper
-from openclaw_rl.proxy.dialects.gate import DialectGate
+from openclaw_rl.proxy.conversation.sessions import SessionKeeper, SessionLimit
+from openclaw_rl.proxy.dialects.process import AdapterProcess
 from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.versions import ServedVersions
 from openclaw_rl.proxy.engine.watch import EngineWatch
@@ -64,8 +63,8 @@ class ProxyService:
         self.session_limit = SessionLimit(journal, settings.serve.max_sessions, idle, settings.serve.request_timeout)
         self.sessions = SessionKeeper(journal, self.conversations, self.recorder, self.session_limit, idle)
 
-        self.dialects = DialectGate()
-        self.others = OtherModels(settings, self.dialects.process, self.watch)
+        self.dialects = AdapterProcess()
+        self.others = OtherModels(settings, self.dialects, self.watch)
         self.parser = RequestParser(settings, self.names, self.watch, self.conversations.chains)
         self.renderer = PromptRenderer(prompter, self.watch, self.conversations)
         self.tools = ToolChooser(engine, prompter, self.renderer)
@@ -102,7 +101,7 @@ class ProxyService:
         """Let answers in progress be recorded, end the background work, close journal and engine client."""
         if self.answering:
             await asyncio.wait(self.answering, timeout=3.0)
-        await self.dialects.process.stop()
+        await self.dialects.stop()
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -114,7 +113,7 @@ class ProxyService:
     async def _start_adapter(self) -> None:
         """Begin the adapter process at once: it takes seconds to load, which a fallback cannot wait for."""
         try:
-            await self.dialects.process.ready()
+            await self.dialects.ready()
         except RequestError as error:
             log.warning("side_model and fallback_model cannot be asked yet: %s", error.message)
 

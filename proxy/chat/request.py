@@ -15,8 +15,7 @@ import msgspec
 from openclaw_rl.proxy.chat.parameters import Parameters, read_parameters, read_thinking
 from openclaw_rl.proxy.chat.prompt_limit import refuse_if_too_many
 from openclaw_rl.proxy.conversation.bridge import Written
-from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.chains import Chains
+from openclaw_rl.proxy.conversation.chain import Chain, Chains
 from openclaw_rl.proxy.conversation.classify import FEEDBACK, Evidence, TurnClass, classify, own_rules
 from openclaw_rl.proxy.conversation.openclaw import ChannelReaction, reactions
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from openclaw_rl.proxy.conversation.bridge import FORGOTTEN, NO_PARENT, Answered, Written
-from openclaw_rl.proxy.conversation.chain import Chain, NextWords
-from openclaw_rl.proxy.conversation.chains import Chains
+from openclaw_rl.proxy.conversation.bridge import FORGOTTEN, NO_PARENT, Answered, SampledTurns, Written
+from openclaw_rl.proxy.conversation.chain import Chain, Chains, NextWords
 from openclaw_rl.proxy.conversation.parents import ParentSearch
-from openclaw_rl.proxy.conversation.sampled_turns import SampledTurns
 from openclaw_rl.proxy.conversation.session_id import fresh_session
 from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.shared.journal import AsyncJournal, TurnRef

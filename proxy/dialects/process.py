@@ -1,16 +1,21 @@
 """The adapter process, as the proxy controls it: started by the first request that needs it, and again when it dies.
 
 Its socket is in a private folder that only this user can enter, and it ends with the proxy, however that ends.
+
+Only the proxy says which dialect a turn came in: it gives the process a mark with a secret, and gets it back on the
+chat route. A mark that a client makes up is ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import importlib
 import importlib.util
 import logging
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -19,7 +24,8 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openclaw_rl.proxy.dialects.headers import READY
+from openclaw_rl.proxy.dialects.headers import MARK_HEADER, READY
+from openclaw_rl.proxy.http.limits import ConcurrencyLimit
 from openclaw_rl.shared.child_process import end_child, start_child
 from openclaw_rl.shared.errors import Overloaded, RequestError
 from openclaw_rl.shared.extras import install_command
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CHAT = "chat"
+PLACES = 64
 START_SECONDS = 180.0
 STOP_SECONDS = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -42,10 +50,12 @@ def missing_modules() -> list[str]:
 
 
 class AdapterProcess:
-    """One child process and the connections to it. Made outside an event loop; its methods belong to one loop."""
+    """One child process, the connections to it, and their limit. Its methods belong to one event loop."""
 
     def __init__(self) -> None:
+        self.limit = ConcurrencyLimit(PLACES)
         self.restarts = 0
+        self._secret = secrets.token_hex(16)
         self._folder: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._transport: httpx.AsyncHTTPTransport | None = None  # while the process takes requests
@@ -55,6 +65,15 @@ class AdapterProcess:
         self._not_before = 0.0
         self._failure = ""
         self._stopped = False
+
+    def mark(self, dialect: str) -> str:
+        """The mark of a request in a dialect."""
+        return f"{self._secret} {dialect}"
+
+    def dialect_of(self, headers: Mapping[str, str]) -> str:
+        """The dialect of a request on the chat route."""
+        secret, _, name = headers.get(MARK_HEADER, "").partition(" ")
+        return name if name and hmac.compare_digest(secret.encode(), self._secret.encode()) else CHAT
 
     @contextlib.asynccontextmanager
     async def post(

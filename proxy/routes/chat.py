@@ -20,7 +20,7 @@ from openclaw_rl.proxy.chat.prompt import without_prompt
 from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest, place
 from openclaw_rl.proxy.chat.tool_choice import requires_choice
 from openclaw_rl.proxy.chat.turn import ChatTurn
-from openclaw_rl.proxy.dialects.gate import CHAT
+from openclaw_rl.proxy.dialects.process import CHAT
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import disconnected, read_headers, receive_body, send_response
 from openclaw_rl.proxy.http.errors import VISIBLE, TooSlow, error_response, internal_error, to_request_error

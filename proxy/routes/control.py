@@ -13,7 +13,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openclaw_rl.proxy.conversation.reactions import EXTENSION
+from openclaw_rl.proxy.conversation.recorder import EXTENSION
 from openclaw_rl.proxy.conversation.session_id import check_session_id
 from openclaw_rl.proxy.dialects.headers import turn_digits
 from openclaw_rl.proxy.engine.versions import available

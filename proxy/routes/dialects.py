@@ -39,7 +39,7 @@ class DialectRoute:
     """The ASGI application of one path."""
 
     def __init__(self, service: ProxyService, path: str) -> None:
-        self._gate = service.dialects
+        self._adapter = service.dialects
         self._limits = service.limits
         self._path = path
         self._dialect = ROUTES[path]
@@ -53,7 +53,7 @@ class DialectRoute:
             return
         headers = {name: value for name, value in headers.items() if name not in _NOT_PASSED_ON}
         headers[CHAT_HEADER] = _own_url(scope)
-        headers[MARK_HEADER] = self._gate.mark(self._dialect)
+        headers[MARK_HEADER] = self._adapter.mark(self._dialect)
         key_limit = self._limits.of_key(scope.get("client_key", 0))
         await answer_unless_gone(receive, self._relay(headers, data, send, key_limit))
 
@@ -62,8 +62,8 @@ class DialectRoute:
         try:
             async with (
                 key_limit.place(),
-                self._gate.limit.place(),
-                self._gate.process.post(self._path, data, headers) as response,
+                self._adapter.limit.place(),
+                self._adapter.post(self._path, data, headers) as response,
             ):
                 raw = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
                 await send({"type": "http.response.start", "status": response.status_code, "headers": raw})

@@ -103,8 +103,8 @@ def test_an_answer_that_breaks_off_ends_in_an_error(captured: Captured, path: st
 def limited(engine_server: Engine, tmp_path: Path) -> Iterator[Captured]:
     """A proxy that answers four requests in the dialects at a time, and lets others wait for a moment only."""
     before = (
-        "from openclaw_rl.proxy.dialects import gate\nfrom openclaw_rl.proxy.http import limits\n"
-        "gate._PLACES, limits.WAIT_SECONDS = 4, 0.2"
+        "from openclaw_rl.proxy.dialects import process\nfrom openclaw_rl.proxy.http import limits\n"
+        "process.PLACES, limits.WAIT_SECONDS = 4, 0.2"
     )
     with (
         run_logged_engine(engine_server) as (logged, engine),

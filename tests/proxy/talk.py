@@ -9,8 +9,7 @@ from typing import Any
 from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.proxy.conversation.openclaw import reactions
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
-from openclaw_rl.proxy.conversation.reactions import Reactions
-from openclaw_rl.proxy.conversation.recorder import Recorder, RequestEntry
+from openclaw_rl.proxy.conversation.recorder import Reactions, Recorder, RequestEntry
 from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.journal import AsyncJournal

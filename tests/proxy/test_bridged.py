@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from openclaw_rl.proxy.conversation.bridge import Answered, Written
-from openclaw_rl.proxy.conversation.sampled_turns import SampledTurns
+from openclaw_rl.proxy.conversation.bridge import Answered, SampledTurns, Written
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.journal.encoding import token_ids
 from openclaw_rl.shared.records import Turn

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.chains import GROWN, LEFT, LONG, MANY, Chains
+from openclaw_rl.proxy.conversation.chain import GROWN, LEFT, LONG, MANY, Chain, Chains
 from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.normalize import assistant_message, normalize_messages

@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 
 from openclaw_rl.proxy.app import create_app
-from openclaw_rl.proxy.dialects import gate
+from openclaw_rl.proxy.dialects import process
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import read_body
@@ -221,7 +221,7 @@ async def test_a_key_has_the_same_places_in_every_dialect(
 async def test_dialects_share_places_that_chats_do_not_take(
     policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "PLACES", 1)
+    monkeypatch.setattr(process, "PLACES", 1)
     monkeypatch.setattr(limits, "WAIT_SECONDS", 0.0)
     async with (
         served(ScriptedEngine, policy_folder, tmp_path) as (url, service, _),
