@@ -24,12 +24,12 @@ import httpx
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from openclaw_rl.proxy.dialects.dialect import AdapterArguments, Dialect, DialectWriter
+from openclaw_rl.proxy.dialects.dialect import Dialect, DialectWriter
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.fallback import answer_by_other
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, OTHER_PATH, READY
-from openclaw_rl.proxy.dialects.messages import Messages
-from openclaw_rl.proxy.dialects.responses import Responses, continued, previous_turn, unknown_previous
+from openclaw_rl.proxy.dialects.messages import MESSAGES
+from openclaw_rl.proxy.dialects.responses import RESPONSES, continued, previous_turn, unknown_previous
 from openclaw_rl.proxy.http.body import Disconnected, answer_unless_gone, read_body, read_headers, send_response
 from openclaw_rl.proxy.http.errors import internal_error
 from openclaw_rl.proxy.http.json import decode_object, json_response
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 LOADING_PRIORITY = 10  # a tenth of a chat's share of the CPU, where they compete
 GRACE_SECONDS = 3
 
-DIALECTS: Mapping[str, Dialect] = {"/v1/responses": Responses(), "/v1/messages": Messages()}
+DIALECTS: Mapping[str, Dialect] = {"/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
 COUNTING = {"/v1/responses/input_tokens": "/v1/responses", "/v1/messages/count_tokens": "/v1/messages"}
 _NOT_FORWARDED = frozenset(
     (
@@ -94,11 +94,9 @@ class _DialectExchange:
         """Answer the request, in one piece, as a stream or with an error."""
         try:
             body = decode_object(data)
-            if isinstance(self._dialect, Responses):
+            if self._dialect is RESPONSES:
                 body = await self._with_history(body)
-            arguments = self._dialect.read(body)
-            call = LiteLLMCall(self._url, self._forwarded, arguments.extra, counting=self._counting)
-            await (self._count(arguments, call) if self._counting else self._answer(arguments, call, body))
+            await self._answer(body)
         except RequestError as error:
             await self._fail(error)
         except OSError as error:
@@ -120,20 +118,21 @@ class _DialectExchange:
             raise NotFound(f"The previous response cannot be read: {response.text[:300]}", status=response.status_code)
         return continued(body, response.json()["turn"])
 
-    async def _count(self, arguments: AdapterArguments, call: LiteLLMCall) -> None:
-        async with self._in_library(call):
-            await self._dialect.ask(self._library, arguments.unstreamed())
-        body = {"object": "response.input_tokens", "input_tokens": call.input_tokens}
-        await send_response(json_response(body), self._send)
-
-    async def _answer(self, arguments: AdapterArguments, call: LiteLLMCall, body: Mapping[str, Any]) -> None:
+    async def _answer(self, body: Mapping[str, Any]) -> None:
+        request = self._dialect.read(body)
+        call = LiteLLMCall(self._url, self._forwarded, request.extra, counting=self._counting)
         writer = self._writer = self._dialect.writer(body, call)
+        stream = request.stream and not self._counting
         async with self._in_library(call):
-            result = await self._dialect.ask(self._library, arguments)
-            if arguments.stream:
+            result = await getattr(self._library, self._dialect.method)(stream=stream, **request.arguments)
+            if stream:
                 await self._send_stream(result, call, writer)
                 return
-        await send_response(json_response(writer.whole(result), headers=call.response_headers), self._send)
+        if self._counting:
+            response = json_response({"object": "response.input_tokens", "input_tokens": call.input_tokens})
+        else:
+            response = json_response(writer.whole(result), headers=call.response_headers)
+        await send_response(response, self._send)
 
     @contextlib.asynccontextmanager
     async def _in_library(self, call: LiteLLMCall) -> AsyncIterator[None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,45 +25,38 @@ class AdapterArguments(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Any]
     stream: bool
 
-    def unstreamed(self) -> AdapterArguments:
-        """The same request for an answer in one piece."""
-        return msgspec.structs.replace(self, stream=False)
 
+class DialectWriter(ABC):
+    """Writes the answer to the request `body`. `ended` says whether the last event of the stream was written."""
 
-class DialectWriter(Protocol):
-    """Writes one answer. `ended` says whether the last event of the stream was written."""
+    def __init__(self, body: Mapping[str, Any], call: LiteLLMCall) -> None:
+        self._body = body
+        self._call = call
+        self.ended = False
 
-    ended: bool
-
+    @abstractmethod
     def event(self, event: Any) -> bytes:
         """A stream's event as bytes; may be empty."""
-        ...
 
+    @abstractmethod
     def failure(self, error: RequestError) -> bytes:
         """The event that ends a stream which failed."""
-        ...
 
+    @abstractmethod
     def whole(self, result: Any) -> dict[str, Any]:
         """The body of an answer in one piece."""
-        ...
 
 
-class Dialect(Protocol):
-    """One wire format. `parameters` maps names of the chat body to its own, for errors."""
+class Dialect(NamedTuple):
+    """One wire format. `read` raises `BadRequest` for what LiteLLM would drop in silence or fail at, `method` is
+    LiteLLM's function whose adapter calls our provider, `parameters` maps names of the chat body to the dialect's own,
+    for errors.
+    """
 
+    read: Callable[[Mapping[str, Any]], AdapterArguments]
+    method: str
+    writer: type[DialectWriter]
     parameters: Mapping[str, str]
-
-    def read(self, body: Mapping[str, Any]) -> AdapterArguments:
-        """Raises `BadRequest` for what LiteLLM would drop in silence or fail at."""
-        ...
-
-    async def ask(self, library: Any, arguments: AdapterArguments) -> Any:
-        """The answer of LiteLLM's adapter, which calls our provider."""
-        ...
-
-    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> DialectWriter:
-        """A writer of the answer to this request."""
-        ...
 
 
 def refuse(message: str, param: str, code: str = "invalid_value") -> BadRequest:
@@ -96,6 +90,29 @@ def listed(value: Any, where: str) -> list[dict[str, Any]]:
     for index, item in enumerate(value):
         require(isinstance(item, dict), f"{where}[{index}] must be an object.", f"{where}[{index}]")
     return value
+
+
+def check_fields(holder: Mapping[str, Any], where: str, kind: Any, *fields: str) -> None:
+    """Raise `BadRequest` unless these fields of the object at `where` are texts or, if `kind` says so, objects."""
+    for field in fields:
+        at = f"{where}.{field}"
+        require(isinstance(holder.get(field), kind), f"{at} must be {'a string' if kind is str else 'an object'}.", at)
+
+
+def check_tools(tools: Any, kinds: Container[str | None], schema: str, schema_type: Any) -> None:
+    """Raise `BadRequest` unless these are tools of the client, each with a name and a `schema` of this type."""
+    for index, tool in enumerate(listed(tools, "tools")):
+        where, kind = f"tools[{index}]", tool.get("type")
+        message = "tools that run on the server are not available, only tools of the client; leave it out."
+        require(kind in kinds, f"{where} has type {kind!r}: {message}", f"{where}.type", "unsupported_value")
+        require(bool(tool.get("name")), f"{where}.name is missing.", f"{where}.name")
+        check_fields(tool, where, str, "name")
+        check_fields(tool, where, schema_type, schema)
+
+
+def event_bytes(content: Mapping[str, Any]) -> bytes:
+    """A server-sent event that is named by its type."""
+    return b"event: " + str(content["type"]).encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from openclaw_rl.proxy.http.errors import error_response
@@ -28,21 +27,15 @@ _TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_TOO_LONG = "prompt is too long"
 
 
 def anthropic_error(error: RequestError) -> dict[str, Any]:
     """Anthropic's body of an error, with our `code` and `param` added."""
     kind = _TYPES.get(error.status) or ("invalid_request_error" if error.status < 500 else "api_error")
-    message = error.message
-    if error.code == "context_length_exceeded":
-        message = f"{_TOO_LONG}: {message}"
-    detail: dict[str, Any] = {"type": kind, "message": message}
-    if error.code is not None:
-        detail["code"] = error.code
-    if error.param is not None:
-        detail["param"] = error.param
-    return {"type": "error", "error": detail}
+    too_long = "prompt is too long: " if error.code == "context_length_exceeded" else ""
+    detail = {"type": kind, "message": too_long + error.message, "code": error.code, "param": error.param}
+    shown = {name: value for name, value in detail.items() if value is not None}
+    return {"type": "error", "error": shown}
 
 
 def dialect_response(path: str, error: RequestError, headers: dict[str, str] | None = None) -> Response:
@@ -52,21 +45,3 @@ def dialect_response(path: str, error: RequestError, headers: dict[str, str] | N
         return response
     kept = {name: value for name, value in response.headers.items() if name not in ("content-length", "content-type")}
     return json_response(anthropic_error(error), error.status, kept)
-
-
-def anthropic_event(error: RequestError) -> bytes:
-    """The event that ends an Anthropic stream which failed."""
-    return b"event: error\ndata: " + msgspec.json.encode(anthropic_error(error)) + b"\n\n"
-
-
-def responses_event(error: RequestError, sequence_number: int) -> bytes:
-    """The event that ends a Responses stream which failed: OpenAI's `error` event and the clients' `error`."""
-    body = {
-        "type": "error",
-        "code": error.code,
-        "message": error.message,
-        "param": error.param,
-        "sequence_number": sequence_number,
-        "error": error.body()["error"],
-    }
-    return b"event: error\ndata: " + msgspec.json.encode(body) + b"\n\n"

@@ -58,22 +58,13 @@ async def _events(library: Any, request: Mapping[str, Any]) -> AsyncGenerator[di
     if body["stream"]:
         body["stream_options"] = {"include_usage": True}
     result = await library.acompletion(**body, timeout=request["timeout"], max_retries=0, drop_params=True)
-    if not body["stream"]:
-        whole = plain(result)
-        choice = whole["choices"][0]
-        finish, pieces = choice.get("finish_reason") or "stop", _pieces(choice["message"])
-        _check_answered(finish, bool(pieces))
-        for event in pieces:
-            yield event
-        yield {"finish": finish, "usage": whole.get("usage")}
-        return
     finish, usage, answered = "", None, False
     try:
-        async for chunk in result:
+        async for chunk in result if body["stream"] else _whole(result):
             part = plain(chunk)
             usage = part.get("usage") or usage
             for choice in part.get("choices") or ():
-                for event in _pieces(choice.get("delta") or {}):
+                for event in _pieces(choice.get("delta") or choice.get("message") or {}):
                     answered = True
                     yield event
                 finish = choice.get("finish_reason") or finish
@@ -83,14 +74,14 @@ async def _events(library: Any, request: Mapping[str, Any]) -> AsyncGenerator[di
             await close()
     if not finish:
         raise EOFError("the stream ended before the answer did")
-    _check_answered(finish, answered)
+    if finish == "stop" and not answered:  # LiteLLM makes this of every stream without an answer, like an error page
+        raise EOFError("its answer was empty")
     yield {"finish": finish, "usage": usage}
 
 
-def _check_answered(finish: str, answered: bool) -> None:
-    """Raise `EOFError` for an empty answer: LiteLLM makes one of every stream without an answer, like an error page."""
-    if finish == "stop" and not answered:
-        raise EOFError("its answer was empty")
+async def _whole(answer: Any) -> AsyncGenerator[Any, None]:
+    """An answer in one piece as a stream of one."""
+    yield answer
 
 
 def _pieces(delta: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -7,11 +7,23 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.proxy.dialects.dialect import MODEL, AdapterArguments, copied, listed, refuse, require, streams
-from openclaw_rl.proxy.dialects.errors import anthropic_event
+from openclaw_rl.proxy.dialects.dialect import (
+    MODEL,
+    AdapterArguments,
+    Dialect,
+    DialectWriter,
+    check_fields,
+    check_tools,
+    copied,
+    event_bytes,
+    listed,
+    refuse,
+    require,
+    streams,
+)
+from openclaw_rl.proxy.dialects.errors import anthropic_error
 from openclaw_rl.proxy.dialects.headers import PROMPT_HEADER, TURN_HEADER, turn_digits
 from openclaw_rl.shared.errors import RequestError
-from openclaw_rl.shared.litellm.call import LiteLLMCall
 
 _BLOCKS = {
     "user": ("text", "image", "tool_result"),
@@ -19,49 +31,42 @@ _BLOCKS = {
     "system": ("text",),
     "tool_result": ("text", "image", "tool_reference"),
 }
+_TEXTS = {
+    "text": ("text",),
+    "thinking": ("thinking",),
+    "tool_reference": ("tool_name",),
+    "tool_result": ("tool_use_id",),
+    "tool_use": ("id", "name"),
+}
 _CHOICES = ("auto", "any", "tool", "none")
 
 
-class Messages:
-    """Anthropic's dialect."""
-
-    parameters: Mapping[str, str] = {"stop": "stop_sequences", "response_format": "output_config.format"}
-
-    def read(self, body: Mapping[str, Any]) -> AdapterArguments:
-        messages, loaded = _spell_out_references(_messages(body.get("messages")))
-        arguments: dict[str, Any] = {"model": MODEL, "max_tokens": 1, "messages": messages}
-        for field in ("mcp_servers", "container"):
-            require(not body.get(field), f"{field} is not supported: the model runs no tools of its own.", field)
-        if body.get("system"):
-            _check_content(body["system"], "system", "system")
-            arguments["system"] = body["system"]
-        extra = copied(body, "model", "max_tokens", "temperature", "top_p", "top_k", "metadata", stop_sequences="stop")
-        tools = body.get("tools")
-        if tools:
-            _check_tools(tools)
-            tools = [tool for tool in tools if not tool.get("defer_loading") or tool["name"] in loaded]
-        if tools:
-            arguments["tools"] = tools
-        choice = _tool_choice(body.get("tool_choice"), bool(tools))
-        if choice is not None:
-            arguments["tool_choice"] = choice
-            extra["parallel_tool_calls"] = choice.get("disable_parallel_tool_use") is not True
-        extra |= _thinking(body.get("thinking")) | _format(body)
-        return AdapterArguments(arguments=arguments, extra=extra, stream=streams(body))
-
-    async def ask(self, library: Any, arguments: AdapterArguments) -> Any:
-        return await library.anthropic_messages(stream=arguments.stream, **arguments.arguments)
-
-    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> MessagesWriter:
-        return MessagesWriter(call)
+def read_messages(body: Mapping[str, Any]) -> AdapterArguments:
+    """A request in Anthropic's dialect. Raises `BadRequest`."""
+    messages, loaded = _spell_out_references(_messages(body.get("messages")))
+    arguments: dict[str, Any] = {"model": MODEL, "max_tokens": 1, "messages": messages}
+    for field in ("mcp_servers", "container"):
+        require(not body.get(field), f"{field} is not supported: the model runs no tools of its own.", field)
+    if body.get("system"):
+        _check_content(body["system"], "system", "system")
+        arguments["system"] = body["system"]
+    extra = copied(body, "model", "max_tokens", "temperature", "top_p", "top_k", "metadata", stop_sequences="stop")
+    tools = body.get("tools")
+    if tools:
+        check_tools(tools, (None, "custom"), "input_schema", dict)
+        tools = [tool for tool in tools if not tool.get("defer_loading") or tool["name"] in loaded]
+    if tools:
+        arguments["tools"] = tools
+    choice = _tool_choice(body.get("tool_choice"), bool(tools))
+    if choice is not None:
+        arguments["tool_choice"] = choice
+        extra["parallel_tool_calls"] = choice.get("disable_parallel_tool_use") is not True
+    extra |= _thinking(body.get("thinking")) | _format(body)
+    return AdapterArguments(arguments=arguments, extra=extra, stream=streams(body))
 
 
-class MessagesWriter:
+class MessagesWriter(DialectWriter):
     """Writes the events, or the one message, of an answer."""
-
-    def __init__(self, call: LiteLLMCall) -> None:
-        self._call = call
-        self.ended = False
 
     def event(self, event: Any) -> bytes:
         """LiteLLM gives bytes, one or more events at once."""
@@ -69,7 +74,7 @@ class MessagesWriter:
         return b"".join(self._event(block) for block in text.split("\n\n") if block.strip())
 
     def failure(self, error: RequestError) -> bytes:
-        return anthropic_event(error)
+        return event_bytes(anthropic_error(error))
 
     def whole(self, result: Any) -> dict[str, Any]:
         message = dict(result)
@@ -81,7 +86,7 @@ class MessagesWriter:
         if not data.strip():
             return b""
         content: dict[str, Any] = msgspec.json.decode(data)
-        kind = str(content["type"])
+        kind = content["type"]
         self.ended = self.ended or kind == "message_stop"
         if kind == "message_start":
             usage = {"input_tokens": int(self._call.response_headers.get(PROMPT_HEADER, "0")), "output_tokens": 0}
@@ -91,7 +96,7 @@ class MessagesWriter:
         elif kind == "message_delta":
             content["delta"] = self._end((content.get("delta") or {}).get("stop_reason"))
             content["usage"] = self._usage()
-        return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+        return event_bytes(content)
 
     def _head(self) -> dict[str, Any]:
         digits = turn_digits(self._call.response_headers.get(TURN_HEADER, ""))
@@ -116,27 +121,29 @@ class MessagesWriter:
         }
 
 
+MESSAGES = Dialect(
+    read_messages,
+    "anthropic_messages",
+    MessagesWriter,
+    {"stop": "stop_sequences", "response_format": "output_config.format"},
+)
+
+
 def _messages(value: Any) -> list[dict[str, Any]]:
     messages = listed(value, "messages")
     require(bool(messages), "messages is empty: send at least one message.", "messages")
     for index, message in enumerate(messages):
-        where, role = f"messages[{index}]", message.get("role")
-        if role not in ("user", "assistant", "system"):
-            raise refuse(f"{where}.role must be 'user' or 'assistant'.", f"{where}.role")
+        where, role = f"messages[{index}]", str(message.get("role"))
+        known = role in ("user", "assistant", "system")
+        require(known, f"{where}.role must be 'user' or 'assistant'.", f"{where}.role")
         _check_content(message.get("content"), f"{where}.content", role)
-        if role == "user" and _is_empty(message["content"]):  # LiteLLM would leave it out in silence
-            raise refuse(f"{where}.content is empty.", f"{where}.content")
-    if messages[-1]["role"] == "assistant":
-        raise refuse(
-            "The conversation must end with a user message: answers cannot be begun for the model.", "messages"
-        )
+        content = message["content"]
+        texts = [content] if isinstance(content, str) else [block.get("text", block["type"]) for block in content]
+        said = role != "user" or any(texts)  # LiteLLM would leave out an empty message in silence
+        require(said, f"{where}.content is empty.", f"{where}.content")
+    begun = "The conversation must end with a user message: answers cannot be begun for the model."
+    require(messages[-1]["role"] != "assistant", begun, "messages")
     return messages
-
-
-def _is_empty(content: str | list[dict[str, Any]]) -> bool:
-    if isinstance(content, str):
-        return not content
-    return all(block["type"] == "text" and not block["text"] for block in content)
 
 
 def _spell_out_references(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], set[str]]:
@@ -169,33 +176,13 @@ def _check_content(content: Any, where: str, holder: str) -> None:
         if kind not in _BLOCKS[holder]:
             taken = ", ".join(sorted(_BLOCKS[holder]))
             raise refuse(f"{at} has type {kind!r}; served here are {taken}.", f"{at}.type", "unsupported_value")
-        texts = {"text": "text", "thinking": "thinking", "tool_reference": "tool_name", "tool_result": "tool_use_id"}
-        if kind in texts:
-            field = texts[kind]
-            require(isinstance(block.get(field), str), f"{at}.{field} must be a string.", f"{at}.{field}")
+        check_fields(block, at, str, *_TEXTS.get(kind, ()))
         if kind == "image":
-            require(isinstance(block.get("source"), dict), f"{at}.source must be an object.", f"{at}.source")
-        if kind == "tool_use":
-            named = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
-            require(named, f"{at} must have an id and a name.", at)
-            require(isinstance(block.get("input", {}), dict), f"{at}.input must be an object.", f"{at}.input")
+            check_fields(block, at, dict, "source")
+        if kind == "tool_use" and "input" in block:
+            check_fields(block, at, dict, "input")
         if kind == "tool_result" and block.get("content") is not None:
             _check_content(block["content"], f"{at}.content", "tool_result")
-
-
-def _check_tools(tools: Any) -> None:
-    for index, tool in enumerate(listed(tools, "tools")):
-        where = f"tools[{index}]"
-        if tool.get("type") not in (None, "custom"):
-            raise refuse(
-                f"{where} has type {tool['type']!r}: tools that run on the server are not available; leave it out.",
-                f"{where}.type",
-                "unsupported_value",
-            )
-        named = isinstance(tool.get("name"), str) and bool(tool["name"])
-        require(named, f"{where}.name is missing.", f"{where}.name")
-        schema = f"{where}.input_schema"
-        require(isinstance(tool.get("input_schema"), dict), f"{schema} must be an object.", schema)
 
 
 def _tool_choice(choice: Any, has_tools: bool) -> dict[str, Any] | None:
@@ -205,7 +192,7 @@ def _tool_choice(choice: Any, has_tools: bool) -> dict[str, Any] | None:
     if not isinstance(choice, dict) or choice.get("type") not in _CHOICES:
         raise refuse("tool_choice must be an object of type auto, any, tool or none.", "tool_choice")
     if choice["type"] == "tool":
-        require(isinstance(choice.get("name"), str), "tool_choice.name is missing.", "tool_choice.name")
+        check_fields(choice, "tool_choice", str, "name")
     if not has_tools and choice["type"] in ("any", "tool"):
         raise refuse(f"tool_choice is {choice['type']!r}, but the request has no tools.", "tool_choice")
     return choice if has_tools else None
@@ -213,12 +200,12 @@ def _tool_choice(choice: Any, has_tools: bool) -> dict[str, Any] | None:
 
 def _thinking(value: Any) -> dict[str, Any]:
     """`thinking` as the chat route's template setting; without it, or with `adaptive`, the policy's default."""
-    if value is None:
-        return {}
-    kind = value.get("type") if isinstance(value, dict) else None
-    if kind not in ("enabled", "disabled", "adaptive"):
-        raise refuse("thinking.type must be 'enabled', 'disabled' or 'adaptive'.", "thinking.type")
-    return {} if kind == "adaptive" else {"chat_template_kwargs": {"enable_thinking": kind == "enabled"}}
+    match value:
+        case None | {"type": "adaptive"}:
+            return {}
+        case {"type": "enabled" | "disabled" as kind}:
+            return {"chat_template_kwargs": {"enable_thinking": kind == "enabled"}}
+    raise refuse("thinking.type must be 'enabled', 'disabled' or 'adaptive'.", "thinking.type")
 
 
 def _format(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from openclaw_rl.proxy.dialects.dialect import (
     MODEL,
     AdapterArguments,
+    Dialect,
+    DialectWriter,
+    check_fields,
+    check_tools,
     copied,
+    event_bytes,
     listed,
     plain,
     refuse,
     require,
     streams,
 )
-from openclaw_rl.proxy.dialects.errors import responses_event
 from openclaw_rl.proxy.dialects.headers import TURN_HEADER, turn_digits
 from openclaw_rl.shared.errors import BadRequest, RequestError
-from openclaw_rl.shared.litellm.call import LiteLLMCall
 from openclaw_rl.shared.messages.equality import arguments_text
 
 _ITEMS = (
@@ -33,46 +34,29 @@ _ROLES = ("user", "assistant", "system", "developer")
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-class Responses:
-    """OpenAI's newer dialect."""
-
-    parameters: Mapping[str, str] = {
-        "max_tokens": "max_output_tokens",
-        "messages": "input",
-        "response_format": "text.format",
-    }
-
-    def read(self, body: Mapping[str, Any]) -> AdapterArguments:
-        items = _input(body.get("input"))
-        _refuse_unsupported(body)
-        require(isinstance(body.get("instructions"), str | None), "instructions must be a string.", "instructions")
-        _check_tools(body.get("tools"))
-        choice = _tool_choice(body.get("tool_choice"))
-        if choice not in (None, "auto", "none") and not body.get("tools"):
-            raise refuse("tool_choice wants a call, but the request has no tools.", "tool_choice")
-        arguments = {"model": MODEL, "input": items, **copied(body, "instructions", "tools"), "tool_choice": choice}
-        names = ("model", "temperature", "top_p", "metadata", "user", "prompt_cache_key")
-        extra = copied(body, *names, max_output_tokens="max_tokens")
-        if body.get("tools"):
-            extra |= copied(body, "parallel_tool_calls")
-        extra |= _reasoning(body.get("reasoning")) | _format(body.get("text"))
-        return AdapterArguments(arguments=arguments, extra=extra, stream=streams(body))
-
-    async def ask(self, library: Any, arguments: AdapterArguments) -> Any:
-        return await library.aresponses(stream=arguments.stream, **arguments.arguments)
-
-    def writer(self, body: Mapping[str, Any], call: LiteLLMCall) -> ResponsesWriter:
-        return ResponsesWriter(body, call)
+def read_responses(body: Mapping[str, Any]) -> AdapterArguments:
+    """A request in OpenAI's newer dialect. Raises `BadRequest`."""
+    items = _input(body.get("input"))
+    _refuse_unsupported(body)
+    require(isinstance(body.get("instructions"), str | None), "instructions must be a string.", "instructions")
+    if body.get("tools") is not None:
+        check_tools(body["tools"], _TOOLS, "parameters", dict | None)
+    choice = _tool_choice(body.get("tool_choice"))
+    if choice not in (None, "auto", "none") and not body.get("tools"):
+        raise refuse("tool_choice wants a call, but the request has no tools.", "tool_choice")
+    arguments = {"model": MODEL, "input": items, **copied(body, "instructions", "tools"), "tool_choice": choice}
+    names = ("model", "temperature", "top_p", "metadata", "user", "prompt_cache_key")
+    extra = copied(body, *names, max_output_tokens="max_tokens")
+    if body.get("tools"):
+        extra |= copied(body, "parallel_tool_calls")
+    extra |= _reasoning(body.get("reasoning")) | _format(body.get("text"))
+    return AdapterArguments(arguments=arguments, extra=extra, stream=streams(body))
 
 
-class ResponsesWriter:
+class ResponsesWriter(DialectWriter):
     """Writes the events, or the one object, of an answer; every event is numbered."""
 
-    def __init__(self, body: Mapping[str, Any], call: LiteLLMCall) -> None:
-        self._body = body
-        self._call = call
-        self._number = 0
-        self.ended = False
+    _number = 0
 
     def event(self, event: Any) -> bytes:
         content: dict[str, Any] = plain(event)
@@ -92,18 +76,15 @@ class ResponsesWriter:
         return written
 
     def failure(self, error: RequestError) -> bytes:
-        return responses_event(error, self._next())
+        body = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        return self._write(body | error.body())
 
     def whole(self, result: Any) -> dict[str, Any]:
         return self._response(plain(result), ended=True)
 
     def _write(self, content: dict[str, Any]) -> bytes:
-        content["sequence_number"] = self._next()
-        return b"event: " + str(content["type"]).encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
-
-    def _next(self) -> int:
         self._number += 1
-        return self._number - 1
+        return event_bytes({**content, "sequence_number": self._number - 1})
 
     def _response(self, made: dict[str, Any], *, ended: bool) -> dict[str, Any]:
         """LiteLLM's response with the client's fields, and those that only the proxy knows."""
@@ -136,6 +117,14 @@ class ResponsesWriter:
         }
 
 
+RESPONSES = Dialect(
+    read_responses,
+    "aresponses",
+    ResponsesWriter,
+    {"max_tokens": "max_output_tokens", "messages": "input", "response_format": "text.format"},
+)
+
+
 def _item(item: dict[str, Any]) -> dict[str, Any]:
     """An output item; LiteLLM writes reasoning in three ways, of which this is the API's."""
     if item.get("type") != "reasoning":
@@ -161,8 +150,7 @@ def _input(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     items = listed(value, "input")
-    if not items:
-        raise refuse("input is empty: send a text or at least one item.", "input")
+    require(bool(items), "input is empty: send a text or at least one item.", "input")
     called: set[str] = set()
     for index, item in enumerate(items):
         where = f"input[{index}]"
@@ -174,7 +162,7 @@ def _input(value: Any) -> list[dict[str, Any]]:
         if kind == "message":
             _check_message(item, where)
         elif kind in _CALLS:
-            _check_call(item, where)
+            check_fields(item, where, str, "call_id", "name", "input" if kind == "custom_tool_call" else "arguments")
             called.add(item["call_id"])
         elif kind in _OUTPUTS and (not isinstance(item.get("call_id"), str) or item["call_id"] not in called):
             raise refuse(f"{where}: no call with call_id {item.get('call_id')!r} comes before it.", f"{where}.call_id")
@@ -190,31 +178,9 @@ def _check_message(item: Mapping[str, Any], where: str) -> None:
     for index, part in enumerate(listed(content, f"{where}.content")):
         kind, at = part.get("type"), f"{where}.content[{index}]"
         if kind in ("input_text", "output_text", "text"):
-            require(isinstance(part.get("text"), str), f"{at}.text must be a string.", f"{at}.text")
+            check_fields(part, at, str, "text")
         elif kind not in ("input_image", "refusal"):
             raise refuse(f"{at} has type {kind!r}, but the model takes no such input.", f"{at}.type")
-
-
-def _check_call(item: Mapping[str, Any], where: str) -> None:
-    text = "input" if item["type"] == "custom_tool_call" else "arguments"
-    for field in ("call_id", "name", text):
-        require(isinstance(item.get(field), str), f"{where}.{field} must be a string.", f"{where}.{field}")
-
-
-def _check_tools(tools: Any) -> None:
-    for index, tool in enumerate(listed(tools, "tools") if tools is not None else ()):
-        where = f"tools[{index}]"
-        if tool.get("type") not in _TOOLS:
-            raise refuse(
-                f"{where} has type {tool.get('type')!r}: tools that run on the server are not available, only "
-                "'function' and 'custom' tools of the client are; leave it out.",
-                f"{where}.type",
-                "unsupported_value",
-            )
-        named = isinstance(tool.get("name"), str) and bool(tool["name"])
-        require(named, f"{where}.name is missing.", f"{where}.name")
-        parameters = f"{where}.parameters"
-        require(isinstance(tool.get("parameters"), dict | None), f"{parameters} must be an object.", parameters)
 
 
 def _tool_choice(choice: Any) -> Any:
@@ -222,11 +188,8 @@ def _tool_choice(choice: Any) -> Any:
         return choice
     if isinstance(choice, dict) and choice.get("type") in _TOOLS and isinstance(choice.get("name"), str):
         return choice
-    raise refuse(
-        "tool_choice must be 'none', 'auto', 'required' or {'type': 'function', 'name': ...}.",
-        "tool_choice",
-        "unsupported_value",
-    )
+    message = "tool_choice must be 'none', 'auto', 'required' or {'type': 'function', 'name': ...}."
+    raise refuse(message, "tool_choice", "unsupported_value")
 
 
 def _reasoning(value: Any) -> dict[str, Any]:
@@ -258,8 +221,7 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     ):
         require(not body.get(field), f"{field} is not supported: {why}.", field, "unsupported_parameter")
     include = body.get("include") or []
-    if not isinstance(include, list):
-        raise refuse("include must be an array.", "include")
+    require(isinstance(include, list), "include must be an array.", "include")
     if "message.output_text.logprobs" in include:
         raise refuse("logprobs are not available here; ask /v1/chat/completions.", "include", "unsupported_value")
 
