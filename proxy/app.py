@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openclaw_rl.proxy.dialects.errors import dialect_response
@@ -25,8 +25,6 @@ from openclaw_rl.proxy.routes.models import list_models, show_model
 from openclaw_rl.proxy.routes.status import readiness
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 CHAT_PATH = "/v1/chat/completions"
 
@@ -68,8 +66,23 @@ def create_app(service: ProxyService) -> ASGIApp:
             await service.stop()
 
     chat = ChatRoute(service)
+    routes = [
+        Route("/healthz", _health),
+        Route("/readyz", _ready),
+        Route("/metrics", _metrics),
+        Route("/v1/models", list_models),
+        Route("/v1/models/{model:path}", show_model),
+        Route(CHAT_PATH, chat, methods=["POST"]),
+        Route("/v1/chat/completions/input_tokens", count_tokens, methods=["POST"]),
+        *(Route(path, DialectRoute(service, path), methods=["POST"]) for path in ROUTES),
+        *(
+            Route(f"{prefix}{path}", endpoint, methods=[method])
+            for prefix in ("/rl", "/v1/rl")
+            for path, method, endpoint in control.ROUTES
+        ),
+    ]
     app = Starlette(
-        routes=_routes(service, chat),
+        routes=routes,
         lifespan=lifespan,
         exception_handlers={
             OpenClawRLError: _on_error,
@@ -80,24 +93,6 @@ def create_app(service: ProxyService) -> ASGIApp:
     )
     app.state.service = service
     return KeyCheck(app, service.settings.serve.api_keys, chat)
-
-
-def _routes(service: ProxyService, chat: ChatRoute) -> list[BaseRoute]:
-    routes: list[BaseRoute] = [
-        Route("/healthz", _health),
-        Route("/readyz", _ready),
-        Route("/metrics", _metrics),
-        Route("/v1/models", list_models),
-        Route("/v1/models/{model:path}", show_model),
-        Route(CHAT_PATH, chat, methods=["POST"]),
-        Route("/v1/chat/completions/input_tokens", count_tokens, methods=["POST"]),
-    ]
-    for path in ROUTES:
-        routes.append(Route(path, DialectRoute(service, path), methods=["POST"]))
-    for prefix in ("/rl", "/v1/rl"):
-        for path, method, endpoint in control.ROUTES:
-            routes.append(Route(prefix + path, endpoint, methods=[method]))
-    return routes
 
 
 async def _health(request: Request) -> Response:

@@ -24,22 +24,6 @@ VISIBLE = "".join(map(chr, range(33, 127))).replace("%", "") + " "
 """Characters that a header value may hold unchanged; all others are percent-encoded."""
 
 
-class UpstreamFailed(RequestError):
-    """502: the engine broke off or answered nonsense."""
-
-    status = 502
-    type = "server_error"
-    code = "engine_error"
-
-
-class TooSlow(RequestError):
-    """504: the answer took longer than `request_timeout`."""
-
-    status = 504
-    type = "server_error"
-    code = "timeout"
-
-
 def to_request_error(error: OpenClawRLError) -> RequestError:
     """The error that the client receives."""
     if isinstance(error, RequestError):
@@ -55,7 +39,7 @@ def to_request_error(error: OpenClawRLError) -> RequestError:
             return Overloaded(
                 f"The engine cannot answer now: {error}", code="engine_unavailable", retry_after=ENGINE_RETRY_SECONDS
             )
-        return UpstreamFailed(f"The engine failed: {error}")
+        return RequestError(f"The engine failed: {error}", status=502, code="engine_error")
     if isinstance(error, JournalError):
         return StorageFull(f"The turn cannot be recorded: {error}", retry_after=10.0)
     return RequestError(str(error), status=500)

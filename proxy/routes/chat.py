@@ -13,22 +13,30 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from openclaw_rl.proxy.chat.choices import ChoiceEvent, FinishedAnswer, answer_events, spread
-from openclaw_rl.proxy.chat.completion import completion, completion_id, fingerprint, total_usage
+from openclaw_rl.proxy.chat.choices import (
+    ChoiceEvent,
+    FinishedAnswer,
+    answer_events,
+    completion,
+    completion_id,
+    fingerprint,
+    spread,
+    total_usage,
+)
 from openclaw_rl.proxy.chat.fallback_models import AnswerPlan
 from openclaw_rl.proxy.chat.prompt import without_prompt
 from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest, place
-from openclaw_rl.proxy.chat.tool_choice import requires_choice
 from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.dialects.process import CHAT
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import disconnected, read_headers, receive_body, send_response
-from openclaw_rl.proxy.http.errors import VISIBLE, TooSlow, error_response, internal_error, to_request_error
+from openclaw_rl.proxy.http.errors import VISIBLE, error_response, internal_error, to_request_error
 from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.proxy.http.sse import ChunkWriter, error_event
 from openclaw_rl.proxy.http.stream import EventStream
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import EngineError, OpenClawRLError, RequestError
+from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import TurnStatus
 
 log = logging.getLogger(__name__)
@@ -53,7 +61,7 @@ class ChatRoute:
         work = asyncio.current_task()
         assert work is not None
         exchange = ChatExchange(service, headers, send, scope.get("client_key", 0), work)
-        gone = asyncio.create_task(_leave(receive, exchange), name="chat client")
+        gone = asyncio.create_task(exchange.leave(receive), name="chat client")
         service.answering.add(work)
         try:
             await exchange.run(data)
@@ -154,10 +162,8 @@ class ChatExchange:
             await service.session_limit.admit(session_id)
 
     async def _choose_tool(self, request: RenderedRequest, plan: AnswerPlan) -> tuple[RenderedRequest, AnswerPlan]:
-        """The request with the call that the policy has to make, if there is one to choose; other models choose for
-        themselves, where the engine is away.
-        """
-        if not requires_choice(request):
+        """The request with the call that the policy must make chosen for it; other models choose for themselves."""
+        if request.chat.forced_tool != ANY_TOOL:
             return request, plan
         try:
             async with asyncio.timeout(self._service.settings.serve.request_timeout):
@@ -207,22 +213,25 @@ class ChatExchange:
         service = self._service
         hold = turns[0].request.tracked and bool(service.recorder.trouble)
         stream = self._stream = EventStream(self._send, _raw(self._response_headers), hold=hold)
-        chunks = [_AnswerChunks(turn, turns[0].turn_id, index) for index, turn in enumerate(turns)]
+        answers: dict[int, _AnswerChunks] = {}  # that have begun
         left = len(turns)
         service.pulse.add(stream, self._cut)
         try:
             async with aclosing(answer_events(turns, self._complete)) as events:
                 async for event in events:
-                    answer = chunks[event.index]
-                    if not answer.begun:
-                        if answer.turn.failed_early() and not stream.started:
-                            await answer.turn.entered()
-                        self._add_credit(answer.turn)
-                    data = answer.write(event)
+                    data, answer = b"", answers.get(event.index)
+                    if answer is None:
+                        turn = turns[event.index]
+                        if turn.failed_early() and not stream.started:
+                            await turn.entered()
+                        self._add_credit(turn)
+                        answer = answers[event.index] = _AnswerChunks(turns, event.index)
+                        data = answer.writer.role()
+                    data += answer.write(event)
                     left -= event.finished is not None
                     if not left:
                         self._responded = True
-                        await stream.end(data + chunks[0].close(total_usage(turns)))
+                        await stream.end(data + answer.writer.close(total_usage(turns)))
                     elif data:
                         await stream.write(data)
         finally:
@@ -243,8 +252,9 @@ class ChatExchange:
             if self._stream is not None:
                 self._stream.add_headers(_raw(credit))
 
-    def leave(self) -> None:
-        """End the work for a client that is gone, unless its answer is committed and on its way."""
+    async def leave(self, receive: Receive) -> None:
+        """End the work once the client is gone, unless its answer is committed and on its way."""
+        await disconnected(receive)
         if not self._responded:
             self._end("the client left")
 
@@ -259,10 +269,9 @@ class ChatExchange:
         log.info("an answer was cut: %s", cause)
         self._end(cause)
 
-    def _too_slow(self) -> TooSlow:
-        return TooSlow(
-            f"The answer took longer than {self._service.settings.serve.request_timeout:g} s (request_timeout)."
-        )
+    def _too_slow(self) -> RequestError:
+        limit = self._service.settings.serve.request_timeout
+        return RequestError(f"The answer took longer than {limit:g} s (request_timeout).", status=504, code="timeout")
 
     async def _fail(self, error: RequestError) -> None:
         """Send the error, in the stream if that has begun."""
@@ -277,49 +286,35 @@ class ChatExchange:
 
 
 class _AnswerChunks:
-    """The chunks of one answer; all answers to a request have the id of the `first` turn. `begun` with the first."""
+    """The chunks of the answer at `index`; all answers to a request have the id of the first turn."""
 
-    def __init__(self, turn: ChatTurn, first: str, index: int) -> None:
-        self.turn = turn
-        self.begun = False
-        self._first = first
-        self._index = index
-        self._wants_logprobs = turn.request.parameters.logprobs is not None
+    def __init__(self, turns: Sequence[ChatTurn], index: int) -> None:
+        self._policy = turns[index].policy
+        parameters = turns[0].request.parameters
+        self._wants_logprobs = parameters.logprobs is not None
         self._sent = 0  # tokens whose logprobs have been sent
+        self.writer = ChunkWriter(
+            completion_id(turns[0].turn_id),
+            parameters.model,
+            int(turns[0].request.arrived),
+            fingerprint(self._policy.version),
+            with_usage=parameters.include_usage,
+            index=index,
+        )
 
     def write(self, event: ChoiceEvent) -> bytes:
         """The chunks of the answer's next event; may be empty."""
-        data = b"" if self.begun else self._begin()
-        policy = self.turn.policy
-        part = event.part
+        part, policy = event.part, self._policy
         if part is not None:
-            if part.deltas:
-                logprobs = policy.openai_logprobs(self._sent, part.end) if self._wants_logprobs else None
-                data += self._writer.deltas(part.deltas, logprobs)
-                self._sent = part.end
-        elif event.finished is not None:
-            deltas, answer = event.finished
-            if deltas:
-                data += self._writer.deltas(deltas)
-            data += self._writer.end(answer.finish_reason, policy.openai_logprobs(self._sent), policy.stop_matched)
-        return data
-
-    def close(self, usage: Mapping[str, Any]) -> bytes:
-        """The events after the end of all answers."""
-        return self._writer.close(usage)
-
-    def _begin(self) -> bytes:
-        self.begun = True
-        request = self.turn.request
-        self._writer = ChunkWriter(
-            completion_id(self._first),
-            request.parameters.model,
-            int(request.arrived),
-            fingerprint(self.turn.policy.version),
-            with_usage=request.parameters.include_usage,
-            index=self._index,
-        )
-        return self._writer.role()
+            if not part.deltas:
+                return b""
+            logprobs = policy.openai_logprobs(self._sent, part.end) if self._wants_logprobs else None
+            self._sent = part.end
+            return self.writer.deltas(part.deltas, logprobs)
+        assert event.finished is not None
+        deltas, answer = event.finished
+        data = self.writer.deltas(deltas) if deltas else b""
+        return data + self.writer.end(answer.finish_reason, policy.openai_logprobs(self._sent), policy.stop_matched)
 
 
 def _describe(turns: Sequence[ChatTurn]) -> dict[str, str]:
@@ -344,8 +339,3 @@ async def _abandon(turns: Sequence[ChatTurn], status: TurnStatus, error: str) ->
 
 def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-
-
-async def _leave(receive: Receive, exchange: ChatExchange) -> None:
-    await disconnected(receive)
-    exchange.leave()

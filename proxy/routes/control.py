@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -28,7 +29,6 @@ from openclaw_rl.shared.messages.normalize import clean_text
 from openclaw_rl.shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
-_MOST_SESSIONS = 1000
 _LARGEST_NUMBER = sys.float_info.max
 
 
@@ -58,6 +58,11 @@ class _OutcomeBody(_Action):
     reward: Annotated[float, Meta(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)] | None = None
     pending: bool = False
     detail: str = ""
+
+
+class _Page(msgspec.Struct):
+    limit: Annotated[int, Meta(ge=0, le=1000)] = 50
+    offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
 
 class _DoneBody(_Action):
@@ -133,8 +138,8 @@ async def status(request: Request) -> Response:
 
 async def sessions(request: Request) -> Response:
     """Sessions, the last seen first."""
-    limit = _query(request, "limit", 50, _MOST_SESSIONS)
-    rows = await _service(request).journal.sessions(limit, _query(request, "offset", 0, 2**53))
+    page = read_fields(request.query_params, _Page, strict=False)
+    rows = await _service(request).journal.sessions(page.limit, page.offset)
     names = ("session_id", "policy", "main", "side", "settled", "trained", "last_seen")
     listed = [{name: getattr(row, name) for name in names} | {"episodes": len(row.episodes)} for row in rows]
     return json_response({"sessions": listed})
@@ -180,22 +185,19 @@ async def promote(request: Request) -> Response:
     return json_response(await _service(request).versions.promote(int(number)))
 
 
-async def pause(request: Request) -> Response:
-    """Stop training after the step in progress; chat and capture continue."""
-    return await _train(request, "paused")
-
-
-async def resume(request: Request) -> Response:
-    """Train again."""
-    return await _train(request, "running")
+async def train(request: Request, state: str) -> Response:
+    """Pause training after the step in progress, while chat and capture continue; or train again (`running`)."""
+    service = _service(request)
+    await service.journal.set_control("train", state)
+    return json_response({"training": state if service.settings.learning.train else "off"})
 
 
 ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
     ("/feedback", "POST", feedback),
     ("/outcome", "POST", outcome),
     ("/session-done", "POST", session_done),
-    ("/pause", "POST", pause),
-    ("/resume", "POST", resume),
+    ("/pause", "POST", partial(train, state="paused")),
+    ("/resume", "POST", partial(train, state="running")),
     ("/status", "GET", status),
     ("/sessions", "GET", sessions),
     ("/sessions/{session_id:path}", "GET", session),
@@ -233,23 +235,8 @@ async def _respond(service: ProxyService, reason: str, answer: dict[str, Any]) -
     return json_response(answer, headers=headers)
 
 
-async def _train(request: Request, state: str) -> Response:
-    service = _service(request)
-    await service.journal.set_control("train", state)
-    return json_response({"training": state if service.settings.learning.train else "off"})
-
-
 def _session_id(request: Request, fields: _Action) -> str:
     value = fields.session_id or read_headers(request.scope).get("x-session-id")
     if value is None:
         raise BadRequest("session_id is missing: put it in the body or in the header X-Session-Id.", param="session_id")
     return check_session_id(value, "session_id")
-
-
-def _query(request: Request, name: str, default: int, most: int) -> int:
-    value = request.query_params.get(name)
-    if value is None:
-        return default
-    if not value.isascii() or not value.isdigit() or len(value) > len(str(most)) or int(value) > most:
-        raise BadRequest(f"{name} must be a whole number from 0 to {most}.", param=name)
-    return int(value)

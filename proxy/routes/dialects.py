@@ -17,7 +17,6 @@ from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, MARK_HEADER
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import answer_unless_gone, read_body, read_headers, receive_body, send_response
-from openclaw_rl.proxy.http.errors import UpstreamFailed
 from openclaw_rl.proxy.http.json import decode_object, json_response
 from openclaw_rl.proxy.http.limits import ConcurrencyLimit
 from openclaw_rl.proxy.service import ProxyService
@@ -78,10 +77,10 @@ class DialectRoute:
             if begun:  # the connection closes before the response ends, as clients can see
                 log.warning("an answer of %s broke off: %r", self._path, error)
                 raise
-            status = UpstreamFailed.status
+            status = 502
             log.warning("the adapter process did not answer %s: %r", self._path, error)
-            broke = UpstreamFailed("The adapter process broke off.", code="adapter_unavailable", retry_after=1.0)
-            await self._refuse(broke, send)
+            message = "The adapter process broke off."
+            await self._refuse(RequestError(message, status=502, code="adapter_unavailable", retry_after=1.0), send)
         finally:
             self._requests.labels(self._dialect, status).inc()
 
@@ -91,9 +90,7 @@ class DialectRoute:
 
 
 async def count_tokens(request: Request) -> Response:
-    """`POST /v1/chat/completions/input_tokens`: the length of a chat request's prompt. The counting routes of the
-    dialects rest on it.
-    """
+    """The length of a chat request's prompt. The counting routes of the dialects rest on it."""
     service: ProxyService = request.app.state.service
     headers = read_headers(request.scope)
     data = await read_body(request.receive, headers, limits.LARGEST_BODY, limits.CLIENT_SECONDS)

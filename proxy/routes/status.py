@@ -9,7 +9,7 @@ from typing import Any, get_args
 from openclaw_rl.proxy.conversation.classify import describe
 from openclaw_rl.proxy.routes.why_untrained import why_untrained
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.journal import AuditFigures, LearningFigures, ProcessRow
+from openclaw_rl.shared.journal import AuditFigures, ProcessRow
 from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.records import AuditVerdict, now
 
@@ -33,6 +33,7 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
     counts = await service.journal.status()
     processes = await service.journal.processes()
     control = await service.journal.get_control("train", "running")
+    figures = await service.journal.learning_figures()
     info = service.watch.info
     training = "off" if not service.settings.learning.train else "paused" if control == "paused" else "running"
     shown = _processes(service, processes)
@@ -48,7 +49,7 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
         **{name: counts[name] for name in _COUNTS},
         "backlog": {name: counts[name] for name in ("unjudged", "ready", "quarantined")},
-        "judging": _judging(await service.journal.learning_figures()),
+        "judging": {name: getattr(figures, name) for name in ("judgements", "without_score", "votes", "failed")},
         "audit": _audit(service, await service.journal.audit_figures()),
         "trained": counts["consumed"],
         "why_untrained": why_untrained(
@@ -73,28 +74,16 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
     }
 
 
-def _judging(figures: LearningFigures) -> dict[str, int]:
-    """Judgements and votes since the journal began, and how many of them failed."""
-    return {
-        "judgements": figures.judgements,
-        "without_score": figures.without_score,
-        "votes": figures.votes,
-        "failed": figures.failed,
-    }
-
-
 def _audit(service: ProxyService, figures: AuditFigures) -> dict[str, Any]:
     """The results of audits; `mean`, `p99` and `max` are |recorded − found| logprob per token over the last `turns`."""
-    compared = figures.turns > 0
+    differences = {"mean": figures.mean, "p99": figures.p99, "max": figures.largest}
     return {
         "fraction": service.settings.guard.audit_fraction,
         "tolerance": service.settings.guard.audit_tolerance,
         "verdicts": {verdict: figures.verdicts.get(verdict, 0) for verdict in get_args(AuditVerdict)},
         "turns": figures.turns,
         "tokens": figures.tokens,
-        "mean": figures.mean if compared else None,
-        "p99": figures.p99 if compared else None,
-        "max": figures.largest if compared else None,
+        **(differences if figures.turns else dict.fromkeys(differences)),
         "time": figures.time,
     }
 

@@ -30,9 +30,7 @@ def why_untrained(
         state = "has not run yet" if learner is None else "has stopped"
         return f"{_ready(counts)}, but the learner {state}: openclaw-rl serve starts it"
     if counts["unjudged"] and counts["ready"] < batch_size:
-        return (
-            f"{_turns(counts['unjudged'])} {_verb(counts['unjudged'], 'waits', 'wait')} for a judge; {_ready(counts)}"
-        )
+        return f"{_waiting(counts['unjudged'], 'turn')} for a judge; {_ready(counts)}"
     if not counts["ready"]:
         return f"all that was judged was set aside: {_reasons(counts['quarantined'])}"
     detail = learner.get("detail") or {}
@@ -51,12 +49,14 @@ def _of_traffic(counts: Mapping[str, Any], *, capture: bool) -> str:
     if not seen:
         return "no request has come yet"
     if not capture:
-        return f"{_requests(seen)}, none recorded: capture is off"
+        return f"{_counted(seen, 'request')}, none recorded: capture is off"
     side = [entry for entry in classes if entry["kind"] == "side"]
     if len(side) == len(classes):
         reasons = _reasons({describe(entry["reason"]) or entry["reason"]: entry["count"] for entry in side})
-        return f"{_requests(seen)}, all side: {reasons}. Only main turns train (docs/classification.md)"
-    return f"{_requests(seen)}, no main one recorded: they came with X-RL-Train: never, or were forgotten since"
+        return f"{_counted(seen, 'request')}, all side: {reasons}. Only main turns train (docs/classification.md)"
+    return (
+        f"{_counted(seen, 'request')}, no main one recorded: they came with X-RL-Train: never, or were forgotten since"
+    )
 
 
 def _of_signals(counts: Mapping[str, Any]) -> str:
@@ -66,19 +66,19 @@ def _of_signals(counts: Mapping[str, Any]) -> str:
         return ""
     set_aside = sum(counts["quarantined"].values())
     if set_aside >= main:
-        return f"{_turns(main, 'main')}, all set aside: {_reasons(counts['quarantined'])}"
+        return f"{_counted(main, 'main turn')}, all set aside: {_reasons(counts['quarantined'])}"
     if not counts["next_states"] and not counts["feedback"]:
         return (
-            f"{_turns(main, 'main')}, and none was answered yet: a turn is learned from by what follows it, the next "
-            "message of the same conversation, feedback or an outcome"
+            f"{_counted(main, 'main turn')}, and none was answered yet: a turn is learned from by what follows it, the "
+            "next message of the same conversation, feedback or an outcome"
         )
-    return f"{_turns(main, 'main')}, nothing among their reactions to judge by"
+    return f"{_counted(main, 'main turn')}, nothing among their reactions to judge by"
 
 
 def _ready(counts: Mapping[str, Any]) -> str:
     if not counts["ready"] and counts["unjudged"]:
-        return f"{_turns(counts['unjudged'])} to be judged"
-    return f"{_turns(counts['ready'], 'judged')} {_verb(counts['ready'], 'waits', 'wait')} for a step"
+        return f"{_counted(counts['unjudged'], 'turn')} to be judged"
+    return f"{_waiting(counts['ready'], 'judged turn')} for a step"
 
 
 def _reasons(reasons: Mapping[str, int]) -> str:
@@ -87,13 +87,9 @@ def _reasons(reasons: Mapping[str, int]) -> str:
     return "; ".join(f"{count}× {reason}" for reason, count in common[:_SHOWN]) + more
 
 
-def _requests(count: int) -> str:
-    return f"{count} {_verb(count, 'request', 'requests')}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _turns(count: int, kind: str = "") -> str:
-    return f"{count} {kind}{' ' if kind else ''}{_verb(count, 'turn', 'turns')}"
-
-
-def _verb(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many
+def _waiting(count: int, noun: str) -> str:
+    return f"{_counted(count, noun)} {'waits' if count == 1 else 'wait'}"
