@@ -38,9 +38,7 @@ HEARTBEAT_SECONDS = 2.0
 
 
 class ProxyService:
-    """The parts and their background tasks. `answering` holds the chat requests in progress, `journal_error` why the
-    last heartbeat could not be written ("" if it could).
-    """
+    """`answering`: chat requests in progress. `journal_error`: why the last heartbeat was not written, or ""."""
 
     def __init__(self, settings: Settings, journal: AsyncJournal, engine: Engine, prompter: Prompter) -> None:
         self.settings = settings

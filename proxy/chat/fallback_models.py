@@ -164,6 +164,7 @@ class OtherModels:
 
         self.side = create("side_model", settings.serve.side_model, settings.cloud.key_of("side"))
         self.fallback = create("fallback_model", settings.serve.fallback_model, settings.cloud.key_of("fallback"))
+        self._for_outage = [self.fallback] if self.fallback is not None else []
 
     def __bool__(self) -> bool:
         return self.side is not None or self.fallback is not None
@@ -176,12 +177,10 @@ class OtherModels:
         }
 
     def plan(self, request: ChatRequest) -> AnswerPlan:
-        """The plan for a request that the policy can answer. While the engine is known to be away the policy comes
-        last.
-        """
+        """The plan for a request that the policy can answer; it comes last while the engine is known to be away."""
         if not self._may_answer(request):
             return AnswerPlan()
-        first, last = self._for_side(request), self._for_outage()
+        first, last = self._for_side(request), self._for_outage
         order = (*first, None, *last) if self._watch.ready else (*first, *last, None)
         away = order[0] is not None and not self._watch.ready
         return AnswerPlan(order, f"the engine is away: {self._watch.error}" if away else "")
@@ -193,12 +192,12 @@ class OtherModels:
         answer to; both models take requests for an engine that is away. Other errors are the request's own.
         """
         first = self._for_side(request) if self._may_answer(request) else ()
-        if is_too_long(error):
+        if isinstance(error, ContextLengthExceeded) or getattr(error, "code", None) == "context_length_exceeded":
             order, reason = first, "the prompt is too long for the policy"
-        elif cannot_constrain(error):
+        elif isinstance(error, BadRequest) and (error.param, error.code) == (RESPONSE_FORMAT, "unsupported_value"):
             order, reason = first, "the policy cannot be held to the schema that is asked for"
         elif isinstance(error, EngineError) and is_away(error) and self._may_answer(request):
-            order, reason = (*first, *self._for_outage()), f"the engine is away: {error}"
+            order, reason = (*first, *self._for_outage), f"the engine is away: {error}"
         else:
             return None
         return AnswerPlan(order, reason, error) if order else None
@@ -210,9 +209,6 @@ class OtherModels:
     def _for_side(self, request: ChatRequest) -> Sequence[OtherModel]:
         return (self.side,) if self.side is not None and request.kind == "side" else ()
 
-    def _for_outage(self) -> Sequence[OtherModel]:
-        return (self.fallback,) if self.fallback is not None else ()
-
 
 def check_installed(settings: Settings) -> None:
     """Raise `ConfigError` where another model is wanted, and LiteLLM is not installed."""
@@ -222,16 +218,6 @@ def check_installed(settings: Settings) -> None:
             f"side_model and fallback_model need {' and '.join(missing)}, which is not installed: "
             f"{install_command('dialects')}"
         )
-
-
-def is_too_long(error: OpenClawRLError) -> bool:
-    """Recognize a prompt that does not fit into the policy's context."""
-    return isinstance(error, ContextLengthExceeded) or getattr(error, "code", None) == "context_length_exceeded"
-
-
-def cannot_constrain(error: OpenClawRLError) -> bool:
-    """Recognize a `response_format` that the policy cannot be held to."""
-    return isinstance(error, BadRequest) and (error.param, error.code) == (RESPONSE_FORMAT, "unsupported_value")
 
 
 def is_away(error: EngineError) -> bool:

@@ -99,9 +99,7 @@ class OfferedCalls:
 
 
 def _call_text(grammar: Grammar, name: str, arguments: str, *, complete: bool) -> str:
-    """A call as the policy writes it, `arguments` as far as they were sampled; of a call in Qwen's XML that was cut off
-    only the complete ones.
-    """
+    """A call as the policy writes it; one that was cut off has no end, and in XML only complete arguments."""
     if grammar.calls == "xml":
         try:
             values: dict[str, object] = json.loads(arguments)

@@ -126,9 +126,7 @@ def check_schema(chat: ChatInput, thinking: bool | None, *, constrains: bool) ->
 
 
 def _read_schema(body: Mapping[str, Any]) -> tuple[str, bool]:
-    """The schema that a chat body asks for, as JSON ("" for text), and whether OpenAI would take only schemas that
-    leave nothing open. Raises `BadRequest`.
-    """
+    """The JSON schema that a chat body asks for ("" for text), and OpenAI's `strict`. Raises `BadRequest`."""
     match body.get(RESPONSE_FORMAT):
         case None | {"type": "text"}:
             return "", False

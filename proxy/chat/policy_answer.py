@@ -117,9 +117,7 @@ class PolicyAnswer:
         }
 
     def openai_logprobs(self, start: int, end: int | None = None) -> list[dict[str, Any]] | None:
-        """OpenAI's logprobs of the tokens in a range, without the one that ends the answer; `None` if the client did
-        not ask.
-        """
+        """OpenAI's logprobs of a range of tokens, without one that ends the answer; `None` if not asked for."""
         wanted = self._request.parameters.logprobs
         if wanted is None:
             return None

@@ -1,19 +1,33 @@
-"""The prompt of a placed request: rendered, continued from tokens that were sampled before, fitted to the context."""
+"""The prompt of a placed request: rendered, continued from tokens that were sampled before, fitted to the context.
+
+Over-long prompts are rejected without tokenizing them completely. Tokenizers need seconds a megabyte, and more than
+linear time for some texts. A prompt with many more characters than the context has tokens is counted slice by
+slice, and only up to the point from which it cannot fit.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from openclaw_rl.proxy.chat.parameters import Parameters, check_schema
-from openclaw_rl.proxy.chat.prompt_limit import refuse_if_too_long
-from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest
+from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest, over_long
 from openclaw_rl.proxy.conversation.bridge import TOO_LONG, Bridge
 from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.shared.errors import BadRequest, ContextLengthExceeded, EngineError
-from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.messages.equality import arguments_text
+from openclaw_rl.shared.messages.normalize import ChatInput, text_of
 from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.rendering.prompter import Prompter
+
+_CHARACTERS_PER_TOKEN = 4  # of ordinary text; prompts that are shorter are simply rendered
+_SLICE = 16_384
+_MARGIN = 1.05
+"""Margin over the context length, as cutting a text can add tokens (in most tokenizers none at the end of a line or a
+word)."""
 
 
 class PromptRenderer:
@@ -26,16 +40,14 @@ class PromptRenderer:
         self._bridge = Bridge(prompter.vocab)
 
     async def render(self, request: PlacedRequest) -> RenderedRequest:
-        """Raises `BadRequest`, `ContextLengthExceeded`, or `EngineError` while it is unknown whether the engine can
-        hold an answer to a schema.
-        """
+        """Raises `BadRequest`, `ContextLengthExceeded`, or `EngineError` if a schema needs an engine that is away."""
         thinking = request.thinking
         if request.parameters.sampling.json_schema:
             if self._watch.info is None:
                 raise EngineError(self._watch.error)
             check_schema(request.chat, thinking, constrains=self._watch.info.constrains)
             thinking = False
-        await refuse_if_too_long(request.chat, self._prompter, self._watch.context_length)
+        await _refuse_if_too_long(request.chat, self._prompter, self._watch.context_length)
         return self.with_prompt(request, await self.tokenize(request.chat, thinking))
 
     async def tokenize(self, chat: ChatInput, thinking: bool | None) -> Prompt:
@@ -62,9 +74,7 @@ class PromptRenderer:
         return RenderedRequest(**fields | {"prompt": prompt, "written": written, "note": note})
 
     def _fit(self, parameters: Parameters, prompt_tokens: int) -> Parameters:
-        """The parameters with as many answer tokens as the context still holds, as OpenAI treats its upper bound.
-        Raises `ContextLengthExceeded`.
-        """
+        """The parameters with as many answer tokens as the context holds. Raises `ContextLengthExceeded`."""
         limit = self._watch.context_length
         if not limit:
             return parameters
@@ -82,3 +92,40 @@ class PromptRenderer:
 def without_prompt(request: PlacedRequest) -> RenderedRequest:
     """The request for other models, where the policy cannot answer it."""
     return RenderedRequest(**msgspec.structs.asdict(request), prompt=Prompt(None, []))
+
+
+async def _refuse_if_too_long(chat: ChatInput, prompter: Prompter, limit: int) -> None:
+    """Raise `BadRequest` if the prompt certainly does not fit `limit` tokens (0: unknown)."""
+    texts = list(_texts(chat))
+    if limit and sum(map(len, texts)) > _CHARACTERS_PER_TOKEN * limit:
+        await asyncio.to_thread(_count, texts, prompter, limit)
+
+
+def _count(texts: Sequence[str], prompter: Prompter, limit: int) -> None:
+    """Takes time in proportion to the limit, not to the prompt."""
+    counted = 0
+    for text in texts:
+        for part in _slices(text):
+            counted += max(len(prompter.tokenizer.encode(part)) - 1, 0)
+            if counted > limit * _MARGIN:
+                raise over_long(f"your messages resulted in more than {counted} tokens", limit)
+
+
+def _texts(chat: ChatInput) -> Iterator[str]:
+    yield chat.tools_json.decode()
+    for message in chat.messages:
+        yield text_of(message)
+        yield message.get("reasoning", "")
+        for call in message.get("tool_calls", ()):
+            yield arguments_text(call)
+
+
+def _slices(text: str) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        end = start + _SLICE
+        if end < len(text):
+            cut = max(text.rfind("\n", start + _SLICE // 2, end), text.rfind(" ", start + _SLICE // 2, end))
+            end = cut if cut > start else end
+        yield text[start:end]
+        start = end

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.proxy.chat.parameters import Parameters, read_parameters, read_thinking
-from openclaw_rl.proxy.chat.prompt_limit import refuse_if_too_many
 from openclaw_rl.proxy.conversation.bridge import Written
 from openclaw_rl.proxy.conversation.chain import Chain, Chains
 from openclaw_rl.proxy.conversation.classify import FEEDBACK, Evidence, TurnClass, classify, own_rules
@@ -24,6 +23,7 @@ from openclaw_rl.proxy.dialects.headers import ROUTED_HEADER
 from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.proxy.http.json import decode_object
+from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.normalize import ChatInput, normalize_chat
 from openclaw_rl.shared.records import Kind, now
 from openclaw_rl.shared.rendering.prompt import Prompt
@@ -99,7 +99,9 @@ class RequestParser:
         arrived = now()
         body = decode_object(data)
         parameters = read_parameters(body, names=self._names, max_output_tokens=self._max_output_tokens)
-        refuse_if_too_many(body.get("messages"), self._watch.context_length)
+        messages, limit = body.get("messages"), self._watch.context_length
+        if limit and isinstance(messages, list) and len(messages) > limit:  # to read and place them would take seconds
+            raise over_long(f"you sent {len(messages)} messages, each of which takes several", limit)
         chat = await read_chat(body, len(data), self._watch.blind)
         chain = await self._chains.chain_of(chat.messages)
         evidence = Evidence(
@@ -132,9 +134,7 @@ class RequestParser:
 
 
 async def read_chat(body: Mapping[str, Any], size: int, blind: str) -> ChatInput:
-    """The canonical conversation in a body of `size` bytes; large ones with images are read in a thread. `blind` is why
-    no images are taken. Raises `BadRequest`.
-    """
+    """The canonical conversation in a body of `size` bytes. `blind`: why no images are taken. Raises `BadRequest`."""
     if blind or size < _LARGE_BODY:
         return normalize_chat(body, blind=blind)
     return await asyncio.to_thread(normalize_chat, body, blind=blind)
@@ -153,3 +153,9 @@ async def place(request: ChatRequest, conversations: Conversations) -> PlacedReq
 
 def _word(headers: Mapping[str, str], name: str) -> str:
     return headers.get(name, "").strip().lower()
+
+
+def over_long(problem: str, limit: int) -> BadRequest:
+    """The error for messages that certainly take more tokens than the context has."""
+    message = f"This model's maximum context length is {limit} tokens. However, {problem}. Please reduce the messages."
+    return BadRequest(message, code="context_length_exceeded", param="messages")

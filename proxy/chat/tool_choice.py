@@ -20,17 +20,11 @@ import msgspec
 from openclaw_rl.proxy.chat.prompt import PromptRenderer
 from openclaw_rl.proxy.chat.request import RenderedRequest
 from openclaw_rl.shared.engine.protocol import Engine, Priority, PromptImage, Tokens
-from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 _AT_ONCE = 16
 _SPARE_TOKENS = 4  # a name may be sampled in more tokens than it is written in
 _LEAST = -1e9  # in place of a logprob that is minus infinity
-
-
-def requires_choice(request: RenderedRequest) -> bool:
-    """True if the client requires a call without saying which."""
-    return request.chat.forced_tool == ANY_TOOL
 
 
 class ToolChooser:

@@ -76,9 +76,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class NextWords(msgspec.Struct, frozen=True):
-    """The messages right after an answer: role and text of the next state (`None` where there is none), and typed
-    commands.
-    """
+    """The messages right after an answer: role and text of the next state (`None`: there is none), typed commands."""
 
     role: Role | None
     text: str
@@ -86,17 +84,15 @@ class NextWords(msgspec.Struct, frozen=True):
 
 
 class Chain:
-    """The steps of a request's canonical messages. `before` is the chain of the messages before these; it stays as it
-    is.
-    """
+    """The steps of canonical messages. `before` is the chain of the messages before these; it is not changed."""
 
     def __init__(self, messages: Sequence[Message], before: Chain | None = None) -> None:
-        self._key = ROOT
+        self.request_key = ROOT  # the digest of the whole history: the same for a request and its retry
         self._base = ROOT  # the digest before the current run
         self._run: _Run | None = None
         self.steps: list[ChainStep] = []
         if before is not None:
-            self._key, self._base, self.steps = before._key, before._base, before.steps.copy()
+            self.request_key, self._base, self.steps = before.request_key, before._base, before.steps.copy()
             self._run = before._run.copy() if before._run is not None else None
         self.steps += [self._push(message) for message in messages]
 
@@ -104,11 +100,6 @@ class Chain:
     def speeches(self) -> list[Speech]:
         """The speeches of all user messages, in order."""
         return [step.speech for step in self.steps if step.speech is not None]
-
-    @property
-    def request_key(self) -> bytes:
-        """The digest of the whole history: the same for a request and its retry."""
-        return self._key
 
     @property
     def compacted(self) -> bool:
@@ -145,7 +136,7 @@ class Chain:
     def answer_key(self, answer: Message) -> bytes:
         """The digest of the history with `answer` after it, as the next request of the conversation will show it."""
         run = self._answered(answer)
-        return self._key if run is None else _extend(self._base_of("assistant"), run.digest())
+        return self.request_key if run is None else _digest(self._base_of("assistant") + run.digest())
 
     def exchange_key(self, answer: Message) -> bytes:
         """The digest of the last exchange of the history with `answer` after it; empty if there is none."""
@@ -153,9 +144,7 @@ class Chain:
         return b"" if run is None else self._exchange(len(self.steps), run.digest())
 
     def exchange_at(self, index: int) -> bytes:
-        """The digest of the exchange that ends with the assistant's step at `index`; empty if nothing stands before
-        its answer.
-        """
+        """The digest of the exchange that ends with the assistant's step at `index`; empty if nothing was asked."""
         return self._exchange(index, self.steps[index].part)
 
     def exchange_size(self, index: int) -> int:
@@ -235,24 +224,24 @@ class Chain:
         role = message["role"]
         text = text_of(message)
         if role == "system":
-            return ChainStep(self._key, b"", role, True, text)
+            return ChainStep(self.request_key, b"", role, True, text)
         if role == "assistant":
             text = without_reasoning(text)
             calls = message.get("tool_calls") or ()
             if not calls and not text.strip():
-                return ChainStep(self._key, b"", role, True, text)
+                return ChainStep(self.request_key, b"", role, True, text)
             return self._extend_run(role, text, map(call_key, calls), None)
         if role == "user":
             speech = read_user(message)
             parts = () if isinstance(message["content"], str) else message["content"]
             images = [msgspec.json.encode(comparable(part), order="sorted") for part in parts if part["type"] != "text"]
             if speech.speaker in _PASSING and not images:
-                return ChainStep(self._key, b"", role, True, "", speech)
+                return ChainStep(self.request_key, b"", role, True, "", speech)
             return self._extend_run(role, speech.text, map(_digest, images), speech)
         part = message_key(message)
-        self._key = _extend(self._key, part)
+        self.request_key = _digest(self.request_key + part)
         self._run = None
-        return ChainStep(self._key, part, role, False, text)
+        return ChainStep(self.request_key, part, role, False, text)
 
     def _extend_run(self, role: str, text: str, others: Iterable[bytes], speech: Speech | None) -> ChainStep:
         self._base = self._base_of(role)
@@ -260,12 +249,12 @@ class Chain:
             self._run = _Run(role)
         self._run.add(text, others)
         part = self._run.digest()
-        self._key = _extend(self._base, part)
-        return ChainStep(self._key, part, role, False, text, speech)
+        self.request_key = _digest(self._base + part)
+        return ChainStep(self.request_key, part, role, False, text, speech)
 
     def _base_of(self, role: str) -> bytes:
         """The digest before the run that a message of this role joins or begins."""
-        return self._base if self._run is not None and self._run.role == role else self._key
+        return self._base if self._run is not None and self._run.role == role else self.request_key
 
     def _answered(self, answer: Message) -> _Run | None:
         """The run that an answer ends, `None` for an empty answer."""
@@ -282,9 +271,7 @@ class Chain:
         return _digest(b"".join([answer, *parts])) if parts else b""
 
     def _asked(self, index: int) -> list[ChainStep]:
-        """The steps that an answer at or before the step at `index` answers: the user's last message, or all tool
-        results.
-        """
+        """The steps that an answer around the step at `index` answers: the last user message, or all tool results."""
         found: list[ChainStep] = []
         for step in reversed(self.steps[:index]):
             if step.skipped or (step.role == "assistant" and not found):
@@ -310,9 +297,7 @@ class _KeptChain(msgspec.Struct, frozen=True):
 
 
 class Chains:
-    """Makes the chains of requests, and keeps at most `capacity` bytes of their beginnings. Belongs to one event
-    loop.
-    """
+    """Makes the chains of requests; keeps at most `capacity` bytes of their beginnings. Belongs to one event loop."""
 
     def __init__(self, capacity: int = _BYTES) -> None:
         self._kept: LRUCache[str, _KeptChain] = LRUCache(capacity, getsizeof=lambda kept: kept.size)
@@ -384,10 +369,6 @@ class _Run:
 def _squeezed(text: str) -> bytes:
     """The text without its white space."""
     return text.strip().encode().translate(None, _SPACE)
-
-
-def _extend(key: bytes, part: bytes) -> bytes:
-    return _digest(key + part)
 
 
 def _digest(data: bytes) -> bytes:

@@ -77,9 +77,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def instructions(self) -> list[str]:
-        """The texts in which utility prompts stand: the beginnings of the system text and of the last user message, and
-        the end of a long one.
-        """
+        """The places of utility prompts: the beginning of the system text, both ends of the last user message."""
         last = self.last_text
         return [self.system[:1500], last[:1500], last[1500:][-800:]]
 
@@ -154,11 +152,7 @@ RULES: tuple[Rule, ...] = (
         "a sub-agent's task opens the conversation",
         lambda one: any(speech.speaker == "subagent" for speech in one.speeches),
     ),
-    Rule(
-        "claude-code-subagent",
-        "a sub-agent of Claude Code",
-        lambda one: one.subagent,
-    ),
+    Rule("claude-code-subagent", "a sub-agent of Claude Code", lambda one: one.subagent),
     Rule(
         "claude-code-suggestion",
         "Claude Code asks what its user may type next",
@@ -232,13 +226,12 @@ def describe(reason: str) -> str:
 
 def own_rules(rules: Iterable[TurnRule]) -> tuple[Rule, ...]:
     """The rules of the settings, in the same order."""
-    return tuple(
-        Rule(OWN + rule.name, f"rule {rule.name!r} of the settings", _own_test(rule), rule.kind) for rule in rules
-    )
 
+    def create(rule: TurnRule) -> Rule:
+        text = f"rule {rule.name!r} of the settings"
+        return Rule(OWN + rule.name, text, lambda evidence: all(_conditions(rule, evidence)), rule.kind)
 
-def _own_test(rule: TurnRule) -> Callable[[Evidence], bool]:
-    return lambda evidence: all(_conditions(rule, evidence))
+    return tuple(map(create, rules))
 
 
 def _conditions(rule: TurnRule, evidence: Evidence) -> Iterable[bool]:

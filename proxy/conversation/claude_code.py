@@ -65,12 +65,17 @@ def bare_system(text: str) -> tuple[str, bool]:
 def _without(text: str, tags: tuple[str, ...]) -> str:
     """The text without the elements of these names."""
     for tag in tags:
-        opening, closing = f"<{tag}>", f"</{tag}>"
-        kept: list[str] = []
-        position = 0
-        while (start := text.find(opening, position)) >= 0 and (end := text.find(closing, start)) >= 0:
-            kept.append(text[position:start])
-            position = end + len(closing)
-        if position:
-            text = "".join([*kept, text[position:]])
+        text, _ = cut_between(text, f"<{tag}>", f"</{tag}>")
     return text
+
+
+def cut_between(text: str, opening: str, closing: str) -> tuple[str, list[str]]:
+    """The text without the passages between two marks, and these passages with their opening mark."""
+    kept: list[str] = []
+    passages: list[str] = []
+    position = 0
+    while (start := text.find(opening, position)) >= 0 and (end := text.find(closing, start)) >= 0:
+        kept.append(text[position:start])
+        passages.append(text[start:end])
+        position = end + len(closing)
+    return ("".join([*kept, text[position:]]), passages) if passages else (text, passages)

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from openclaw_rl.proxy.conversation.claude_code import cut_between
 from openclaw_rl.shared.messages.normalize import INTERNAL_CONTEXT, text_of
 from openclaw_rl.shared.records import Message
 
@@ -120,14 +121,7 @@ def emoji_score(emoji: str) -> float | None:
 
 def cut_context(text: str) -> tuple[str, list[str]]:
     """The text without OpenClaw's context blocks, and the blocks."""
-    kept: list[str] = []
-    blocks: list[str] = []
-    position = 0
-    while (start := text.find(INTERNAL_CONTEXT, position)) >= 0 and (end := text.find(_CONTEXT_END, start)) >= 0:
-        kept.append(text[position:start])
-        blocks.append(text[start:end])
-        position = end + len(_CONTEXT_END)
-    return ("".join([*kept, text[position:]]), blocks) if blocks else (text, blocks)
+    return cut_between(text, INTERNAL_CONTEXT, _CONTEXT_END)
 
 
 def cut_runtime(text: str) -> tuple[str, dict[str, str]]:

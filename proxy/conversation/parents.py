@@ -187,9 +187,7 @@ class ParentSearch:
 
 
 def _only_session(chain: Chain, candidates: Mapping[Place, Sequence[TurnRef]]) -> str:
-    """The session that is left when each answer, from the deepest on, rules out others; "" if several are left, or if
-    the answers are too short to tell.
-    """
+    """The session that all answers have in common, from the deepest on; "" if they fit several or say too little."""
     sessions: set[str] = set()
     for refs in candidates.values():
         here = {ref.session_id for ref in refs}

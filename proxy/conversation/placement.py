@@ -32,9 +32,7 @@ class TurnPlacement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversations:
-    """Places requests. Keeps recent turns in memory; older ones, and those of a proxy that died, come from the
-    journal.
-    """
+    """Places requests. Recent turns are in memory; older ones, and those of a proxy that died, in the journal."""
 
     def __init__(self, journal: AsyncJournal, *, retry_window: float = 600.0, capacity: int = 10_000) -> None:
         self._journal = journal

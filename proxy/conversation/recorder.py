@@ -109,9 +109,7 @@ class Reactions:
 
 
 class RequestEntry:
-    """The writes that come with a request, while its answer is sampled already. `opening` is its episode, `after` the
-    number of deletions that came before it.
-    """
+    """The writes that come with a request: its episode (`opening`). `after`: how many deletions came before it."""
 
     __slots__ = ("_task", "after", "opening")
 
@@ -120,7 +118,8 @@ class RequestEntry:
         self.after = after
         self._task = task
         if task is not None:
-            task.add_done_callback(_retrieve)
+            # Keep asyncio from reporting an early failure as never retrieved: `done` raises it.
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def done(self) -> None:
         """Wait for it. Raises `JournalError`."""
@@ -157,9 +156,7 @@ class Recorder:
         return RequestEntry(opening, task, self._deletions)
 
     def forget(self, session_id: str) -> None:
-        """Record no more requests of a session that are being answered: it is about to be deleted, and they hold its
-        history.
-        """
+        """Record no answers in progress of a session that is about to be deleted: they hold its history."""
         self._deletions += 1
         self._deleted[session_id] = self._deletions
 
@@ -203,9 +200,3 @@ class Recorder:
     def _failed(self, error: JournalError) -> None:
         self.trouble = str(error)
         self._metrics.journal_failures.inc()
-
-
-def _retrieve(task: asyncio.Task[None]) -> None:
-    """Keep asyncio from reporting an early failure as never retrieved: `RequestEntry.done` raises it."""
-    if not task.cancelled():
-        task.exception()

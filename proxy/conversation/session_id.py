@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.speaker import Speech, runtime_fields
+from openclaw_rl.proxy.conversation.speaker import runtime_fields
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.records import new_id
 
@@ -22,14 +22,6 @@ _SESSION_WORD = re.compile(r"(?:^|[^a-z])session[_:=-]+([A-Za-z0-9][\w:.-]{5,})"
 
 
 def session_of(headers: Mapping[str, str], body: Mapping[str, Any], chain: Chain) -> tuple[str, str] | None:
-    """`named_session` of a request with these messages."""
-    system = "\n".join(step.text for step in chain.steps if step.role == "system")
-    return named_session(headers, body, chain.speeches, system)
-
-
-def named_session(
-    headers: Mapping[str, str], body: Mapping[str, Any], speeches: Sequence[Speech], system: str = ""
-) -> tuple[str, str] | None:
     """The session id that a request names, and where it stood: `header`, `runtime` (OpenClaw's line) or `body`; else
     `None`.
 
@@ -44,7 +36,8 @@ def named_session(
         named = headers.get(name, "").strip()
         if named and not fault(named):
             return named, "header"
-    runtime = runtime_fields(speeches, system).get("sessionId", "")
+    system = "\n".join(step.text for step in chain.steps if step.role == "system")
+    runtime = runtime_fields(chain.speeches, system).get("sessionId", "")
     if runtime and not fault(runtime):
         return runtime, "runtime"
     metadata = body.get("metadata")

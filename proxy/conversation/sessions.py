@@ -72,9 +72,7 @@ class SessionLimit:
 
 @dataclass
 class SessionKeeper:
-    """Ends, finds and forgets sessions. `idle_seconds` without a main turn or feedback end an episode: heartbeats and
-    other side calls do not keep it open.
-    """
+    """Ends, finds and forgets sessions. `idle_seconds` without a main turn or feedback end an episode."""
 
     journal: AsyncJournal
     conversations: Conversations
@@ -107,9 +105,7 @@ class SessionKeeper:
         return f"Episode {last.episode} of session {session_id!r} had already ended: {last.reason}."
 
     async def last_main_turn(self, session_id: str, before: float | None = None) -> TurnRef:
-        """The last main turn answered in the session (by a time, in Unix seconds), of the last episode that has one.
-        Raises `NotFound`.
-        """
+        """The last main turn answered in the session (`before` a time in Unix seconds). Raises `NotFound`."""
         turn = await self.journal.last_main_turn(session_id, before=before)
         if turn is None:
             raise NotFound(
@@ -121,9 +117,7 @@ class SessionKeeper:
         return turn
 
     async def forget(self, session_id: str) -> list[int]:
-        """Delete a session everywhere, with its answers in progress; the versions that had learned from it. Raises
-        `NotFound`.
-        """
+        """Delete a session and its answers in progress; the versions that learned from it. Raises `NotFound`."""
         if await self.journal.session(session_id) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
         self.recorder.forget(session_id)

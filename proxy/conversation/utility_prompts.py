@@ -139,9 +139,7 @@ def asks_summary(system: str, last: str, *, alone: bool) -> bool:
 
 
 def asks_compaction(last: str) -> bool:
-    """The program wants the conversation condensed, perhaps with its tools still offered. A person who asks for a
-    summary does not prescribe its markup, or forbid tools.
-    """
+    """The program wants the conversation condensed. A person would not prescribe its markup, or forbid tools."""
     text = last if len(last) <= 12_000 else last[:6000] + "\n" + last[-6000:]
     if not (_mentions(text, "summary", "compaction", "snapshot", "checkpoint") and _mentions(text, *_PROGRAM_WORDS)):
         return False

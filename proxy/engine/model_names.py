@@ -19,7 +19,11 @@ class ModelNames:
         self.own = own
         parsed = sorted(parse_aliases(aliases, own), key=lambda alias: ("*" in alias.pattern, -len(alias.pattern)))
         self._exact = {alias.pattern: alias.version for alias in parsed if "*" not in alias.pattern}
-        self._patterns = [(_expression(alias.pattern), alias.version) for alias in parsed if "*" in alias.pattern]
+        self._patterns = [
+            (re.compile(".*".join(map(re.escape, alias.pattern.split("*"))), re.DOTALL), alias.version)
+            for alias in parsed
+            if "*" in alias.pattern
+        ]
         self.listed = tuple(sorted(self._exact))
 
     def read(self, model: Any) -> tuple[str, int | None]:
@@ -55,7 +59,3 @@ class ModelNames:
         how = f' To have other names served by it, set {SETTING}, for example to "{model[:200]}={self.own}".'
         ours = model.partition("@")[0] == self.own
         return NotFound(known + ("" if ours or not model else how), code="model_not_found", param="model")
-
-
-def _expression(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)

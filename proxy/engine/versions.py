@@ -33,20 +33,17 @@ class ServedVersions:
         self._served = {0}
 
     async def require(self, number: int) -> None:
-        """Serve version `number` next to the live one. Raises `NotFound` if there is none, `EngineError` while the
-        engine is away.
-        """
+        """Serve a version next to the live one. Raises `NotFound`, or `EngineError` while the engine is away."""
         if self._knows(number) and number in self._served:
             return
         await self._watch.refresh()
         version = await self._journal.version(number)
-        if version is not None and version.state == "rejected":
-            raise self._names.unknown(self._names.served(number))
-        if self._knows(number) and (version is not None or self._lives(number)):
-            if version is not None and version.state in ("live", "retired"):
+        state = version.state if version is not None else ""
+        if self._knows(number) and state != "rejected" and (state or self._lives(number)):
+            if state in ("live", "retired"):
                 self._served.add(number)  # it will never be rejected
             return
-        if version is None or not version.checkpoint:
+        if version is None or state == "rejected" or not version.checkpoint:
             raise self._names.unknown(self._names.served(number))
         if self._watch.info is None:
             raise EngineError(self._watch.error)

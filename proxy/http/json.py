@@ -31,18 +31,21 @@ def decode_object(data: bytes) -> dict[str, Any]:
     return body
 
 
-def read_fields(body: Mapping[str, Any], fields: type[Fields]) -> Fields:
-    """The fields of a body that `fields` defines; null counts as left out. Raises `BadRequest`."""
+def read_fields(body: Mapping[str, Any], fields: type[Fields], *, strict: bool = True) -> Fields:
+    """The fields of a body that `fields` defines; null counts as left out. `strict`: a number is no text. Raises
+    `BadRequest`.
+    """
     given = {name: value for name in fields.__struct_fields__ if (value := body.get(name)) is not None}
     for name, value in given.items():
         if isinstance(value, float) and value.is_integer():  # some clients count in floats
             given[name] = int(value)
     try:
-        return msgspec.convert(given, fields)
+        return msgspec.convert(given, fields, strict=strict)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).rpartition(" - at ")
         param = re.sub(r"\[.*", "", path.strip("`$."))
-        raise BadRequest(f"{param}: {problem}.", param=param, code="invalid_value") from error
+        sent = f" is {str(given[param])[:60]}" if param in given else ""
+        raise BadRequest(f"{param}{sent}: {problem}.", param=param, code="invalid_value") from error
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -104,13 +105,10 @@ class KeyLimits:
     """One limit for each API key. A key is known by its index in the settings, and never shown."""
 
     def __init__(self, places: int) -> None:
-        self._places = places
-        self._limits: dict[int, ConcurrencyLimit] = {}
+        self._limits = defaultdict[int, ConcurrencyLimit](lambda: ConcurrencyLimit(places, per_key=True))
 
     def of_key(self, key: int) -> ConcurrencyLimit:
         """The limit of the key at this index."""
-        if key not in self._limits:
-            self._limits[key] = ConcurrencyLimit(self._places, per_key=True)
         return self._limits[key]
 
     @property

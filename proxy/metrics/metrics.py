@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
 
-from openclaw_rl.proxy.metrics.histogram import Histogram
 from openclaw_rl.proxy.metrics.learning import StepMetrics
 from openclaw_rl.shared.journal import AuditFigures
 from openclaw_rl.shared.records import AuditVerdict
@@ -14,6 +18,33 @@ from openclaw_rl.shared.records import AuditVerdict
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _AUDITS = "Turns that an audit looked at, by verdict (only aligned and misaligned ones were compared)"
 _DIFFERENCE = "|recorded - found| logprob per token over the last turns compared: mean, p99, max"
+
+
+class Histogram(Collector):
+    """Counts values by upper bound (inclusive, ascending; what is larger counts in +Inf). Only the event loop may observe.
+
+    It is cheap enough for every token: the library's takes several locks, which cost several times the rest of a token.
+    """
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float], *, registry: CollectorRegistry) -> None:
+        self._name = name
+        self._text = text
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._sum = 0.0
+        registry.register(self)
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """The counts as Prometheus expects them: cumulative."""
+        names = [*map(repr, map(float, self._bounds)), "+Inf"]
+        family = HistogramMetricFamily(self._name, self._text)
+        family.add_metric([], list(zip(names, accumulate(self._counts), strict=True)), self._sum)
+        yield family
 
 
 class Metrics:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.session_id import named_session
+from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.conversation.speaker import read_user
 from openclaw_rl.shared.messages.normalize import normalize_chat
 from tests.fixtures.clients import CALLS, CLAUDE_HEADERS, CLAUDE_TALK, REMINDER, SESSION, USER_ID, says
 
+NOTHING = Chain([])
 CALLS_BY_NAME = {call.name: call.messages for call in CALLS}
 CAVEAT = "<local-command-caveat>These were local commands.</local-command-caveat>\n"
 COMPACT = "<command-name>/compact</command-name>\n<command-message>compact</command-message>\n"
@@ -65,24 +66,24 @@ def test_a_history_is_found_again_when_its_reminders_change() -> None:
 
 def test_a_session_is_named_by_header_or_by_the_users_id() -> None:
     body = {"metadata": {"user_id": USER_ID}}
-    assert named_session(CLAUDE_HEADERS, {}, []) == (SESSION, "header")
-    assert named_session({}, body, []) == (SESSION, "body")
+    assert session_of(CLAUDE_HEADERS, {}, NOTHING) == (SESSION, "header")
+    assert session_of({}, body, NOTHING) == (SESSION, "body")
     old = {"metadata": {"user_id": f"user_{'a' * 64}_account__session_{SESSION}"}}
-    assert named_session({}, old, []) == (SESSION, "body")
-    assert named_session({"x-session-id": "mine", **CLAUDE_HEADERS}, body, []) == ("mine", "header")
+    assert session_of({}, old, NOTHING) == (SESSION, "body")
+    assert session_of({"x-session-id": "mine", **CLAUDE_HEADERS}, body, NOTHING) == ("mine", "header")
 
 
 @pytest.mark.parametrize(
     "user", ["{", '{"session_id": 3}', '{"device_id": "d"}', "[]", '{"session_id": ".."}', "person-17"]
 )
 def test_an_end_users_id_without_a_session_names_none(user: str) -> None:
-    assert named_session({}, {"metadata": {"user_id": user}}, []) is None
+    assert session_of({}, {"metadata": {"user_id": user}}, NOTHING) is None
 
 
 def test_other_clients_name_their_conversations_in_headers_of_their_own() -> None:
     for name in ("x-openwebui-chat-id", "session_id", "session-id", "conversation_id"):
-        assert named_session({name: "c-1"}, {}, []) == ("c-1", "header")
-        assert named_session({name: "x" * 300}, {}, []) is None
+        assert session_of({name: "c-1"}, {}, NOTHING) == ("c-1", "header")
+        assert session_of({name: "x" * 300}, {}, NOTHING) is None
 
 
 def test_a_condensed_history_says_so() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import prometheus_client
 from prometheus_client import CollectorRegistry, generate_latest
 
-from openclaw_rl.proxy.metrics.histogram import Histogram
+from openclaw_rl.proxy.metrics.metrics import Histogram
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0)
 
