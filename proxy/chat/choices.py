@@ -47,7 +47,7 @@ async def answer_events(
 ) -> AsyncGenerator[ChoiceEvent, None]:
     """The events of all answers as they come; the first failure is raised, and ends the other answers."""
     if len(turns) == 1:
-        async for part in turns[0].parts():
+        async for part in turns[0].answer.parts():
             yield ChoiceEvent(0, part)
         yield ChoiceEvent(0, None, await complete(turns[0]))
         return
@@ -55,7 +55,7 @@ async def answer_events(
 
     async def work(index: int, turn: ChatTurn) -> None:
         try:
-            async for part in turn.parts():
+            async for part in turn.answer.parts():
                 await queue.put(ChoiceEvent(index, part))
             await queue.put(ChoiceEvent(index, None, await complete(turn)))
         except Exception as error:  # of any kind: it is raised below
@@ -104,9 +104,9 @@ def fingerprint(version: int) -> str:
 
 def total_usage(turns: Sequence[ChatTurn]) -> dict[str, Any]:
     """OpenAI's usage of all answers to a request: the prompt counts once."""
-    usage = turns[0].usage()
+    usage = turns[0].answer.usage()
     if len(turns) > 1:
-        usage["completion_tokens"] = sum(turn.usage()["completion_tokens"] for turn in turns)
+        usage["completion_tokens"] = sum(turn.answer.usage()["completion_tokens"] for turn in turns)
         usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
     return usage
 

@@ -264,9 +264,12 @@ def _wire_message(message: Message) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if calls:
         wire["content"] = wire["content"] or None
-        functions = [{"name": call["name"], "arguments": arguments_text(call)} for call in calls]
         wire["tool_calls"] = [
-            {"id": call["id"], "type": "function", "function": function}
-            for call, function in zip(calls, functions, strict=True)
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": arguments_text(call)},
+            }
+            for call in calls
         ]
     return wire

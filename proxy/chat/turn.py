@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from openclaw_rl.proxy.chat.fallback_answer import FallbackAnswer
-from openclaw_rl.proxy.chat.policy_answer import AnswerPart, PolicyAnswer
+from openclaw_rl.proxy.chat.policy_answer import PolicyAnswer
 from openclaw_rl.proxy.chat.request import RenderedRequest
 from openclaw_rl.proxy.conversation.recorder import Recorder, RequestEntry
 from openclaw_rl.proxy.metrics.metrics import Metrics
@@ -23,7 +22,7 @@ from openclaw_rl.shared.records import ImageSpan, Timings, Turn, TurnStatus, now
 
 
 class ChatTurn:
-    """Use once: `begin`, then all of `parts`, then `complete`; or `abandon` where that breaks off.
+    """Use once: `begin`, then all parts of `answer`, then `complete`; or `abandon` where that breaks off.
 
     `policy` holds what the policy sampled: nothing where another model of `fallback` answered.
     """
@@ -40,7 +39,7 @@ class ChatTurn:
         self.request = request
         self.turn_id = request.placement.turn_id
         self.policy = policy
-        self._answer = fallback or policy
+        self.answer = fallback or policy
         self._recorder = recorder
         self._metrics = metrics
         self._entry: RequestEntry | None = None
@@ -60,14 +59,10 @@ class ChatTurn:
         """True if those writes are known to have failed."""
         return self._entry is not None and self._entry.failed()
 
-    def parts(self) -> AsyncIterator[AnswerPart]:
-        """The answer as it comes. Raises `EngineError` or `OtherModelFailed`."""
-        return self._answer.parts()
-
     async def complete(self) -> tuple[Sequence[Delta], Answer]:
         """The last deltas and the whole answer, once the turn is committed. Raises `JournalError`."""
         deltas, answer = self._finish()
-        await self._commit("complete", answer, "; ".join(filter(None, self._answer.notes())))
+        await self._commit("complete", answer, "; ".join(filter(None, self.answer.notes())))
         return deltas, answer
 
     async def abandon(self, status: TurnStatus, error: str) -> None:
@@ -81,18 +76,9 @@ class ChatTurn:
             with contextlib.suppress(JournalError):  # the recorder remembers it, and the client is gone
                 await self._commit(status, answer, error)
 
-    @property
-    def credit(self) -> str:
-        """The other model that answered, and why; "" for the policy."""
-        return self._answer.credit
-
-    def usage(self) -> dict[str, Any]:
-        """OpenAI's usage object."""
-        return self._answer.usage()
-
     def _finish(self, *, aborted: bool = False) -> tuple[Sequence[Delta], Answer]:
         self._finished = True
-        return self._answer.finish(aborted=aborted)
+        return self.answer.finish(aborted=aborted)
 
     async def _commit(self, status: TurnStatus, answer: Answer, error: str) -> None:
         request, metrics = self.request, self._metrics
@@ -139,10 +125,10 @@ class ChatTurn:
             finish_reason=answer.finish_reason,
             status=status,
             error=error,
-            timings=Timings(arrived=request.arrived, first_token=self._answer.first_token, finished=now()),
+            timings=Timings(arrived=request.arrived, first_token=self.answer.first_token, finished=now()),
             request_key=placement.request_key,
             answer_key=request.chain.answer_key(message),
             exchange_key=request.chain.exchange_key(message),
-            untrainable=self._answer.why_untrainable(),
+            untrainable=self.answer.why_untrainable(),
             image_spans=tuple(ImageSpan(image.start, image.end) for image in policy.images),
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from cachetools import LRUCache
@@ -161,11 +162,8 @@ class Recorder:
         self._deleted[session_id] = self._deletions
 
     async def _enter(self, opening: Opening, placement: TurnPlacement, reactions: Sequence[ChannelReaction]) -> None:
-        try:
+        with self._noting():
             await self._reactions.apply(placement, await opening.opened(), reactions)
-        except JournalError as error:
-            self._failed(error)
-            raise
 
     async def record(self, turn: Turn, entry: RequestEntry, written: Written | None = None) -> None:
         """Commit a turn and the writes of its entry; when this returns both survive any crash. `written` says how its
@@ -176,11 +174,8 @@ class Recorder:
             return
         started = time.perf_counter()
         opening = entry.opening
-        try:
+        with self._noting():
             await self._journal.record_turn(turn, opening)
-        except JournalError as error:
-            self._failed(error)
-            raise
         self.trouble = ""
         self._metrics.commit.observe(time.perf_counter() - started)
         if opening.number is not None and turn.episode != opening.number:
@@ -192,11 +187,15 @@ class Recorder:
 
     async def count(self, kind: str, reason: str) -> None:
         """Count a request whose content is not kept. A full disk does not fail a request that stores nothing."""
-        try:
+        with contextlib.suppress(JournalError), self._noting():
             await self._journal.count_traffic(kind, reason)
-        except JournalError as error:
-            self._failed(error)
 
-    def _failed(self, error: JournalError) -> None:
-        self.trouble = str(error)
-        self._metrics.journal_failures.inc()
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Remember that a write fails."""
+        try:
+            yield
+        except JournalError as error:
+            self.trouble = str(error)
+            self._metrics.journal_failures.inc()
+            raise

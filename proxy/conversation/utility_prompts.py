@@ -101,9 +101,7 @@ _HELPER = _pattern(
     r"\A\W*you are an assistant for performing an? web search tool use\b",
     r"\A\W*perform a web search for the query\b",
 )
-_COMMIT = _pattern(
-    r"\b(?:generates?|writes?)\b[^\n]{0,60}\bgit commit messages?\b[^\n]{0,80}\b(?:diffs?|changes)\b",
-)
+_COMMIT = _pattern(r"\b(?:generates?|writes?)\b[^\n]{0,60}\bgit commit messages?\b[^\n]{0,80}\b(?:diffs?|changes)\b")
 _LABELS = ("title", "headline", "subject line", "slug", "name", "topic label", "tag")
 _SUMMARIES = ("summar", "recap", "distil", "condense", "compress", "compaction", "snapshot")
 _PROGRAM_WORDS = ("<analysis>", "<summary>", "<state_snapshot>", "tool", "text only", "another", "[archived")

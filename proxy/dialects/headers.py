@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 TURN_HEADER = "x-openclaw-rl-turn"
 PROMPT_HEADER = "x-openclaw-rl-prompt-tokens"
 CHAT_HEADER = "x-openclaw-rl-chat"
@@ -16,12 +18,9 @@ OTHER_PATH = "/other"
 READY = b"ready\n"
 """The adapter process writes this to stdout once it takes requests."""
 
-_PREFIXES = ("turn_", "chatcmpl-", "resp_", "msg_")
+ANSWER_PREFIX = re.compile(r"\A(?:turn_|chatcmpl-|resp_|msg_)")
 
 
 def turn_digits(identity: str) -> str:
     """The part that the ids of a turn, and of its answer in every dialect, have in common."""
-    for prefix in _PREFIXES:
-        if identity.startswith(prefix):
-            return identity.removeprefix(prefix)
-    return identity
+    return ANSWER_PREFIX.sub("", identity)

@@ -21,7 +21,7 @@ _DIFFERENCE = "|recorded - found| logprob per token over the last turns compared
 
 
 class Histogram(Collector):
-    """Counts values by upper bound (inclusive, ascending; what is larger counts in +Inf). Only the event loop may observe.
+    """Counts values by upper bound (inclusive, ascending; larger ones in +Inf). Only the event loop may observe.
 
     It is cheap enough for every token: the library's takes several locks, which cost several times the rest of a token.
     """

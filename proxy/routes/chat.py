@@ -246,8 +246,8 @@ class ChatExchange:
 
     def _add_credit(self, turn: ChatTurn) -> None:
         """Say in a header that another model answered, and why."""
-        if turn.credit:
-            credit = {"x-openclaw-rl-answered-by": quote(turn.credit[:_LONGEST_CREDIT], safe=VISIBLE)}
+        if turn.answer.credit:
+            credit = {"x-openclaw-rl-answered-by": quote(turn.answer.credit[:_LONGEST_CREDIT], safe=VISIBLE)}
             self._response_headers |= credit
             if self._stream is not None:
                 self._stream.add_headers(_raw(credit))

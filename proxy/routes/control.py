@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from openclaw_rl.proxy.conversation.recorder import EXTENSION
 from openclaw_rl.proxy.conversation.session_id import check_session_id
-from openclaw_rl.proxy.dialects.headers import turn_digits
+from openclaw_rl.proxy.dialects.headers import ANSWER_PREFIX
 from openclaw_rl.proxy.engine.versions import available
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import read_body, read_headers
@@ -33,7 +33,7 @@ _LARGEST_NUMBER = sys.float_info.max
 
 
 class _Action(msgspec.Struct):
-    """What a client's user did in a session, perhaps `age_seconds` ago, if it could not be delivered at once."""
+    """An action of a client's user in a session, `age_seconds` ago if it could not be delivered at once."""
 
     session_id: Any = None
     age_seconds: Annotated[float, Meta(ge=0, le=30 * 86400)] = 0.0
@@ -210,9 +210,7 @@ ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = 
 
 def _turn_id(identity: str) -> str:
     """A turn's id, or the id of its answer (`chatcmpl-…`, `resp_…`, `msg_…`), as a turn's id."""
-    identity = clean_text(identity)
-    digits = turn_digits(identity)
-    return identity if digits == identity else f"turn_{digits}"
+    return ANSWER_PREFIX.sub("turn_", clean_text(identity))
 
 
 def _service(request: Request) -> ProxyService:
