@@ -78,9 +78,8 @@ class ProxyService:
     def turn(self, request: RenderedRequest, plan: AnswerPlan) -> ChatTurn:
         """The answer to a request, not begun."""
         policy = PolicyAnswer(request, engine=self.engine, prompter=self.prompter, metrics=self.metrics)
-        fallback = None
-        if plan != AnswerPlan():
-            fallback = FallbackAnswer(request, policy, plan, self.watch, self.metrics)
+        alone = plan == AnswerPlan()
+        fallback = None if alone else FallbackAnswer(request, policy, plan, self.watch, self.metrics)
         return ChatTurn(request, policy, fallback, recorder=self.recorder, metrics=self.metrics)
 
     async def start(self) -> None:

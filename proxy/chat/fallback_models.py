@@ -246,10 +246,9 @@ def wire_request(request: ChatRequest) -> dict[str, Any]:
         }
     if chat.tools:
         body["tools"] = chat.tools
-        if chat.forced_tool == ANY_TOOL:
-            body["tool_choice"] = "required"
-        elif chat.forced_tool:
-            body["tool_choice"] = {"type": "function", "function": {"name": chat.forced_tool}}
+        if chat.forced_tool:
+            one = {"type": "function", "function": {"name": chat.forced_tool}}
+            body["tool_choice"] = "required" if chat.forced_tool == ANY_TOOL else one
         if not chat.parallel_calls:
             body["parallel_tool_calls"] = False
     return body

@@ -61,9 +61,7 @@ class PromptRenderer:
             raise BadRequest(f"The messages cannot be tokenized: {error}", param="messages") from error
 
     def with_prompt(self, request: PlacedRequest, rendered: Prompt, note: str = "") -> RenderedRequest:
-        """The request with this prompt, in which the tokens that were sampled before stand again as far as they spell
-        the same. Raises `ContextLengthExceeded`.
-        """
+        """The request with this prompt, with sampled tokens as far as they spell it. Raises `ContextLengthExceeded`."""
         prompt, written = rendered, None
         if request.tracked:
             parent, why = self._conversations.sampled_before(request.placement)
@@ -76,15 +74,12 @@ class PromptRenderer:
     def _fit(self, parameters: Parameters, prompt_tokens: int) -> Parameters:
         """The parameters with as many answer tokens as the context holds. Raises `ContextLengthExceeded`."""
         limit = self._watch.context_length
-        if not limit:
-            return parameters
-        if prompt_tokens >= limit:
-            raise ContextLengthExceeded(
-                prompt_tokens=prompt_tokens, requested_tokens=parameters.most_tokens or 0, context_length=limit
-            )
         room = limit - prompt_tokens
-        if parameters.sampling.max_tokens <= room:
+        if not limit or parameters.sampling.max_tokens <= room:
             return parameters
+        if room <= 0:
+            requested = parameters.most_tokens or 0
+            raise ContextLengthExceeded(prompt_tokens=prompt_tokens, requested_tokens=requested, context_length=limit)
         sampling = msgspec.structs.replace(parameters.sampling, max_tokens=room)
         return msgspec.structs.replace(parameters, sampling=sampling)
 

@@ -100,9 +100,7 @@ class ParentSearch:
         return self._requests.get(key) or self._tree.requests(key)
 
     def _exact(self, *, certain: bool = False) -> tuple[int, Parent | None]:
-        """The deepest parent by the whole history, and how many places are deeper than it. `certain`: only one that
-        stays the parent, with all that the journal may add.
-        """
+        """The deepest parent by the whole history, and its depth. `certain`: one that the journal cannot replace."""
         answered = False
         for depth, place in enumerate(self._places):
             refs = [ref for ref in self._answers[place.key] if self._may_continue(ref)]

@@ -106,9 +106,7 @@ class Conversations:
         self.tree.add([ref])
 
     def _new_session(self, request_key: bytes, kind: Kind, retried: bool) -> tuple[str, str]:
-        """The session of a request that names none and continues nothing: a new one, or that of the try before it if
-        its client tries again and only one can be meant.
-        """
+        """A new session for a request that names none and continues nothing; for a retry, that of the first try."""
         time = now()
         waiting = self.tree.unanswered(request_key, time - self._retry_window)
         again = retried and len(waiting) == 1

@@ -99,9 +99,7 @@ class Reactions:
         self._given[digest] = None
 
     async def _came_another_way(self, about: TurnRef, score: float, text: str) -> bool:
-        """True if the feedback of a command in the history is known already: as the turn's last feedback, or from our
-        extension, which knows better which turn it is about.
-        """
+        """True if the same feedback is known already; our extension knows better which turn it is about."""
         known = await self._journal.feedback_for(about.turn_id)
         if known and known[-1].score == score and known[-1].source != "command":
             return True

@@ -17,9 +17,7 @@ MODEL = f"{PROVIDER}/{CHAT_MODEL}"
 
 
 class AdapterArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, read. `arguments` are for LiteLLM's adapter, which translates the conversation; `extra` are the fields
-    of the chat body that need no translation.
-    """
+    """`arguments` are for LiteLLM's adapter, which translates the conversation; `extra` are fields of the chat body."""
 
     arguments: dict[str, Any]
     extra: dict[str, Any]

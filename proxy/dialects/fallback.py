@@ -85,11 +85,8 @@ async def _whole(answer: Any) -> AsyncGenerator[Any, None]:
 
 
 def _pieces(delta: Mapping[str, Any]) -> list[dict[str, Any]]:
-    pieces: list[dict[str, Any]] = []
-    if delta.get("reasoning_content"):
-        pieces.append({"reasoning": delta["reasoning_content"]})
-    if delta.get("content"):
-        pieces.append({"content": delta["content"]})
+    fields = {"reasoning": "reasoning_content", "content": "content"}
+    pieces: list[dict[str, Any]] = [{name: delta[field]} for name, field in fields.items() if delta.get(field)]
     for index, call in enumerate(delta.get("tool_calls") or ()):
         function = call.get("function") or {}
         pieces.append(

@@ -32,9 +32,7 @@ def decode_object(data: bytes) -> dict[str, Any]:
 
 
 def read_fields(body: Mapping[str, Any], fields: type[Fields], *, strict: bool = True) -> Fields:
-    """The fields of a body that `fields` defines; null counts as left out. `strict`: a number is no text. Raises
-    `BadRequest`.
-    """
+    """The fields of a body that `fields` defines, without nulls. `strict`: a text is no number. Raises `BadRequest`."""
     given = {name: value for name in fields.__struct_fields__ if (value := body.get(name)) is not None}
     for name, value in given.items():
         if isinstance(value, float) and value.is_integer():  # some clients count in floats

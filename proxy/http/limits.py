@@ -91,8 +91,7 @@ class ConcurrencyLimit:
 
     def _refusal(self, why: str) -> Overloaded:
         self.refused += 1
-        wait = (self.waiting + 1) * self._average / self._places
-        wait = min(max(wait, _SHORTEST_WAIT), _LONGEST_WAIT)
+        wait = min(max((self.waiting + 1) * self._average / self._places, _SHORTEST_WAIT), _LONGEST_WAIT)
         whose = "for this API key (key_concurrency)" if self._per_key else "in dialects other than chat"
         message = (
             f"{self._places} requests are being answered {whose}, and {why}. "

@@ -38,10 +38,6 @@ class _Action(msgspec.Struct):
     session_id: Any = None
     age_seconds: Annotated[float, Meta(ge=0, le=30 * 86400)] = 0.0
 
-    def given(self) -> float:
-        """When the user acted, in Unix seconds."""
-        return now() - self.age_seconds
-
 
 class _FeedbackBody(_Action):
     """`feedback_id` is an id that the client chose: its feedback counts once, however often it is sent."""
@@ -73,7 +69,7 @@ async def feedback(request: Request) -> Response:
     """Explicit feedback on a turn, or on the last main turn answered in a session."""
     service, _, fields = await _read(request, _FeedbackBody)
     score = {"up": 1.0, "down": -1.0}[fields.thumb] if fields.thumb else fields.score
-    text, given = clean_text(fields.text), fields.given()
+    text, given = clean_text(fields.text), now() - fields.age_seconds
     if score is None and not text:
         raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
     if fields.turn_id is not None:
@@ -125,7 +121,7 @@ async def session_done(request: Request) -> Response:
     service, _, fields = await _read(request, _DoneBody)
     session_id = _session_id(request, fields)
     reason = clean_text(fields.reason) or "session-done"
-    episode = await service.sessions.end(session_id, reason, given=fields.given())
+    episode = await service.sessions.end(session_id, reason, given=now() - fields.age_seconds)
     detail = "" if episode is not None else await service.sessions.why_not_ended(session_id)
     answer = {"session_id": session_id, "episode": episode, "ended": episode is not None, "detail": detail}
     return await _respond(service, "session-done", answer)
