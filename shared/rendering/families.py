@@ -9,7 +9,6 @@ people.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
@@ -134,14 +133,11 @@ def read_grammar(template: str, tokens: Collection[str]) -> Grammar:
 def model_config(folder: Path) -> dict[str, Any]:
     """The `config.json` of a model folder. Raises `ConfigError`."""
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    config = read_config(path)
+    if not config:
         raise ConfigError(
-            f"{path} cannot be read: {error}. Point the model setting at a Hugging Face model folder."
-        ) from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path} is not a JSON object. Point the model setting at a Hugging Face model folder.")
+            f"{path} cannot be read, or is not a JSON object. Point the model setting at a Hugging Face model folder."
+        )
     return config
 
 
