@@ -11,6 +11,7 @@ import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -80,7 +81,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Step:
-    """One line of arithmetic as somebody wrote it: `left operator right = result`, right or wrong."""
+    """One line of arithmetic as a person wrote it: `left operator right = result`, right or wrong."""
 
     left: int
     operator: str
@@ -180,7 +181,7 @@ def singular(things: str) -> str:
 
 
 def split_of(kind: str, a: int, b: int) -> Split:
-    """Which split the numbers belong to: about a quarter of all pairs is held out; a pair and its reverse stay
+    """The split of a problem, by its numbers: about a quarter of all pairs is held out; a pair and its reverse stay
     together.
     """
     low, high = sorted((a, b))
@@ -200,13 +201,12 @@ def stream(split: Split, seed: int) -> Iterator[Problem]:
 
 def take(split: Split, seed: int, count: int) -> list[Problem]:
     """The first `count` problems of `stream`."""
-    problems = stream(split, seed)
-    return [next(problems) for _ in range(count)]
+    return list(islice(stream(split, seed), count))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A problem, somebody's steps, and the solution as it is written down (`written`)."""
+    """A problem, a person's steps, and the solution as it is written down (`written`)."""
 
     problem: Problem
     steps: tuple[Step, ...]
@@ -224,7 +224,7 @@ class Solution:
 
     @property
     def is_right(self) -> bool:
-        """Whether every step is right."""
+        """True if every step is right."""
         return self.wrong_step is None
 
 
@@ -250,7 +250,7 @@ def steps_of(kind: str, numbers: tuple[int, ...], *, slip_at: int | None = None,
 
 
 def attempt(random: Random, problem: Problem) -> tuple[Step, ...]:
-    """Somebody's steps: right half of the time, else with one slip that is carried on to the end."""
+    """A person's steps: right half of the time, else with one slip that is carried on to the end."""
     steps = steps_of(problem.kind, problem.numbers)
     if random.random() >= 0.5:
         return steps

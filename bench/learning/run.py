@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, Point, Result
-from bench.learning.contrary import Contrary
 from bench.learning.lab import Lab, lab
-from bench.learning.talk import Talk
+from bench.learning.talk import Contrary, Talk
 from openclaw_rl.evaluation.arm import Plan, digested
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS

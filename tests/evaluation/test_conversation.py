@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import converse
+from openclaw_rl.evaluation.personas import Student
 from openclaw_rl.evaluation.problems import take
-from openclaw_rl.evaluation.student import Student
 from tests.evaluation.pupil import PLAIN, STRUCTURED, Pupil
 from tests.evaluation.scripted import scripted
 
