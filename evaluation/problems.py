@@ -30,14 +30,7 @@ LOSSES: tuple[str, ...] = tuple(_TABLE["losses"])
 
 KINDS = {"add": 5, "subtract": 5, "multiply": 4, "add_subtract": 2, "multiply_add": 2, "multiply_subtract": 2}
 """How often each kind occurs, relative to the others."""
-OPERATORS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "×",
-    "add_subtract": "+-",
-    "multiply_add": "×+",
-    "multiply_subtract": "×-",
-}
+OPERATORS = dict(zip(KINDS, ("+", "-", "×", "+-", "×+", "×-"), strict=True))
 """The operator of each step, by kind of problem."""
 RANGES: dict[str, tuple[tuple[int, int], ...]] = {
     "add": ((2, 20), (2, 20)),
@@ -213,19 +206,9 @@ class Solution:
     written: str
 
     @property
-    def text(self) -> str:
-        """The problem and the solution: what makes two tasks the same."""
-        return f"{self.problem.text}\n{self.written}"
-
-    @property
-    def wrong_step(self) -> int | None:
-        """The first step whose arithmetic is wrong, counted from 1; `None` if all is right."""
-        return first_wrong(self.steps)
-
-    @property
     def is_right(self) -> bool:
         """True if every step is right."""
-        return self.wrong_step is None
+        return first_wrong(self.steps) is None
 
 
 def first_wrong(steps: tuple[Step, ...]) -> int | None:
