@@ -22,9 +22,9 @@ from bench.program import log, parser, report, run, service
 from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.gather import gather
+from openclaw_rl.evaluation.personas import Student
 from openclaw_rl.evaluation.problems import stream
 from openclaw_rl.evaluation.statistics import percentile
-from openclaw_rl.evaluation.student import Student
 
 LONGEST_PHASE = 240.0
 

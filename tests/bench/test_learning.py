@@ -11,7 +11,7 @@ import pytest
 from bench.learning import judges, page, plan, rates, report
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import SPLIT_SEEDS, Cell, Point, Result
-from bench.learning.contrary import Contrary
+from bench.learning.talk import Contrary
 from openclaw_rl.learner.judge.rules.rules import read_message
 from openclaw_rl.shared.records import NextState, VersionSpan
 from openclaw_rl.shared.settings.settings import Settings
