@@ -11,7 +11,7 @@ import asyncio
 import base64
 import ssl
 import time
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import httptools
@@ -35,7 +35,7 @@ class _Reader(asyncio.StreamReader):
     idle: float | None = None
     stray = False
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: Any) -> None:
         self.stray = self.stray or self.idle is not None
         super().feed_data(data)
 
@@ -129,7 +129,7 @@ class HttpClient:
             transport, _ = await loop.create_connection(
                 lambda: asyncio.StreamReaderProtocol(reader, loop=loop), self._host, self._port, ssl=self._tls
             )
-        return _Connection(reader, cast("asyncio.Transport", transport))
+        return _Connection(reader, transport)
 
 
 class Reply:

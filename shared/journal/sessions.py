@@ -311,7 +311,9 @@ def open_episode_of(connection: Connection, session_id: str) -> tuple[int | None
 
 
 def _references(connection: Connection, where: str, *values: object) -> list[TurnRef]:
-    return [TurnRef(*row, bool(settled)) for *row, settled in connection.execute(f"{_REFERENCE} {where}", values)]
+    return [
+        TurnRef(*row, settled=bool(settled)) for *row, settled in connection.execute(f"{_REFERENCE} {where}", values)
+    ]
 
 
 def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
@@ -327,7 +329,7 @@ def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[Tur
 
 def _summaries(connection: Connection, session: int) -> list[TurnSummary]:
     rows = connection.execute(_SUMMARY, (session,)).fetchall()
-    return [TurnSummary(*row, bool(settled), *_state(connection, turn)) for turn, *row, settled in rows]
+    return [TurnSummary(*[*row, bool(settled), *_state(connection, turn)]) for turn, *row, settled in rows]
 
 
 def _state(connection: Connection, turn: int) -> tuple[float | None, str]:
