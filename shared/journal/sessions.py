@@ -311,9 +311,7 @@ def open_episode_of(connection: Connection, session_id: str) -> tuple[int | None
 
 
 def _references(connection: Connection, where: str, *values: object) -> list[TurnRef]:
-    return [
-        TurnRef(*row, settled=bool(settled)) for *row, settled in connection.execute(f"{_REFERENCE} {where}", values)
-    ]
+    return [TurnRef(*[*row, bool(settled)]) for *row, settled in connection.execute(f"{_REFERENCE} {where}", values)]
 
 
 def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
