@@ -10,6 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.hooks import Hook
 from openclaw_rl.shared.records import Sample
 
 
@@ -95,7 +96,7 @@ class Recipe(BaseModel):
     advantage_clip: float = Field(
         1.0, gt=0, description="Bound of a token's logprob difference from the teacher (topk-select)"
     )
-    custom_loss: str = Field(
+    custom_loss: Hook = Field(
         "", description="Your own loss in place of every term: module:attribute or ./file.py (docs/extending.md)"
     )
     micro_batch_tokens: int = Field(

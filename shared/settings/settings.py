@@ -33,7 +33,7 @@ class ServeSettings(Group):
     """Address, keys and data of the service, and what it does with requests."""
 
     host: Address = Field(
-        "127.0.0.1", description="Address that the proxy binds; any other than loopback needs an API key"
+        "127.0.0.1", description="Address that the proxy binds; an address other than loopback needs a key"
     )
     port: int = Field(30000, ge=0, le=65535, description="Port of the proxy; 0 chooses a free port")
     api_key: Key = Field(
