@@ -299,8 +299,10 @@ class CloudEngine:
             bill = await places.enter_async_context(
                 self._budget.spending(
                     purpose,
-                    prefill=prompt * (1 + (scoring and params.max_new_tokens > 0)),
-                    sample=params.max_new_tokens,
+                    {
+                        "prefill": prompt * (1 + (scoring and params.max_new_tokens > 0)),
+                        "sample": params.max_new_tokens,
+                    },
                 )
             )
             if scoring:
@@ -309,7 +311,7 @@ class CloudEngine:
                 self._trouble = None
                 return Event(finish={"type": "length", "length": 0})
             answer = await sampler.sample(job.request.input_ids, self._stopping.named(params), tops=job.tops)
-            bill.settle(prefill=bill.amounts.get("prefill", prompt), sample=len(answer.ids))
+            bill["sample"] = len(answer.ids)
         self._trouble = None
         if job.tops and answer.ids and not any(answer.tops):
             self._has_tops = False
