@@ -197,7 +197,7 @@ class CloudTrainer:
                 norms += [reported["gradient/norm"]] if "gradient/norm" in reported else []
                 known = await self._forward(training, objective)
             made = objective.plan(updates)
-            bill.update(prefill=objective.scored_tokens + made.forward, train=made.trained, step=updates)
+            bill |= {"prefill": objective.scored_tokens + made.forward, "train": made.trained, "step": updates}
         metrics = {**objective.metrics(), **objective.drift(before, known), **reported}
         metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
         if norms:
