@@ -124,7 +124,7 @@ def export(
     redactor = _redactor(redact, tokens=tokens)
     if form is None:
         form = "jsonl" if file is not None and file.suffix.lower() in (".jsonl", ".ndjson") else "json"
-    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
         chosen = journal.session_ids(after)
         if sessions:
             missing = sorted(set(sessions) - set(journal.session_ids()))

@@ -90,7 +90,7 @@ def _version(settings: Settings, number: int | None) -> PolicyVersion:
                 "--version 0"
             )
         return PolicyVersion(number=0, parent=None, state="live", checkpoint="")
-    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
         if number is None:
             live = journal.live_version()
             return live or PolicyVersion(number=0, parent=None, state="live", checkpoint="")

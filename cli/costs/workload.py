@@ -67,7 +67,7 @@ class Workload(msgspec.Struct, frozen=True):
 def _recorded(settings: Settings) -> Workload | None:
     if not Path(settings.serve.journal_path).is_file():
         return None
-    journal = Journal.open(settings.serve.journal_path)
+    journal = Journal(settings.serve.journal_path)
     try:
         found = journal.recorded(time.time() - RECENT_DAYS * 86400)
         hints = len(journal.recent_hints(settings.learning.max_hints))

@@ -122,15 +122,11 @@ class Journal(Operations):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.database = Database(path)
-        self.path = self.database.path
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Journal:
         """Open or create the journal at a path, its schema brought up to date. Raises JournalError; ConfigError for
         PostgreSQL.
         """
-        return cls(path)
+        self.database = Database(path)
+        self.path = self.database.path
 
     def close(self) -> None:
         """Close the file; later calls raise JournalError. Nothing may be running."""
