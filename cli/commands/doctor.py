@@ -10,9 +10,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 from rich.text import Text
 
 from openclaw_rl.cli.checks.check import Check
@@ -22,7 +23,7 @@ from openclaw_rl.cli.checks.data_flows import TITLES, data_flows
 from openclaw_rl.cli.checks.engine import engine_checks
 from openclaw_rl.cli.checks.gpu import gpu_checks, show_memory
 from openclaw_rl.cli.model_files import is_hub_name, provided_tokenizer
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Json, print_json
 from openclaw_rl.cli.service.data_folder import mismatch
 from openclaw_rl.cli.service.preflight import needs_megatron
 from openclaw_rl.cli.tables import console, table
@@ -40,7 +41,7 @@ from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
-from openclaw_rl.shared.settings.sources import load
+from openclaw_rl.shared.settings.sources import load, parse_flags
 from openclaw_rl.trainer_local import backend as choice
 
 PACKAGES = {
@@ -57,11 +58,17 @@ PACKAGES = {
 FREE_BYTES = 1 << 30
 
 
-def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> bool:
-    """Show everything; true if the service can run with these settings. `with_gpus` describes GPUs to plan for in place
-    of this machine's. Raises `ConfigError` if it cannot be read.
+def doctor(
+    context: typer.Context,
+    with_gpus: Annotated[
+        str, typer.Option(help="Plan for GPUs that are not here: 2x24 means two of 24 GB each, 24,80 one of each")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show everything; exit code 1 if the service cannot run with these settings. Raises `ConfigError` for `with_gpus`
+    that cannot be read.
     """
-    settings, sources = load(flags)
+    settings, sources = load(parse_flags(context.args))
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
     judges = _judge_models(settings)
@@ -82,7 +89,7 @@ def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> b
         )
     else:
         _show(settings, sources, notes, checks, leaving, placed)
-    return all(check.ok is not False for check in checks)
+    raise typer.Exit(any(check.ok is False for check in checks))
 
 
 def _judge_models(settings: Settings) -> list[ModelReference]:

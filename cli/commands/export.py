@@ -10,11 +10,12 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 import typer
 
+from openclaw_rl.cli.options import Data, settings_of
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.trajectories.trajectory import lossless, plain
 from openclaw_rl.shared.errors import ConfigError
@@ -23,7 +24,6 @@ from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.journal.encoding import encode
 from openclaw_rl.shared.records import Kind
 from openclaw_rl.shared.redaction.redactor import EXTRA, Redactor
-from openclaw_rl.shared.settings.settings import Settings
 
 Format = Literal["json", "jsonl"]
 Record = TypeVar("Record", bound=msgspec.Struct | None)
@@ -101,22 +101,26 @@ class Exporter:
 
 
 def export(
-    settings: Settings,
-    file: Path | None,
-    *,
-    sessions: Sequence[str] = (),
-    since: str = "",
-    form: Format | None = None,
-    kind: Kind | None = None,
-    messages: bool = False,
-    tokens: bool = False,
-    redact: bool | None = None,
-    force: bool = False,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: stdout")] = None,
+    session: Annotated[list[str] | None, typer.Option(help="This session alone; may be repeated")] = None,
+    since: Annotated[str, typer.Option(metavar="DATE", help="Sessions seen since then: 2026-05-01")] = "",
+    form: Annotated[Format | None, typer.Option("--format", help="Default: by the file's name, else json")] = None,
+    kind: Annotated[
+        Literal["main", "side", "all"], typer.Option(help="Turns that a person had, side calls, or all")
+    ] = "all",
+    messages: Annotated[bool, typer.Option("--messages", help="Our lossless form next to the texts")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="That, with token ids and logprobs")] = False,
+    redact: Annotated[
+        bool | None,
+        typer.Option("--redact/--no-redact", help="Take secrets and personal data out; default: if installed"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file")] = False,
+    data: Data = "",
 ) -> None:
     """Write the sessions of the data folder's journal to `file`, or stdout; what was written goes to stderr. Raises
     `ConfigError`.
     """
-    settings = as_served(settings)
+    settings = as_served(settings_of(data))
     path = Path(settings.serve.journal_path)
     if "://" not in str(settings.serve.journal_path) and not path.exists():
         raise ConfigError(f"there is no journal at {path}; name the service's data folder with --data")
@@ -126,12 +130,14 @@ def export(
         form = "jsonl" if file is not None and file.suffix.lower() in (".jsonl", ".ndjson") else "json"
     with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
         chosen = journal.session_ids(after)
-        if sessions:
-            missing = sorted(set(sessions) - set(journal.session_ids()))
+        if session:
+            missing = sorted(set(session) - set(journal.session_ids()))
             if missing:
                 raise ConfigError(f"the journal has no session {', '.join(missing)}; openclaw-rl sessions lists them")
-            chosen = [session_id for session_id in chosen if session_id in set(sessions)]
-        exporter = Exporter(journal, kind=kind, messages=messages, tokens=tokens, redactor=redactor)
+            chosen = [session_id for session_id in chosen if session_id in session]
+        exporter = Exporter(
+            journal, kind=None if kind == "all" else kind, messages=messages, tokens=tokens, redactor=redactor
+        )
         with _target(file, force=force) as out:
             exporter.write(chosen, out, form)
     where = "stdout" if file is None else str(file)

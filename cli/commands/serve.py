@@ -9,7 +9,9 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
@@ -19,8 +21,10 @@ from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
-from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.errors import ConfigError, EngineError
+from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import load, parse_flags
 
 _WORK = {
     "engine": "engine loads the policy",
@@ -31,9 +35,24 @@ _WORK = {
 }
 
 
-def serve(settings: Settings, only: Sequence[str] = (), flags: Mapping[str, str] | None = None) -> None:
-    """Run until interrupted. `flags` are those that the settings were read with. Raises `ConfigError` for what is wrong
-    with the settings, `ChildFailed` when a part cannot start.
+def serve(
+    context: typer.Context,
+    only: Annotated[list[str] | None, typer.Option("--only", help="proxy, engine or learner; default: all")] = None,
+) -> None:
+    """The command: `run` with the settings of its flags."""
+    unknown = set(only or ()) - set(ROLES)
+    if unknown:
+        raise ConfigError(f"--only {', '.join(sorted(unknown))}: no such part; choose from {', '.join(ROLES)}")
+    flags = parse_flags(context.args)
+    settings, _ = load(flags)
+    for line in aliases.notes(os.environ):
+        typer.echo(line, err=True)
+    run(settings, only or ROLES, flags)
+
+
+def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> None:
+    """Run these parts until interrupted. `flags` are those that the settings were read with. Raises `ConfigError` for
+    wrong settings, `ChildFailed` when a part cannot start.
     """
     out = console(soft_wrap=True)
     notices = console(stderr=True, soft_wrap=True)
@@ -41,7 +60,7 @@ def serve(settings: Settings, only: Sequence[str] = (), flags: Mapping[str, str]
     def say(line: str) -> None:
         notices.print(line)
 
-    plan = preflight.ready(settings, only or ROLES, flags or {}, say)
+    plan = preflight.ready(settings, roles, flags, say)
     if "learner" in plan.roles:
         check_start(plan.settings)
     supervisor = Supervisor(plan, say=say)

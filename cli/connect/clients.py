@@ -60,9 +60,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that its configuration file connects."""
+    """A program that its configuration file connects. `file` finds that from the environment variables."""
 
-    name: str
     file: Callable[[Mapping[str, str]], Path]
     wanted: Callable[[Mapping[str, Any], ServiceAccess], Wanted]
     afterwards: str
@@ -267,24 +266,14 @@ def _list(config: Mapping[str, Any], *place: str) -> list[Any]:
 
 
 CLIENTS = {
-    client.name: client
-    for client in (
-        Client(
-            name="openclaw",
-            file=_openclaw_file,
-            wanted=_openclaw,
-            afterwards="A running gateway rereads the file. Talk to it as always.",
-        ),
-        Client(
-            name="nanobot",
-            file=lambda environ: Path("~/.nanobot/config.json"),
-            wanted=_nanobot,
-            afterwards="Start nanobot again (nanobot agent, nanobot gateway) and talk to it as always.",
-        ),
-    )
+    "openclaw": Client(
+        file=_openclaw_file,
+        wanted=_openclaw,
+        afterwards="A running gateway rereads the file. Talk to it as always.",
+    ),
+    "nanobot": Client(
+        file=lambda environ: Path("~/.nanobot/config.json"),
+        wanted=_nanobot,
+        afterwards="Start nanobot again (nanobot agent, nanobot gateway) and talk to it as always.",
+    ),
 }
-
-
-def file_of(client: Client, given: str) -> Path:
-    """The client's file: the one that is given, else where the client itself looks."""
-    return Path(given) if given else client.file(os.environ)

@@ -144,14 +144,16 @@ def test_serve_says_what_leaves_before_anybody_is_asked(
 
     monkeypatch.setattr(trainer_cloud.preflight, "diagnose", diagnose_later)
     with pytest.raises(ConfigError, match="refuses the key"):
-        serve.serve(
+        serve.run(
             Settings(
                 backend="tinker",
                 model="Qwen/Qwen3-8B",
                 tinker_api_key="tml-k",
                 tinker_base_url=stand_in.url,
                 data=tmp_path,
-            )
+            ),
+            ROLES,
+            {},
         )
     assert "leaves this machine: every prompt and answer of the policy" in said[0] and stand_in.seen
 
