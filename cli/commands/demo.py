@@ -184,7 +184,7 @@ async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[st
     """
     runs: dict[str, list[Arm]] = {name: [] for name in ARMS}
     for seed in range(1, options.seed_count + 1):
-        if _on_gpus(chosen):
+        if chosen.engine.backend == "megatron":
             found = [await _run(options, board, chosen, seed, name) for name in ARMS]
         else:
             found = await gather(*(_run(options, board, chosen, seed, name) for name in ARMS))
@@ -193,16 +193,11 @@ async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[st
     return runs
 
 
-def _on_gpus(chosen: Settings) -> bool:
-    """True if a service with these settings takes this machine's GPUs for itself."""
-    return chosen.engine.backend == "megatron"
-
-
 def _patience(chosen: Settings) -> float:
     """Seconds that the student waits for the learner: a provider, or a model that is worth GPUs, takes longer."""
     if chosen.engine.is_cloud:
         return chosen.serve.request_timeout
-    return GPU_PATIENCE if _on_gpus(chosen) else Plan.patience
+    return GPU_PATIENCE if chosen.engine.backend == "megatron" else Plan.patience
 
 
 async def _run(options: DemoOptions, board: Board, chosen: Settings, seed: int, name: str) -> Arm:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from openclaw_rl.cli.costs.costs import Amounts, CostItem, Costs, times, total
+from openclaw_rl.cli.costs.costs import Amounts, CostItem, Costs, total
 from openclaw_rl.cli.costs.spending import by_purpose, dollars, today
 from openclaw_rl.cli.costs.workload import Workload
 from openclaw_rl.cli.options import Json, print_json
@@ -51,8 +51,9 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
         kinds: dict[str, Any] = {kind: round(number, 1) for kind, number in amounts.items() if number}
         return {**kinds, "dollars": round(paid.dollars, 6), "unknown": list(paid.unknown)}
 
-    def parts(of: list[CostItem]) -> list[dict[str, Any]]:
-        return [{"what": part.name, **priced(part.amounts)} for part in of]
+    def parts(of: list[CostItem]) -> dict[str, Any]:
+        found = [{"what": part.name, **priced(part.amounts)} for part in of]
+        return {"parts": found, **priced(total(part.amounts for part in of))}
 
     return {
         "provider": settings.engine.backend,
@@ -62,8 +63,8 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
         "note": prices.notes.get(settings.engine.backend, ""),
         "chat_turn": priced(costs.chat_turn),
         "side_turn": priced(costs.side_turn) if workload.side else None,
-        "step": {"parts": parts(step), **priced(total(step)), "turns": settings.learning.turns_a_step},
-        "each_turn": {"parts": parts(judging), **priced(total(judging))} if judging else None,
+        "step": {**parts(step), "turns": settings.learning.turns_a_step},
+        "each_turn": parts(judging) if judging else None,
         "day": {
             "turns": round(workload.main + workload.side, 1),
             "steps": round(costs.steps, 2),
@@ -112,8 +113,8 @@ def _limit(settings: Settings, workload: Workload, costs: Costs, limit: DailyLim
         each, day, what, number = counted(costs.chat_turn), counted(costs.chat_day), "chat turn", workload.main
     else:
         # A step waits until its turns are judged, which is paid from the same limit.
-        judged = times(total(costs.judging()), settings.learning.turns_a_step)
-        each = counted(total(costs.step())) + counted(judged)
+        each = sum(counted(part.amounts) for part in costs.step())
+        each += sum(counted(part.amounts) for part in costs.judging()) * settings.learning.turns_a_step
         day, what, number = counted(costs.learning_day()), "step", costs.steps
     if each > most:
         found["stops"] = f"before the first {what}, which takes {each:,.0f}: raise it"
@@ -145,7 +146,7 @@ def _show(out: Console, found: dict[str, Any]) -> None:
     for part in found["step"]["parts"]:
         _row(shown, f"    {part['what']}", part)
     if found["each_turn"]:
-        _row(shown, "besides, for each main turn", found["each_turn"])
+        _row(shown, "also, for each main turn", found["each_turn"])
         for part in found["each_turn"]["parts"]:
             _row(shown, f"    {part['what']}", part)
     day = found["day"]

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -58,7 +58,7 @@ def import_files(
         asyncio.run(_import(settings, files, reports))
     finally:
         if as_json:
-            print_json({"files": [_builtin(one) for one in reports]})
+            print_json({"files": [msgspec.structs.asdict(one) for one in reports]})
         else:
             for one in reports:
                 _show(one)
@@ -115,10 +115,6 @@ async def _ask(engine: Engine, settings: Settings) -> EngineInfo:
             f"the engine at {settings.engine.url} does not answer ({error}), and imported answers need its scores: "
             "start the service with openclaw-rl serve"
         ) from error
-
-
-def _builtin(done: Imported) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(done), "left_out": dict(done.left_out)}
 
 
 def _show(done: Imported) -> None:

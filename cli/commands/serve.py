@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -56,10 +56,7 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     """
     out = console(soft_wrap=True)
     notices = console(stderr=True, soft_wrap=True)
-
-    def say(line: str) -> None:
-        notices.print(line)
-
+    say: Callable[[str], None] = notices.print
     plan = preflight.ready(settings, roles, flags, say)
     if "learner" in plan.roles:
         check_start(plan.settings)
@@ -97,11 +94,7 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
 
 def announce(out: Console, supervisor: Supervisor) -> None:
     """How to reach the service that just came up."""
-    settings = supervisor.settings
-
-    def show(text: str = "") -> None:
-        out.print(text)
-
+    settings, show = supervisor.settings, out.print
     if "proxy" not in supervisor.roles:
         show(f"ready: {', '.join(supervisor.roles)} on the data folder {settings.serve.data}")
         if "engine" in supervisor.roles:

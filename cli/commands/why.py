@@ -52,7 +52,7 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
         how = f" ({turn['parent_reason']})" if turn["parent_reason"] else ""
         yield f"It continues {turn['parent_turn_id']}{how}."
         if known.get("extends_parent"):
-            yield "Its prompt goes on from the very tokens of that turn."
+            yield "Its prompt continues the very tokens of that turn."
         elif known.get("extends_parent") is False:
             yield "Its prompt does not begin with the tokens of that turn: history or spelling differ."
     else:
@@ -144,16 +144,13 @@ def _learned(known: Mapping[str, Any]) -> Iterator[str]:
             case "consumed":
                 yield f"Version {sample['version']} ({sample['version_state']}) learned from it."
             case "quarantined":
-                yield f"Its sample was set aside{_of(sample['version'])}."
+                by = "" if sample["version"] is None else f" with version {sample['version']}"
+                yield f"Its sample was set aside{by}."
     aside = known.get("quarantine")
     if aside:
         yield f"It is set aside: {aside['reason']}."
     if not samples and not aside:
         yield "Nothing has learned from it."
-
-
-def _of(version: int | None) -> str:
-    return "" if version is None else f" with version {version}"
 
 
 def _details(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -61,8 +61,8 @@ def test_distillation_pays_for_the_teacher_and_every_pass_for_training_again() -
     assert own["teacher and base score the answers"]["prefill"] == 4 * (1040 + 100)
     assert own["training, forward and backward"] == {"train": 3 * 4 * 1099, "step": 3}
     assert own["the policy's logprobs, forward"] == {"prefill": 4 * 4 * 1099}
-    both = total(costs(method="rehearse", max_hints=2).step())
-    more = total(costs(method="rehearse", max_hints=6).step())
+    both = total(part.amounts for part in costs(method="rehearse", max_hints=2).step())
+    more = total(part.amounts for part in costs(method="rehearse", max_hints=6).step())
     assert more["prefill"] > both["prefill"] and more["train"] == both["train"]
 
 
