@@ -13,7 +13,7 @@ import typer
 
 from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess
 from openclaw_rl.cli.connect.config_file import MISSING, ConfigFile, Difference, Place, differences, merge, shorten
-from openclaw_rl.cli.connect.provider_entry import PROVIDER, provider_entry, served_model
+from openclaw_rl.cli.connect.provider_entry import PROVIDER, provider_entry
 from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service, settings_of
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.shared.errors import ConfigError
@@ -54,8 +54,8 @@ def connect(
     as_json: Json = False,
 ) -> None:
     """Change the file of a client so that it talks to the service, or put it back; without a name, print how to connect
-    any client. Raises `ConfigError` for an unknown client and a file that cannot be changed, `ServiceError` and
-    `EngineError` where nothing runs.
+    any client. Raises `ConfigError` for an unknown client and a file that cannot be changed, `ServiceError`
+    where nothing runs.
     """
     settings, found = as_served(settings_of(data)), service(data, url, key)
     if not client:
@@ -73,8 +73,7 @@ def connect(
         _undo(target, force=yes, as_json=as_json)
         return
     content = target.read()
-    entry = provider_entry(settings, found.url, found.key, served_model(settings.replace(api_key=found.key), found.url))
-    provider = entry["models"]["providers"][PROVIDER]
+    provider = provider_entry(settings, found)["models"]["providers"][PROVIDER]
     access = ServiceAccess(url=found.url, key=found.key, provider=provider, extension=extension)
     wanted = known.wanted(content, access)
     merged = merge(content, wanted.values)

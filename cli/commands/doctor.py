@@ -93,7 +93,7 @@ def doctor(
         )
     else:
         _show(settings, sources, notes, checks, leaving, placed)
-    raise typer.Exit(any(check.ok is False for check in checks))
+    raise typer.Exit(int(any(check.ok is False for check in checks)))
 
 
 def _judge_models(settings: Settings) -> list[ModelReference]:

@@ -31,7 +31,7 @@ def estimate(
 ) -> None:
     """Estimate and show. Raises `ConfigError`, or `LedgerError` for a ledger that cannot be read."""
     settings = _settings(parse_flags(context.args))
-    workload = Workload.of(settings, prompt=prompt_tokens, answer=answer_tokens, turns=turns_per_day)
+    workload = Workload.from_settings(settings, prompt=prompt_tokens, answer=answer_tokens, turns=turns_per_day)
     found = figures(settings, workload)
     print_json(found) if as_json else _show(console(), found)
 

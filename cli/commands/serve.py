@@ -15,13 +15,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from openclaw_rl.cli.connect import provider_entry
+from openclaw_rl.cli.client import Service, ServiceError
+from openclaw_rl.cli.connect.provider_entry import curl_line, provider_entry
 from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
-from openclaw_rl.shared.errors import ConfigError, EngineError
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load, parse_flags
@@ -102,17 +103,16 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         return
     show(f"URL  {supervisor.url}/v1")
     show(f"key  {settings.serve.key}")
+    service = Service(supervisor.url, settings.serve.key)
     try:
-        provider = provider_entry.provider_entry(
-            settings, supervisor.url, settings.serve.key, provider_entry.served_model(settings, supervisor.url)
-        )
-    except EngineError as error:
+        provider = provider_entry(settings, service)
+    except ServiceError as error:
         show(f"The provider entry for openclaw.json is not known yet: {error}")
     else:
         show("\nFor ~/.openclaw/openclaw.json (openclaw-rl connect openclaw writes it):")
         show(json.dumps(provider, indent=2))
     show("\nTry it:")
-    show(provider_entry.curl_line(settings, supervisor.url, settings.serve.key))
+    show(curl_line(settings, service))
     elsewhere = "" if settings.serve.data == Path("data").resolve() else f" --data {settings.serve.data}"
     show(f"\nLogs are in {settings.serve.data / 'logs'}. Ctrl-C stops the service.")
     show(f"In another shell: {_program()} status{elsewhere}\n")

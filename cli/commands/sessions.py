@@ -88,10 +88,10 @@ def _parents(turns: Sequence[Mapping[str, Any]], numbers: Mapping[str, str]) -> 
     for turn in turns:
         parent, reason = turn["parent_turn_id"], turn["parent_reason"]
         if parent is None:
-            reasons.setdefault(f"no turn before it: {reason}", []).append(numbers[turn["turn_id"]])
+            reason = f"no turn before it: {reason}"
         elif parent not in numbers:
-            reasons.setdefault(f"after {parent} of another session", []).append(numbers[turn["turn_id"]])
-        elif reason:
+            reason = f"after {parent} of another session"
+        if reason:
             reasons.setdefault(reason, []).append(numbers[turn["turn_id"]])
     for reason, which in reasons.items():
         yield f"{', '.join(which)}: {reason}"

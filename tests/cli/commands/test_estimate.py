@@ -144,16 +144,16 @@ def test_recorded_turns_are_the_measure_and_what_is_given_wins(tmp_path: Path) -
             journal.settle(user_reply(turn, "thanks"))
             journal.add_judgement(judged(turn, hint="shorter" if number else None))
     journal.close()
-    load = Workload.of(settings)
+    load = Workload.from_settings(settings)
     assert (load.prompt, load.answer, load.main, load.answered) == (100, 10, 4, 0.5)
     assert load.hints == 1 and "4 main" in load.source
-    given = Workload.of(settings, prompt=7)
+    given = Workload.from_settings(settings, prompt=7)
     assert (given.prompt, given.answer) == (7, 10) and "prompt as given" in given.source
 
 
 def test_without_anything_to_reckon_with_it_says_what_to_give() -> None:
     with pytest.raises(ConfigError, match=r"answer tokens, turns a day.*--answer-tokens and --turns-per-day"):
-        Workload.of(Settings(data=Path("nowhere")), prompt=5)
+        Workload.from_settings(Settings(data=Path("nowhere")), prompt=5)
     result = CliRunner().invoke(app, ["estimate"])
     assert isinstance(result.exception, ConfigError) and "--backend tinker" in str(result.exception)
 

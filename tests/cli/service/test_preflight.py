@@ -90,7 +90,7 @@ def test_two_keys_are_a_question_whatever_the_fallback() -> None:
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(preflight.LIBRARIES, "tinker", "no_such_library")
+    monkeypatch.setitem(sys.modules, "tinker", None)
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[cloud\]'"):
         ready(Settings(backend="tinker", tinker_api_key="tml-k"))
 
