@@ -12,29 +12,26 @@ from typer.core import TyperCommand
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 
 COMMANDS = {
-    "serve": ("serve:serve", "Run the service: engine, proxy and learner, each restarted when it ends."),
-    "demo": (
-        "demo:demo",
-        "Watch the shipped policy learn from a simulated student, next to a control that does not train.",
-    ),
+    "serve": ("serve:serve", "Run the service: engine, proxy and learner; restart each if it ends."),
+    "demo": ("demo:demo", "Train the shipped policy on a simulated student, next to a control that does not train."),
     "eval": (
         "eval:evaluate_policy",
-        "How good a policy is: personas, coding and tool-use, over seeds; compare versions, folders and learning arms.",
+        "Measure a policy (conversation, coding, tool use) over seeds; compare versions, folders and learning arms.",
     ),
-    "status": ("status:status", "The state of the service: version, turns, backlog, processes."),
-    "sessions": ("sessions:sessions", "The conversations: main and side turns, settled and trained, per session."),
-    "why": ("why:why", "The story of one turn: how it was placed, judged and learned from, or why not."),
-    "feedback": ("feedback:feedback", "Say what you think of an answer; this outranks every judge."),
+    "status": ("status:status", "Show the state of the service: version, turns, backlog, processes."),
+    "sessions": (
+        "sessions:sessions",
+        "List the sessions: main and side turns, turns with a next state (settled), trained turns.",
+    ),
+    "why": ("why:why", "Explain one turn: how it was placed, judged and learned from, or why it was not."),
+    "feedback": ("feedback:feedback", "Give feedback on an answer; it overrides every judge."),
     "pause": ("pause:pause", "Stop training until resume; serving, recording and judging continue."),
-    "resume": ("pause:resume", "Let training continue."),
-    "versions": ("versions:versions", "The versions of the policy: parent, state, samples, what the guard said."),
-    "rollback": (
-        "rollback:rollback",
-        "Let an older version serve again, within seconds, and learning continue from it.",
-    ),
+    "resume": ("pause:resume", "Continue training after pause."),
+    "versions": ("versions:versions", "List the versions of the policy: parent, state, samples, the guard's verdict."),
+    "rollback": ("rollback:rollback", "Serve an older version again, within seconds, and continue learning from it."),
     "import": (
         "import_:import_files",
-        "Learn from conversations held elsewhere: written as this policy would, scored by it, marked off-policy.",
+        "Import conversations with other models; the policy scores their answers, which train as off-policy turns.",
     ),
     "export": (
         "export:export",
@@ -42,19 +39,19 @@ COMMANDS = {
     ),
     "export-model": (
         "export_model:export_model",
-        "Write a version of the policy as a Hugging Face folder that plain transformers loads, or as a PEFT adapter.",
+        "Write a version of the policy as a Hugging Face model folder, or as a PEFT adapter.",
     ),
     "connect": (
         "connect:connect",
-        "Point an agent at the service: shows the change to its configuration, writes it with a backup, takes it back.",
+        "Connect an agent to the service: show and write the change of its configuration, with a backup; or undo it.",
     ),
     "doctor": (
         "doctor:doctor",
-        "Every setting with its value, source and meaning, and whether this machine has what it takes.",
+        "Show every setting with value, source and meaning, and check whether the service can run here.",
     ),
     "estimate": (
         "estimate:estimate",
-        "The cost of chat and learning with a cloud backend, in tokens and dollars, and the limits; a dry run.",
+        "Estimate the cost of chat and learning with a cloud backend, in tokens and dollars; sends nothing.",
     ),
 }
 """The function of each command, as "module:function", and its help."""
@@ -62,14 +59,14 @@ COMMANDS = {
 _TAKES_SETTINGS = ("serve", "doctor", "estimate")
 _EPILOGS = dict.fromkeys(
     _TAKES_SETTINGS,
-    "Every setting is also a flag (--batch-size 4, --no-lora); openclaw-rl doctor lists them with their meaning.",
+    "Every setting is also a flag (--batch-size 4, --no-lora); openclaw-rl doctor lists and explains them.",
 ) | {
-    "import": "The form of the files: docs/formats.md",
-    "export": "The form of the file, and what is redacted: docs/formats.md",
-    "demo": "The student reads and types slower than the machine trains, so after every batch of interactions he waits "
-    "until it is learned. Every service has a temporary data folder; other settings come from OPENCLAW_RL_* variables, "
-    "and keys from TINKER_API_KEY or FIREWORKS_API_KEY. The last line on stdout is one JSON object; everything else "
-    "goes to stderr.",
+    "import": "docs/formats.md describes the files.",
+    "export": "docs/formats.md describes the file and the redaction.",
+    "demo": "The student dislikes bold text and numbered steps. An interaction is one reaction of the student to an "
+    "answer. After every batch of interactions the student waits until the service has learned. The demo starts its "
+    "own services with temporary data folders. Other settings come from OPENCLAW_RL_* variables, and keys from "
+    "TINKER_API_KEY or FIREWORKS_API_KEY. The last line on stdout is one JSON object; all other output goes to stderr.",
 }
 
 

@@ -22,7 +22,7 @@ SHOWN = 76
 _SECRET = re.compile(r"(?:key|token|secret|password|headers)$", re.IGNORECASE)
 
 _RECIPE = """\
-{known} have a command of their own: openclaw-rl connect NAME. Any other client that lets you choose a base URL works:
+For {known} run openclaw-rl connect NAME. Any other client with a configurable base URL works too:
 
   OpenAI-style (chat completions, responses)
     base URL   {url}/v1
@@ -34,20 +34,24 @@ _RECIPE = """\
     base URL   {url}
     variables  ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={model}
 
-Leave the temperature at 1: answers sampled otherwise are learned from with a correction, greedy ones hardly at all.
-Optional headers: X-Session-Id (else a conversation is recognized by its history), X-Turn-Type: main or side,
-X-Session-Done: true with the last request. More on each client: docs/clients.md"""
+Leave the temperature at 1. Training corrects for other temperatures, but learns hardly anything from greedy answers.
+Optional headers: X-Session-Id (without it a conversation is recognized by its history), X-Turn-Type: main or side,
+X-Session-Done: true with the last request. docs/clients.md describes several clients."""
 
 
 def connect(
-    client: Annotated[str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; none: how by hand")] = "",
-    config: Annotated[str, typer.Option(help="The client's configuration file; default: where it looks itself")] = "",
+    client: Annotated[
+        str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; without it: instructions for any client")
+    ] = "",
+    config: Annotated[
+        str, typer.Option(help="The client's configuration file; default: the client's own default")
+    ] = "",
     undo: Annotated[
-        bool, typer.Option("--undo", help="Put the file back as it was, or show what has changed since")
+        bool, typer.Option("--undo", help="Restore the backup; if the file was changed since, show the difference")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Write without asking")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed")] = False,
-    extension: Annotated[bool, typer.Option(help="OpenClaw: let our extension in as well")] = True,
+    yes: Annotated[bool, typer.Option("--yes", help="Write without confirmation")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the changes")] = False,
+    extension: Annotated[bool, typer.Option(help="OpenClaw: also enable our extension")] = True,
     data: Data = "",
     url: Url = "",
     key: Key = "",

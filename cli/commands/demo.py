@@ -52,18 +52,20 @@ class DemoOptions:
     """The command line."""
 
     seeds: Annotated[
-        int | None, typer.Option(help="Seeds, each with a fresh policy and student; default: 3, and 1 with --url")
+        int | None, typer.Option(help="Number of seeds, each with a new policy and student; default: 3, with --url 1")
     ] = None
-    interactions: Annotated[int, typer.Option(help="Reactions of the student to an answer")] = 32
+    interactions: Annotated[int, typer.Option(help="Reactions of the student")] = 32
     problems: Annotated[int, typer.Option(help="Held-out problems")] = 100
-    batch_size: Annotated[int, typer.Option(help="Judged turns a step")] = 8
-    method: Annotated[str, typer.Option(help="Learning method; default: the service's own")] = ""
+    batch_size: Annotated[int, typer.Option(help="Judged turns per step")] = 8
+    method: Annotated[str, typer.Option(help="Learning method; default: that of the service")] = ""
     backend: Annotated[
         str, typer.Option(help="embedded, megatron, tinker, fireworks, local or cloud; default: embedded")
     ] = ""
-    model: Annotated[str, typer.Option(help="Policy; with a cloud backend a name that the provider offers")] = ""
-    out: Annotated[Path, typer.Option(help="Folder of picture and figures")] = Path("data/demo")
-    url: Annotated[str, typer.Option(help="A running service for the trained arm; it will learn this style")] = ""
+    model: Annotated[str, typer.Option(help="Policy; with a cloud backend a model name of the provider")] = ""
+    out: Annotated[Path, typer.Option(help="Folder for the plot and the results")] = Path("data/demo")
+    url: Annotated[
+        str, typer.Option(help="Train a running service instead of a new one; it will learn the student's style")
+    ] = ""
     key: Annotated[str, typer.Option(envvar="OPENCLAW_RL_API_KEY", help="Key of the service at --url")] = ""
 
     @property

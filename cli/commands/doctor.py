@@ -65,7 +65,8 @@ SECONDS = 30.0
 def doctor(
     context: typer.Context,
     with_gpus: Annotated[
-        str, typer.Option(help="Plan for GPUs that are not here: 2x24 means two of 24 GB each, 24,80 one of each")
+        str,
+        typer.Option(help="Plan for these GPUs instead of this machine's: 2x24 means two of 24 GB, 24,80 one of each"),
     ] = "",
     as_json: Json = False,
 ) -> None:

@@ -24,9 +24,9 @@ from openclaw_rl.trainer_cloud.budget.prices import PRICED, Price, Prices, cost
 
 def estimate(
     context: typer.Context,
-    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a prompt; default: as recorded")] = None,
-    answer_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of an answer; default: as recorded")] = None,
-    turns_per_day: Annotated[float | None, typer.Option(min=0, help="Main turns a day; default: as recorded")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per prompt; default: as recorded")] = None,
+    answer_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer; default: as recorded")] = None,
+    turns_per_day: Annotated[float | None, typer.Option(min=0, help="Main turns per day; default: as recorded")] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate and show. Raises `ConfigError`, or `LedgerError` for a ledger that cannot be read."""

@@ -37,37 +37,52 @@ class EvalOptions:
     data: Data = ""
     url: Url = ""
     key: Key = ""
-    model_name: Annotated[str, typer.Option(help="Model to ask for at the URL; default: the first it lists")] = ""
+    model_name: Annotated[str, typer.Option(help="Model to request at the URL; default: the first listed")] = ""
     versions: Annotated[str, typer.Option(help="Versions of the running service to compare: 1,5,9")] = ""
     model: Annotated[
-        list[Path] | None, typer.Option(help="A checkpoint or model folder, served for the while; may be repeated")
+        list[Path] | None,
+        typer.Option(help="A checkpoint or model folder, served during the evaluation; may be repeated"),
     ] = None
-    suite: Annotated[str, typer.Option(help="conversation, coding, tool-use, with commas; default: conversation")] = ""
-    persona: Annotated[str, typer.Option(help="Of the conversation suite: student, ta, teacher")] = "student"
-    seeds: Annotated[int, typer.Option(help="Runs with other tasks and other sampling")] = 3
-    problems: Annotated[int, typer.Option(help="First replies of a persona and seed")] = 36
+    suite: Annotated[
+        str, typer.Option(help="Suites, comma-separated: conversation, coding, tool-use; default: conversation")
+    ] = ""
+    persona: Annotated[
+        str, typer.Option(help="Personas of the conversation suite, comma-separated: student, ta, teacher")
+    ] = "student"
+    seeds: Annotated[int, typer.Option(help="Number of runs, each with its own tasks and sampling seed")] = 3
+    problems: Annotated[int, typer.Option(help="Number of first replies per persona and seed")] = 36
     sessions: Annotated[
-        int, typer.Option(help="Hold at most so many conversations that the service may learn from; 0 holds none")
+        int,
+        typer.Option(help="Maximum number of conversations until satisfied, which the service learns from; 0: none"),
     ] = 0
     tasks: Annotated[
-        list[Path] | None, typer.Option(help="JSONL of your own tasks, a suite of the file's name; may be repeated")
+        list[Path] | None,
+        typer.Option(help="JSONL file of your own tasks, a suite named after the file; may be repeated"),
     ] = None
-    dataset: Annotated[Path | None, typer.Option(help="Word problems in GSM8K's fields, JSON or JSONL")] = None
-    user: Annotated[str, typer.Option(help="LiteLLM model that plays the personas; default: the built-in ones")] = ""
-    user_api_base: Annotated[str, typer.Option(help="Base URL of the user, if not the provider's own")] = ""
-    user_api_key: Annotated[str, typer.Option(help="Key of the user, if not in the provider's own variable")] = ""
+    dataset: Annotated[Path | None, typer.Option(help="Your own word problems: JSON or JSONL with GSM8K's fields")] = (
+        None
+    )
+    user: Annotated[str, typer.Option(help="LiteLLM model that plays the personas; default: built-in rules")] = ""
+    user_api_base: Annotated[str, typer.Option(help="Base URL of the model in --user, if not its provider's")] = ""
+    user_api_key: Annotated[str, typer.Option(help="Key of the model in --user, if not in its provider's variable")] = (
+        ""
+    )
     comment_words: Annotated[
-        int, typer.Option(help="Words of a detailed comment (ta); 0: as fits the shipped policy, 100 fits large ones")
+        int,
+        typer.Option(help="Words of a detailed comment (ta); 0 fits the shipped policy, 100 fits large models"),
     ] = 0
-    max_tokens: Annotated[int, typer.Option(help="Longest reply of the conversation suite and the arms")] = 512
+    max_tokens: Annotated[int, typer.Option(help="Maximum tokens of a reply in the conversation suite and arms")] = 512
     arms: Annotated[
-        str, typer.Option(help="Learn in separate services: trained, control, placebo, irrelevant, with commas")
+        str,
+        typer.Option(
+            help="Measure learning in separate services, comma-separated: trained, control, placebo, irrelevant"
+        ),
     ] = ""
     interactions: Annotated[int, typer.Option(help="Reactions of the user in each arm")] = 24
-    batch_size: Annotated[int, typer.Option(help="Judged turns a step in the arms")] = 8
-    method: Annotated[str, typer.Option(help="Learning method of the arms; default: the service's own")] = ""
-    device: Annotated[str, typer.Option(help="Device of services that are started here")] = "auto"
-    out: Annotated[Path | None, typer.Option(help="Folder for eval.json and pictures")] = None
+    batch_size: Annotated[int, typer.Option(help="Judged turns per step in the arms")] = 8
+    method: Annotated[str, typer.Option(help="Learning method of the arms; default: the default of the setting")] = ""
+    device: Annotated[str, typer.Option(help="Device of the services that this command starts")] = "auto"
+    out: Annotated[Path | None, typer.Option(help="Folder for eval.json and plots")] = None
     as_json: Json = False
 
 

@@ -90,20 +90,25 @@ class Exporter:
 
 
 def export(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: stdout")] = None,
-    session: Annotated[list[str] | None, typer.Option(help="This session alone; may be repeated")] = None,
-    since: Annotated[str, typer.Option(metavar="DATE", help="Sessions seen since then: 2026-05-01")] = "",
-    form: Annotated[Format | None, typer.Option("--format", help="Default: by the file's name, else json")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="File to write; default: stdout")] = None,
+    session: Annotated[list[str] | None, typer.Option(help="Only this session; may be repeated")] = None,
+    since: Annotated[str, typer.Option(metavar="DATE", help="Only sessions active since this day: 2026-05-01")] = "",
+    form: Annotated[
+        Literal["json", "jsonl"] | None,
+        typer.Option("--format", help="Format; default: by the file's extension, else json"),
+    ] = None,
     kind: Annotated[
-        Literal["main", "side", "all"], typer.Option(help="Turns that a person had, side calls, or all")
+        Literal["main", "side", "all"], typer.Option(help="Only main turns, only side turns, or all")
     ] = "all",
-    messages: Annotated[bool, typer.Option("--messages", help="Our lossless form next to the texts")] = False,
-    tokens: Annotated[bool, typer.Option("--tokens", help="That, with token ids and logprobs")] = False,
+    messages: Annotated[bool, typer.Option("--messages", help="Add the exact messages to the texts")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="As --messages, with token ids and logprobs")] = False,
     redact: Annotated[
         bool | None,
-        typer.Option("--redact/--no-redact", help="Take secrets and personal data out; default: if installed"),
+        typer.Option(
+            "--redact/--no-redact", help="Remove secrets and personal data; default: if the extra is installed"
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file")] = False,
     data: Data = "",
 ) -> None:
     """Write the sessions of the data folder's journal to `file`, or stdout; what was written goes to stderr. Raises

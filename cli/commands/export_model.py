@@ -33,10 +33,12 @@ _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json"
 
 
 def export_model(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there yet")],
-    version: Annotated[int | None, typer.Option(min=0, help="Default: the live one; 0 is the base")] = None,
-    adapter: Annotated[bool, typer.Option("--adapter", help="The PEFT adapter alone, not merged")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; must be empty or new")],
+    version: Annotated[
+        int | None, typer.Option(min=0, help="Version; 0 is the base; default: the live version")
+    ] = None,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Only the PEFT adapter, not merged")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model in the folder")] = False,
     data: Data = "",
     as_json: Json = False,
 ) -> None:

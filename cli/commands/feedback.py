@@ -11,9 +11,9 @@ from openclaw_rl.shared.errors import ConfigError
 
 
 def feedback(
-    turn: Annotated[str, typer.Argument(metavar="[TURN]", help="Turn or completion id; or name a --session")] = "",
-    text: Annotated[str, typer.Argument(help="In your words; a complaint becomes a hint")] = "",
-    session: Annotated[str, typer.Option("--session", help="Its last main turn is meant")] = "",
+    turn: Annotated[str, typer.Argument(metavar="[TURN]", help="Turn or completion id; without it use --session")] = "",
+    text: Annotated[str, typer.Argument(help="A comment; a complaint becomes a hint")] = "",
+    session: Annotated[str, typer.Option("--session", help="Give feedback on the last main turn of this session")] = "",
     good: Annotated[bool, typer.Option("--good", help="Thumbs up")] = False,
     bad: Annotated[bool, typer.Option("--bad", help="Thumbs down")] = False,
     data: Data = "",

@@ -38,7 +38,9 @@ class Imported(msgspec.Struct):
 
 def import_files(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Trajectory files, .json or .jsonl")],
-    engine_url: Annotated[str, typer.Option(help="Engine that scores; default: the one of the data folder")] = "",
+    engine_url: Annotated[
+        str, typer.Option(help="Engine that scores the turns; default: that of the data folder")
+    ] = "",
     data: Data = "",
     as_json: Json = False,
 ) -> None:

@@ -11,7 +11,9 @@ from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 
 
 def rollback(
-    number: Annotated[int | None, typer.Argument(metavar="[N]", min=0, help="Default: the live one's parent")] = None,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[N]", min=0, help="Version to serve; default: parent of the live version")
+    ] = None,
     data: Data = "",
     url: Url = "",
     key: Key = "",

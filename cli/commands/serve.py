@@ -38,7 +38,9 @@ _WORK = {
 
 def serve(
     context: typer.Context,
-    only: Annotated[list[str] | None, typer.Option("--only", help="proxy, engine or learner; default: all")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Run only this part: proxy, engine or learner; may be repeated")
+    ] = None,
 ) -> None:
     """The command: `run` with the settings of its flags."""
     unknown = set(only or ()) - set(ROLES)

@@ -14,9 +14,9 @@ from openclaw_rl.cli.tables import ago, console, score, table
 
 
 def sessions(
-    session: Annotated[str, typer.Argument(metavar="[SESSION]", help="Show this one in full")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="How many")] = 20,
-    offset: Annotated[int, typer.Option(min=0, help="How many to skip")] = 0,
+    session: Annotated[str, typer.Argument(metavar="[SESSION]", help="Show this session with its turns")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Number of sessions to list")] = 20,
+    offset: Annotated[int, typer.Option(min=0, help="Number of sessions to skip")] = 0,
     data: Data = "",
     url: Url = "",
     key: Key = "",
