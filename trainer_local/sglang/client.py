@@ -303,13 +303,13 @@ class SglangEngine:
             self._forget()
 
     @contextlib.asynccontextmanager
-    async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[bool]:
+    async def lend_memory(self) -> AsyncIterator[bool]:
         """As `Owner.lend`; our own engines lend none."""
         await self._ready()
         if self._ours is not None:
             yield False
             return
-        async with self._owner().lend(tags) as lent:
+        async with self._owner().lend() as lent:
             yield lent
 
     async def busy(self) -> bool:
