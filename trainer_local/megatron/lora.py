@@ -81,28 +81,16 @@ def _matches(module: str, name: str) -> bool:
     return module == name or module.endswith(f".{name}")
 
 
-def sizes(module: str, shape: Shape) -> tuple[int, int]:
-    """Input and output width of a projection."""
-    queries, keys = shape.heads * shape.head, shape.groups * shape.head
-    return {
-        "q_proj": (shape.hidden, queries),
-        "k_proj": (shape.hidden, keys),
-        "v_proj": (shape.hidden, keys),
-        "o_proj": (queries, shape.hidden),
-        "gate_proj": (shape.hidden, shape.feed_forward),
-        "up_proj": (shape.hidden, shape.feed_forward),
-        "down_proj": (shape.feed_forward, shape.hidden),
-    }[module.rpartition(".")[2]]
-
-
 def initial(modules: Sequence[str], shape: Shape, rank: int) -> dict[str, Tensor]:
     """The untrained adapters by PEFT's names: A random, B zero, drawn in PEFT's order and way, so that the same random
     state makes the same adapters in both.
     """
+    projections = {projection.name: projection for projection in shape.projections}
     found: dict[str, Tensor] = {}
     for module in modules:
-        before, after = sizes(module, shape)
-        down, up = torch.nn.Linear(before, rank, bias=False), torch.nn.Linear(rank, after, bias=False)
+        projection = projections[module.rpartition(".")[2]]
+        down = torch.nn.Linear(projection.inside, rank, bias=False)
+        up = torch.nn.Linear(rank, projection.outside, bias=False)
         torch.nn.init.kaiming_uniform_(down.weight, a=math.sqrt(5))
         torch.nn.init.zeros_(up.weight)
         found[parameter_name(module, DOWN)] = down.weight.detach()
