@@ -1,24 +1,15 @@
-"""A Hugging Face model's folder, read from its config and the headers of its safetensors files, without torch.
-
-Format of a header: 8 bytes length, little-endian, then JSON by tensor name
-(https://huggingface.co/docs/safetensors/index#format).
-"""
+"""A Hugging Face model's folder, read from its config and the headers of its safetensors files, without torch."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-_MAX_HEADER_BYTES = 100 << 20
+from openclaw_rl.trainer_local.placement.model_shape import tensor_shapes
+
 _TIED = "lm_head.weight"  # in tied models some writers leave it out
-
-
-class _Tensor(msgspec.Struct):
-    shape: list[int]
 
 
 class _Text(msgspec.Struct):
@@ -36,24 +27,6 @@ class _Config(msgspec.Struct):
     quantization_config: dict[str, Any] | None = None
     dtype: Any = None
     torch_dtype: Any = None  # its name before transformers 5
-
-
-def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
-    """Each tensor's shape by its name. Raises `OSError` or `ValueError` for files that are none."""
-    found: dict[str, Sequence[int]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as content:
-            try:
-                (length,) = struct.unpack("<Q", content.read(8))
-                if length > _MAX_HEADER_BYTES:
-                    raise ValueError(f"a header of {length} bytes")
-                header = msgspec.json.decode(content.read(length), type=dict[str, msgspec.Raw])
-                header.pop("__metadata__", None)
-                tensors = {name: msgspec.json.decode(raw, type=_Tensor).shape for name, raw in header.items()}
-            except (struct.error, ValueError, msgspec.DecodeError) as error:
-                raise ValueError(f"{file} is no safetensors file: {error}") from error
-        found |= tensors
-    return found
 
 
 def quantization(folder: str) -> str:
@@ -99,8 +72,8 @@ def problem(path: str, base: str) -> str:
     if not folder.is_dir():
         return "" if not folder.exists() else f"{path} is no folder"
     try:
-        found = shapes(folder)
-        wanted = shapes(Path(base)) if Path(base).is_dir() else {}
+        found = tensor_shapes(folder)
+        wanted = tensor_shapes(Path(base)) if Path(base).is_dir() else {}
     except (OSError, ValueError) as error:
         return str(error)
     if (folder / "adapter_config.json").is_file():
