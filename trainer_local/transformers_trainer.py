@@ -8,6 +8,7 @@ to. Work runs in a thread of its own, next to the learner's event loop; it owns 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
-from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, free_device_memory, move_state
+from openclaw_rl.trainer_local.training.optimizer import adamw, follow, free_device_memory, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
 from openclaw_rl.trainer_local.training.targets import RunModel, moving_average, swapped_weights
@@ -120,7 +121,7 @@ class TransformersTrainer:
 
     def _guarded_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
         weights = self._weights.snapshot()
-        optimizer = copied(self._optimizer.state_dict())
+        optimizer = copy.deepcopy(self._optimizer.state_dict())
 
         def undo() -> None:
             self._weights.assign(weights)
