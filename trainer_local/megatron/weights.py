@@ -5,7 +5,7 @@ Hugging Face or PEFT names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,9 +119,15 @@ class RankWeights:
         with swapped_weights(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
             yield
 
-    def evaluating(self) -> Any:
-        """A context without dropout."""
-        return _evaluating(self.model) if self.model.training else nullcontext()
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """No dropout while the block runs."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of all trained weights; on the host if the optimizer's state is."""
@@ -229,15 +235,6 @@ class RankWeights:
             joined = one.mapped.cut.join([part] * count)
             found |= {name: tuple(full.shape) for name, full in zip(one.mapped.names, joined, strict=True)}
         return {name: found[name] for name in self.names}
-
-
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train()
 
 
 def _check_recomputing() -> None:

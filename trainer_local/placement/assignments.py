@@ -65,7 +65,7 @@ def assignments(
     splits = [_split([group for group in groups if group], free, can_use) for groups in groupings]
     largest = tuple(free[:1])  # other programs may use the rest
     alone = dict.fromkeys(missing, largest) if all(can_use(role, 1) for role in missing) else None
-    ways = [fixed | split for split in [*splits, alone] if split is not None]
+    ways: list[Assignment] = [fixed | split for split in [*splits, alone] if split is not None]
     return ways or [fixed | dict.fromkeys(missing, tuple(free))]
 
 
