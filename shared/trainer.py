@@ -10,6 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.hooks import Hook
 from openclaw_rl.shared.records import Sample
 
 
@@ -91,7 +92,7 @@ class Recipe(BaseModel):
         description="Likeliest tokens a position that topk-select moves and that overlap selections compare",
     )
     advantage_clip: float = Field(1.0, gt=0, description="Bound of a token's difference to the teacher (topk-select)")
-    custom_loss: str = Field(
+    custom_loss: Hook = Field(
         "", description="Your own loss in place of every term: module:attribute or ./file.py (docs/extending.md)"
     )
     micro_batch_tokens: int = Field(

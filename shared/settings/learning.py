@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from openclaw_rl.shared.hooks import is_hook
+from openclaw_rl.shared.hooks import Hook, is_hook
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.group import Group, Hook
+from openclaw_rl.shared.settings.group import Group
 from openclaw_rl.shared.settings.method_defaults import METHODS
 from openclaw_rl.shared.trainer import Recipe
 
@@ -160,13 +160,6 @@ class LearningSettings(Recipe):
         raise ValueError(
             f"no method; choose one of {', '.join(METHODS)}, or your own as module:attribute or ./file.py:attribute"
         )
-
-    @field_validator("custom_loss", mode="after")
-    @classmethod
-    def _loss(cls, value: str) -> str:
-        if value and not is_hook(value):
-            raise ValueError("neither module:attribute nor a file such as ./custom_loss.py")
-        return value
 
     @property
     def turns_a_step(self) -> int:
