@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.megatron.lora import Lora, Switch, adapt, initial, targets
+from openclaw_rl.trainer_local.megatron.lora import Switch, adapt, initial, targets
 from openclaw_rl.trainer_local.megatron.model import PackedModel, configuration
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
@@ -203,14 +203,9 @@ class RankWeights:
 
     def _adapted(self, settings: Settings) -> dict[str, Trained]:
         modules = targets(settings.learning.lora_targets, self.shape, settings.engine.model)
-        lora = Lora(
-            settings.learning.lora_rank,
-            settings.learning.lora_alpha / settings.learning.lora_rank,
-            settings.learning.lora_dropout,
-        )
         whole = initial(modules, self.shape, settings.learning.lora_rank)
         self.names = list(whole)
-        parts = adapt(self.model.gpt, self.shape, lora, whole, self._switch, self.group.device)
+        parts = adapt(self.model.gpt, self.shape, settings.learning, whole, self._switch, self.group.device)
         self.model.eval()
         if self._recomputes:
             self.model.open_input()

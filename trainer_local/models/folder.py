@@ -5,61 +5,40 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from openclaw_rl.shared.files import read_json
 from openclaw_rl.trainer_local.placement.model_shape import tensor_shapes
 
 _TIED = "lm_head.weight"  # in tied models some writers leave it out
 
 
-class _Text(msgspec.Struct):
-    hidden_size: int = 0
-    num_hidden_layers: int = 0
-    vocab_size: int = 0
-
-
-class _Size(_Text):
-    model_type: str = ""
-    text_config: _Text | None = None  # of a vision model
-
-
-class _Config(msgspec.Struct):
-    quantization_config: dict[str, Any] | None = None
-    dtype: Any = None
-    torch_dtype: Any = None  # its name before transformers 5
-
-
 def quantization(folder: str) -> str:
     """Quantization method of a model's weights (awq, gptq, fp8…); "" if there is none, or no such folder here."""
-    return str((_config(folder).quantization_config or {}).get("quant_method") or "")
+    return str((_config(folder).get("quantization_config") or {}).get("quant_method") or "")
 
 
 def dtype(folder: str) -> str:
     """The type that a model's weights are made for, "" if its config has none."""
     config = _config(folder)
-    return str(config.dtype or config.torch_dtype or "")
+    return str(config.get("dtype") or config.get("torch_dtype") or "")  # its name before transformers 5
 
 
 def another(path: str, kind: str, base: str) -> str:
     """Difference between the model at `path`, of the type `kind` ("" if unknown), and that in the folder `base`; "" if
     none is found, or if the folders are not on this machine.
     """
-    wanted, served = _config(base, _Size), _config(path, _Size)
-    found = served.model_type or kind  # SGLang has other names for some types
-    if found and wanted.model_type and found != wanted.model_type:
-        return f"{path} is {found}, not {wanted.model_type}"
-    for name in _Text.__struct_fields__:
-        mine, theirs = (getattr(one.text_config or one, name) for one in (wanted, served))
+    wanted, served = _config(base), _config(path)
+    found = served.get("model_type") or kind  # SGLang has other names for some types
+    if found and wanted.get("model_type") and found != wanted["model_type"]:
+        return f"{path} is {found}, not {wanted['model_type']}"
+    for name in ("hidden_size", "num_hidden_layers", "vocab_size"):
+        mine, theirs = ((one.get("text_config") or one).get(name) for one in (wanted, served))
         if mine and theirs and mine != theirs:
             return f"{path} has {name} = {theirs}, not {mine}"
     return ""
 
 
-def _config(folder: str, kind: type[Any] = _Config) -> Any:
-    try:
-        return msgspec.json.decode((Path(folder) / "config.json").read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
-        return kind()
+def _config(folder: str) -> dict[str, Any]:
+    return read_json(Path(folder) / "config.json") or {}
 
 
 def problem(path: str, base: str) -> str:
