@@ -12,7 +12,7 @@ from typing import Any
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.gather import gather
-from openclaw_rl.evaluation.personas import Persona
+from openclaw_rl.evaluation.personas import BASE, WANTED, Persona
 from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
@@ -42,6 +42,11 @@ class Probe:
     forms: dict[str, int]
     unscored: int = 0
     replies: tuple[FirstReply, ...] = ()
+
+    @property
+    def escape(self) -> float:
+        """The share of replies in neither the wanted nor the base's own form."""
+        return 1.0 - (self.forms.get(WANTED, 0) + self.forms.get(BASE, 0)) / self.count
 
 
 async def probe(
