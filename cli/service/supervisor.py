@@ -14,13 +14,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
 from openclaw_rl.cli.service import data_folder, run_file
 from openclaw_rl.cli.service.child import Child
-from openclaw_rl.cli.service.judge_engines import judge_engines
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError, JournalError
@@ -37,6 +36,29 @@ _TURNS = ("engine", "judge", "hint", "learner", "proxy")
 TURN_SECONDS = 900.0
 HEARTBEAT_SECONDS = 2.0
 POLL_SECONDS = 0.1
+
+
+class JudgeEngines(NamedTuple):
+    """By role the command line and the URL of each engine, and the settings that name the models there."""
+
+    commands: dict[str, Callable[[], list[str]]]
+    urls: dict[str, str]
+    settings: dict[str, str]
+
+
+def judge_engines(plan: ServicePlan, free_port: Callable[[], int]) -> JudgeEngines:
+    """The engines that the plan's judge models need, each at a port of `free_port` on loopback: SGLang where the plan
+    has GPUs for it, else the embedded engine.
+    """
+    engines = JudgeEngines({}, {}, {})
+    by_folder: dict[str, str] = {}
+    for role, folder in plan.judges.to_serve.items() if "learner" in plan.roles else ():
+        port = free_port()
+        servers = [server for server in plan.placement.judges if server.role == role]
+        own = backends.own_engine(plan.settings, folder, port=port, on_gpus=bool(servers))
+        engines.commands[role] = partial(backends.engine_command, own, servers)
+        engines.urls[role] = by_folder[folder] = f"http://127.0.0.1:{port}"
+    return engines._replace(settings=plan.judges.changes({}, by_folder))
 
 
 class Supervisor:

@@ -13,8 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from openclaw_rl.cli.service.judge_engines import judge_engines
 from openclaw_rl.cli.service.plan import ServicePlan
+from openclaw_rl.cli.service.supervisor import judge_engines
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.gpus import imagined
