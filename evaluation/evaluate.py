@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from openclaw_rl.evaluation import suites
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient, ChatError
-from openclaw_rl.evaluation.personas import BASE, WANTED, Persona, create, take
-from openclaw_rl.evaluation.probe import Probe, probe
+from openclaw_rl.evaluation.conversation import sessions_needed, until_satisfied
+from openclaw_rl.evaluation.personas import Persona, create, take
+from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.evaluation.problems import Problem
-from openclaw_rl.evaluation.sessions import until_satisfied
-from openclaw_rl.evaluation.statistics import interval
+from openclaw_rl.evaluation.statistics import spread
+from openclaw_rl.evaluation.suites import SuiteTask
 from openclaw_rl.evaluation.targets import Target
-from openclaw_rl.evaluation.tasks import SuiteTask
 from openclaw_rl.evaluation.user import ModelUser, User
 from openclaw_rl.shared.errors import ConfigError
 
@@ -44,7 +43,6 @@ class Work:
     user_api_key: str = ""
     comment_words: int = 0
     max_tokens: int = 512
-    out: Path | None = None
 
     def person(self, name: str, seed: int) -> Persona:
         """A persona with its arguments in this work."""
@@ -84,17 +82,6 @@ async def evaluate(target: Target, work: Work, say: Callable[[str], None] = lamb
     return result
 
 
-def spread(values: Sequence[float]) -> list[float | None]:
-    """Mean and half-width of the 95 % interval over seeds (`None` for one), rounded."""
-    found = interval(values)
-    return [round(found.mean, 4), None if found.half_width is None else round(found.half_width, 4)]
-
-
-def escape(found: Probe) -> float:
-    """The share of replies in neither the wanted nor the base's own form."""
-    return 1.0 - (found.forms.get(WANTED, 0) + found.forms.get(BASE, 0)) / found.count
-
-
 async def _persona(
     client: ChatClient, work: Work, name: str, seed: int, target: Target, say: Callable[[str], None]
 ) -> dict[str, Any]:
@@ -106,24 +93,18 @@ async def _persona(
         "seed": seed,
         "score": round(found.style, 4),
         "accuracy": round(found.accuracy, 4),
-        "escape": round(escape(found), 4),
+        "escape": round(found.escape, 4),
         "forms": found.forms,
         "unscored": found.unscored,
     }
     line = f"{target.name}, {name}, seed {seed}: score {found.style:.2f}, accuracy {found.accuracy:.2f}"
     if work.sessions:
+        limits = {"limit": work.sessions, "max_tokens": work.max_tokens}
         learner = persona.tasks("train", seed)
-        held = await until_satisfied(
-            client,
-            persona,
-            learner,
-            limit=work.sessions,
-            user=user,
-            max_tokens=work.max_tokens,
-            after=lambda: _quiet(client),
-        )
-        run |= {"sessions": held.needed, "session_scores": held.scores}
-        line += f", satisfied after {held.needed or f'more than {work.sessions}'} sessions"
+        scores = await until_satisfied(client, persona, learner, user=user, after=lambda: _quiet(client), **limits)
+        needed = sessions_needed(scores)
+        run |= {"sessions": needed, "session_scores": scores}
+        line += f", satisfied after {needed or f'more than {work.sessions}'} sessions"
     say(line)
     run["tasks"] = [
         {

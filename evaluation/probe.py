@@ -12,7 +12,7 @@ from typing import Any
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.gather import gather
-from openclaw_rl.evaluation.personas import Persona
+from openclaw_rl.evaluation.personas import BASE, WANTED, Persona
 from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
@@ -43,6 +43,11 @@ class Probe:
     unscored: int = 0
     replies: tuple[FirstReply, ...] = ()
 
+    @property
+    def escape(self) -> float:
+        """The share of replies in neither the wanted nor the base's own form."""
+        return 1.0 - (self.forms.get(WANTED, 0) + self.forms.get(BASE, 0)) / self.count
+
 
 async def probe(
     client: ChatClient,
@@ -58,7 +63,7 @@ async def probe(
     """First replies to `tasks`, `concurrency` at a time, at the service's own sampling; `model` names another version
     (`policy@3`), `seed` decides the sampling, `user` scores (default: the persona's own measure).
 
-    Raises `ServiceError`, and `UserError` where the user scored no reply at all.
+    Raises `ChatError`, and `UserError` where the user scored no reply at all.
     """
     gate = asyncio.Semaphore(concurrency)
     rater = user or BuiltInUser(persona)

@@ -48,14 +48,7 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, t_quantile(len(values) - 1) * math.sqrt(variance / len(values)))
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0 to 1) of the values lie, linearly interpolated. Raises `ValueError` when there
-    are none.
-    """
-    if not values:
-        raise ValueError("no values to take a percentile of")
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+def spread(values: Sequence[float]) -> list[float | None]:
+    """Mean and half-width of the 95 % interval over seeds (`None` for one), rounded."""
+    found = interval(values)
+    return [round(found.mean, 4), None if found.half_width is None else round(found.half_width, 4)]

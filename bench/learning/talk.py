@@ -1,4 +1,4 @@
-"""Hold parallel conversations of one user: each round adds one interaction to every lane."""
+"""Parallel conversations of one user: each round adds one interaction to every lane."""
 
 from __future__ import annotations
 
@@ -6,17 +6,49 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from bench.learning.contrary import Contrary
 from openclaw_rl.evaluation.client import ChatClient, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
-from openclaw_rl.evaluation.gather import gather
-from openclaw_rl.evaluation.personas import Persona, Task
+from openclaw_rl.evaluation.personas import Persona, Reaction, Student, Task
 
 MAX_REACTIONS = 2
 
 
+_COMPLAINTS = (
+    "Please put it in numbered steps, with the important parts in bold.",
+    "I'd rather have a list of steps now, with bold for the result.",
+    "Use bold and numbered steps, please.",
+    "Can you number the steps? And make the result bold, please.",
+    "Plain sentences are hard to follow. I want numbered steps.",
+    "Write it with numbered steps and a bold final answer, please.",
+    "I need structure: numbered steps and bold print, please.",
+    "Not as running text, please. Use numbered steps.",
+    "Please format it with bold and with steps.",
+)
+_THANKS = (
+    "Thanks!",
+    "Great, thanks.",
+    "Perfect, thank you!",
+    "Thank you, that's how I like it.",
+    "Thanks, that helps.",
+)
+
+
+class Contrary:
+    """A student who changes his mind: he now wants the bold, numbered style of his earlier complaints."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(f"contrary {seed}")
+        self._student = Student(seed)
+
+    def react(self, reply: str) -> Reaction:
+        """Give thanks for a structured reply and complain about any other."""
+        if {"bold", "numbered"} & set(self._student.flaws(reply)):
+            return Reaction("thanks", self._random.choice(_THANKS))
+        return Reaction("complaint", self._random.choice(_COMPLAINTS))
+
+
 class Lane:
-    """A series of conversations. A step is one reaction of the user and the answer to it."""
+    """A series of conversations, next to others. A step is one reaction of the user and the answer to it."""
 
     def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], seed: str) -> None:
         self._client = client
@@ -47,19 +79,3 @@ class Lane:
         options: dict[str, Any] = {"max_tokens": ANSWER_TOKENS, "seed": self._random.getrandbits(31)}
         reply = await self._client.chat(self._messages, **options)
         self._messages.append({"role": "assistant", "content": reply.text})
-
-
-class Talk:
-    """Parallel conversations of one user with one service."""
-
-    def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], lanes: int, seed: int) -> None:
-        self._lanes = [Lane(client, user, tasks, f"lane {seed} {number}") for number in range(lanes)]
-
-    @property
-    def complaints(self) -> int:
-        """Number of complaints so far."""
-        return sum(lane.complaints for lane in self._lanes)
-
-    async def interactions(self, count: int, contrary: Contrary | None = None) -> None:
-        """Hold `count` interactions, at most one per lane."""
-        await gather(*(lane.step(contrary) for lane in self._lanes[:count]))

@@ -1,6 +1,6 @@
 """Sessions of a trajectory file as turns of a journal.
 
-Their answers were not sampled here. They are written as the policy would write them (`shared.rendering.answer_ids`),
+Their answers were not sampled here. They are written as the policy would write them (`cli.trajectories.answer_ids`),
 scored by the live version, and marked as imported (`Sampling.imported`). Their logprobs are the live version's, so
 terms with an importance ratio skip them; distillation, which compares complete distributions, uses them. An answer that
 the policy would write otherwise is kept with that reason and never trained on.
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from openclaw_rl.cli.trajectories.answer_ids import spell
 from openclaw_rl.cli.trajectories.trajectory import FileSession, FileTurn, TrajectoryError
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import BadRequest
@@ -33,7 +34,6 @@ from openclaw_rl.shared.records import (
     VersionSpan,
     now,
 )
-from openclaw_rl.shared.rendering.answer_ids import spell
 from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.rendering.prompter import Prompter
 
@@ -93,7 +93,16 @@ class Importer:
                 text = clean_text(one.turn.next_state)
                 states.append(NextState(turn_id=turn.turn_id, role=one.turn.next_role, text=text, source=SOURCE))
             for number, said in enumerate(one.turn.feedback):
-                feedback.append(_feedback(turn, number, said.score, said.text))
+                feedback.append(
+                    Feedback(
+                        feedback_id=f"fb_{_digest(turn.turn_id, str(number))}",
+                        turn_id=turn.turn_id,
+                        session_id=turn.session_id,
+                        score=said.score,
+                        text=clean_text(said.text),
+                        source=SOURCE,
+                    )
+                )
         if not await self._journal.import_session(turns, states, feedback):
             return None
         main = [turn for turn in turns if turn.kind == "main"]
@@ -208,17 +217,6 @@ def _parents(sources: Sequence[SourceTurn]) -> list[int | None]:
 
 def _turn_id(session: FileSession, index: int) -> str:
     return f"turn_{_digest(session.name, str(index))}"
-
-
-def _feedback(turn: Turn, number: int, score: float | None, text: str) -> Feedback:
-    return Feedback(
-        feedback_id=f"fb_{_digest(turn.turn_id, str(number))}",
-        turn_id=turn.turn_id,
-        session_id=turn.session_id,
-        score=score,
-        text=clean_text(text),
-        source=SOURCE,
-    )
 
 
 def _digest(*parts: str) -> str:

@@ -117,10 +117,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
     def error(self, message: str, status: int | None) -> EngineError:
         """The error for this message."""
+        ids = self.prompt_ids
         if _TOO_LONG.search(message):
             stated = _LIMIT.search(message)
             return ContextLengthExceeded(
-                prompt_tokens=count_ids(self.prompt_ids),
+                prompt_tokens=len(msgspec.json.decode(ids) if isinstance(ids, bytes) else ids),
                 requested_tokens=self.requested_tokens,
                 context_length=int(stated.group(1)) if stated else self.context_length,
             )
@@ -258,29 +259,14 @@ def read_tokens(events: Sequence[bytes], seen: int, requested: Requested, refusa
                 tops.extend(logprob_pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
             seen = meta.completion_tokens
         if meta.finish_reason is not None:
-            return _last_tokens(ids, values, tops, meta, seen, requested, refusal)
-    version = version_number(meta.weight_version) if requested.version is None else requested.version
-    return Tokens(ids, values, version, top_logprobs=tops, forced=meta.forced)
-
-
-def _last_tokens(
-    ids: list[int],
-    values: list[float],
-    tops: list[list[tuple[float, int]]],
-    meta: Meta,
-    seen: int,
-    requested: Requested,
-    refusal: Refusal,
-) -> Tokens:
-    """The end of an answer of `seen` tokens. Raises `EngineError` where that is an error."""
+            break
     finish = meta.finish_reason
-    assert finish is not None
+    version = version_number(meta.weight_version) if requested.version is None else requested.version
+    if finish is None:
+        return Tokens(ids, values, version, top_logprobs=tops, forced=meta.forced)
     if finish.status_code is not None and finish.status_code >= 400:
         raise refusal.error(finish.message or finish.type, finish.status_code)
-    version, spans = requested.version, []
-    if version is None:
-        version = version_number(meta.weight_version)
-        spans = _merge_spans(meta.weight_versions or ())
+    spans = _merge_spans(meta.weight_versions or ()) if requested.version is None else []
     return Tokens(
         ids=ids,
         logprobs=values,
@@ -370,13 +356,6 @@ def with_ids(request: dict[str, Any], ids: Sequence[int] | bytes) -> bytes:
     """The JSON body; ids that are JSON already are inserted as they are."""
     array = ids if isinstance(ids, bytes) else msgspec.json.encode(list(ids))
     return b'{"input_ids":' + array + b"," + msgspec.json.encode(request)[1:]
-
-
-def count_ids(ids: Sequence[int] | bytes) -> int:
-    """Number of ids, in JSON or not."""
-    if isinstance(ids, bytes):
-        return ids.count(b",") + 1 if ids.strip(b"[] \n") else 0
-    return len(ids)
 
 
 def same_ids(scored: Sequence[int], given: Sequence[int]) -> bool:
