@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import io
 import json
 import os
 import random
@@ -167,7 +168,7 @@ def kill_one(path: Path, clients: int, seed: int) -> tuple[list[list[str]], floa
     command = [sys.executable, "-m", "bench.durability", "--writer", str(path)]
     command += ["--clients", str(clients), "--seed", str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
+        assert isinstance(process.stdout, io.BufferedReader)
         first = process.stdout.readline()
         begun = time.perf_counter()
         # Read meanwhile: a full pipe would block the writer.

@@ -110,7 +110,8 @@ class StepFigures:
             self.tokens += ids[0].numel() * torch.is_grad_enabled()
 
         def keep(*_: Any) -> None:
-            self.gradients = [part.grad.clone() for part in trainer._weights.parameters.values()]
+            parameters = trainer._weights.parameters.values()
+            self.gradients = [part.grad.clone() for part in parameters if part.grad is not None]
 
         trainer._weights.plain.get_input_embeddings().register_forward_pre_hook(count)
         optimizer.register_step_pre_hook(keep)

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy
 from rich.console import Console
 from rich.table import Table
 
@@ -87,6 +88,11 @@ def run(options: argparse.ArgumentParser, measure: Callable[[argparse.Namespace]
         print(error, file=sys.stderr)
         return 1
     return int(done or 0)
+
+
+def milliseconds(seconds: Sequence[float], share: float) -> float:
+    """The value in milliseconds below which `share` (0 to 1) of these seconds lie, linearly interpolated."""
+    return round(1000 * float(numpy.quantile(seconds, share)), 2)
 
 
 def report(

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from bench.program import log, parser, report, run, service
+from bench.program import log, milliseconds, parser, report, run, service
 from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.gather import gather
+from openclaw_rl.evaluation.personas import Student
 from openclaw_rl.evaluation.problems import stream
-from openclaw_rl.evaluation.statistics import percentile
-from openclaw_rl.evaluation.student import Student
 
 LONGEST_PHASE = 240.0
 
@@ -122,11 +121,6 @@ async def mixed(client: ChatClient, turns: list[str]) -> int:
     return sum(count > 1 for count in await asyncio.gather(*map(spans, turns)))
 
 
-def milliseconds(values: list[float], share: float) -> float | None:
-    """A percentile in milliseconds; `None` without values."""
-    return round(1000 * percentile(values, share), 2) if values else None
-
-
 async def measure(options: argparse.Namespace) -> None:
     """Run both phases and report them."""
     idle, training = Phase("idle"), Phase("training")
@@ -145,27 +139,26 @@ async def measure(options: argparse.Namespace) -> None:
     phases = (idle, training)
     for failure in [failure for phase in phases for failure in phase.refused + phase.cut][:10]:
         log.print(failure, markup=False)
+    figures = {
+        f"{name}_p{share:g}_ms": {
+            phase.name: milliseconds(getattr(phase, values), share / 100) if getattr(phase, values) else None
+            for phase in phases
+        }
+        for name, values in (("gap", "gaps"), ("first_token", "first"))
+        for share in (50, 99)
+    }
     result: dict[str, Any] = {
         "requests": sum(phase.requests for phase in phases),
         "refused": sum(len(phase.refused) for phase in phases),
         "cut": sum(len(phase.cut) for phase in phases),
         "mixed_version": mixed_version,
         "publishes": publishes,
-        "gap_p99_ms": {phase.name: milliseconds(phase.gaps, 0.99) for phase in phases},
-        "gap_p50_ms": {phase.name: milliseconds(phase.gaps, 0.5) for phase in phases},
-        "first_token_p50_ms": {phase.name: milliseconds(phase.first, 0.5) for phase in phases},
-        "first_token_p99_ms": {phase.name: milliseconds(phase.first, 0.99) for phase in phases},
+        **figures,
         "seconds": {phase.name: round(phase.seconds, 1) for phase in phases},
     }
     rows = [
-        [
-            phase.name,
-            str(phase.requests),
-            str(len(phase.refused)),
-            str(len(phase.cut)),
-            *(f"{milliseconds(phase.gaps, share)} ms" for share in (0.5, 0.99)),
-            *(f"{milliseconds(phase.first, share)} ms" for share in (0.5, 0.99)),
-        ]
+        [phase.name, *map(str, (phase.requests, len(phase.refused), len(phase.cut)))]
+        + [f"{values[phase.name]} ms" for values in figures.values()]
         for phase in phases
     ]
     columns = ["phase", "requests", "refused", "cut", "gap p50", "gap p99", "first token p50", "first token p99"]

@@ -18,8 +18,8 @@ from random import Random
 from statistics import median
 
 from bench.program import log, parser, report, run
+from openclaw_rl.evaluation.personas import Student
 from openclaw_rl.evaluation.problems import take
-from openclaw_rl.evaluation.student import Student
 from openclaw_rl.shared.backends import create_trainer
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.messages.normalize import ChatInput

@@ -16,21 +16,23 @@ from openclaw_rl.shared.settings.sources import load, parse_flags
 
 app = typer.Typer(
     name="openclaw-rl",
-    help="Talk to your agent and it learns. Start with: openclaw-rl serve",
+    help="Serve a language model and train it on its conversations. Start with: openclaw-rl serve",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 _SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
-_EPILOG = "Every setting is also a flag (--batch-size 4, --no-lora); openclaw-rl doctor lists them with their meaning."
+_EPILOG = "Every setting is also a flag (--batch-size 4, --no-lora); openclaw-rl doctor lists and explains them."
 
 
 @app.command(context_settings=_SETTINGS, epilog=_EPILOG)
 def serve(
     context: typer.Context,
-    only: Annotated[list[str] | None, typer.Option("--only", help="proxy, engine or learner; default: all")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Run only this part: proxy, engine or learner; may be repeated")
+    ] = None,
 ) -> None:
-    """Run the service: engine, proxy and learner, each restarted when it ends."""
+    """Run the service: engine, proxy and learner; restart each if it ends."""
     from openclaw_rl.cli.commands.serve import serve as run
     from openclaw_rl.cli.service.plan import ROLES
 
@@ -46,7 +48,7 @@ def serve(
 
 @app.command(context_settings=_SETTINGS | {"help_option_names": []}, add_help_option=False)
 def demo(context: typer.Context) -> None:
-    """Watch the shipped policy learn from a simulated student, beside a control that does not train."""
+    """Train the shipped policy on a simulated student, next to a control that does not train."""
     from openclaw_rl.cli.commands.demo import main as run
 
     raise typer.Exit(run(context.args))
@@ -57,40 +59,55 @@ def evaluate(
     data: Data = "",
     url: Url = "",
     key: Key = "",
-    model_name: Annotated[str, typer.Option(help="Model to ask for at the URL; default: the first it lists")] = "",
+    model_name: Annotated[str, typer.Option(help="Model to request at the URL; default: the first listed")] = "",
     versions: Annotated[str, typer.Option(help="Versions of the running service to compare: 1,5,9")] = "",
     model: Annotated[
-        list[Path] | None, typer.Option(help="A checkpoint or model folder, served for the while; may be repeated")
+        list[Path] | None,
+        typer.Option(help="A checkpoint or model folder, served during the evaluation; may be repeated"),
     ] = None,
-    suite: Annotated[str, typer.Option(help="conversation, coding, tool-use, with commas; default: conversation")] = "",
-    persona: Annotated[str, typer.Option(help="Of the conversation suite: student, ta, teacher")] = "student",
-    seeds: Annotated[int, typer.Option(help="Runs with other tasks and other sampling")] = 3,
-    problems: Annotated[int, typer.Option(help="First replies of a persona and seed")] = 36,
+    suite: Annotated[
+        str, typer.Option(help="Suites, comma-separated: conversation, coding, tool-use; default: conversation")
+    ] = "",
+    persona: Annotated[
+        str, typer.Option(help="Personas of the conversation suite, comma-separated: student, ta, teacher")
+    ] = "student",
+    seeds: Annotated[int, typer.Option(help="Number of runs, each with its own tasks and sampling seed")] = 3,
+    problems: Annotated[int, typer.Option(help="Number of first replies per persona and seed")] = 36,
     sessions: Annotated[
-        int, typer.Option(help="Hold at most so many conversations that the service may learn from; 0 holds none")
+        int,
+        typer.Option(help="Maximum number of conversations until satisfied, which the service learns from; 0: none"),
     ] = 0,
     tasks: Annotated[
-        list[Path] | None, typer.Option(help="JSONL of your own tasks, a suite of the file's name; may be repeated")
+        list[Path] | None,
+        typer.Option(help="JSONL file of your own tasks, a suite named after the file; may be repeated"),
     ] = None,
-    dataset: Annotated[Path | None, typer.Option(help="Word problems in GSM8K's fields, JSON or JSONL")] = None,
-    user: Annotated[str, typer.Option(help="LiteLLM model that plays the personas; default: the built-in ones")] = "",
-    user_api_base: Annotated[str, typer.Option(help="Base URL of the user, if not the provider's own")] = "",
-    user_api_key: Annotated[str, typer.Option(help="Key of the user, if not in the provider's own variable")] = "",
+    dataset: Annotated[
+        Path | None, typer.Option(help="Your own word problems: JSON or JSONL with GSM8K's fields")
+    ] = None,
+    user: Annotated[str, typer.Option(help="LiteLLM model that plays the personas; default: built-in rules")] = "",
+    user_api_base: Annotated[str, typer.Option(help="Base URL of the model in --user, if not its provider's")] = "",
+    user_api_key: Annotated[
+        str, typer.Option(help="Key of the model in --user, if not in its provider's variable")
+    ] = "",
     comment_words: Annotated[
-        int, typer.Option(help="Words of a detailed comment (ta); 0: as fits the shipped policy, 100 fits large ones")
+        int,
+        typer.Option(help="Words of a detailed comment (ta); 0 fits the shipped policy, 100 fits large models"),
     ] = 0,
-    max_tokens: Annotated[int, typer.Option(help="Longest reply of the conversation suite and the arms")] = 512,
+    max_tokens: Annotated[int, typer.Option(help="Maximum tokens of a reply in the conversation suite and arms")] = 512,
     arms: Annotated[
-        str, typer.Option(help="Learn in separate services: trained, control, placebo, irrelevant, with commas")
+        str,
+        typer.Option(
+            help="Measure learning in separate services, comma-separated: trained, control, placebo, irrelevant"
+        ),
     ] = "",
     interactions: Annotated[int, typer.Option(help="Reactions of the user in each arm")] = 24,
-    batch_size: Annotated[int, typer.Option(help="Judged turns a step in the arms")] = 8,
-    method: Annotated[str, typer.Option(help="Learning method of the arms; default: the service's own")] = "",
-    device: Annotated[str, typer.Option(help="Device of services that are started here")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder for eval.json and pictures")] = None,
+    batch_size: Annotated[int, typer.Option(help="Judged turns per step in the arms")] = 8,
+    method: Annotated[str, typer.Option(help="Learning method of the arms; default: the default of the setting")] = "",
+    device: Annotated[str, typer.Option(help="Device of the services that this command starts")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder for eval.json and plots")] = None,
     as_json: Json = False,
 ) -> None:
-    """How good a policy is: personas, coding and tool-use, over seeds; compare versions, folders and learning arms."""
+    """Measure a policy (conversation, coding, tool use) over seeds; compare versions, folders and learning arms."""
     from openclaw_rl.cli.commands.eval import EvalOptions, run
 
     found = service(data, url, key) if url or data or versions or not (model or arms) else None
@@ -125,7 +142,7 @@ def evaluate(
 
 @app.command()
 def status(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
-    """The state of the service: version, turns, backlog, processes."""
+    """Show the state of the service: version, turns, backlog, processes."""
     from openclaw_rl.cli.commands.status import status as run
     from openclaw_rl.cli.costs.spending import spending_line
     from openclaw_rl.cli.service.run_file import as_served
@@ -138,15 +155,15 @@ def status(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False)
 
 @app.command()
 def sessions(
-    session: Annotated[str, typer.Argument(metavar="[SESSION]", help="Show this one in full")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="How many")] = 20,
-    offset: Annotated[int, typer.Option(min=0, help="How many to skip")] = 0,
+    session: Annotated[str, typer.Argument(metavar="[SESSION]", help="Show this session with its turns")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Number of sessions to list")] = 20,
+    offset: Annotated[int, typer.Option(min=0, help="Number of sessions to skip")] = 0,
     data: Data = "",
     url: Url = "",
     key: Key = "",
     as_json: Json = False,
 ) -> None:
-    """The conversations: main and side turns, settled and trained, per session."""
+    """List the sessions: main and side turns, turns with a next state (settled), trained turns."""
     from openclaw_rl.cli.commands.sessions import sessions as run
 
     run(service(data, url, key), session, limit=limit, offset=offset, as_json=as_json)
@@ -160,7 +177,7 @@ def why(
     key: Key = "",
     as_json: Json = False,
 ) -> None:
-    """The story of one turn: how it was placed, judged and learned from, or why not."""
+    """Explain one turn: how it was placed, judged and learned from, or why it was not."""
     from openclaw_rl.cli.commands.why import why as run
 
     run(service(data, url, key), turn, as_json=as_json)
@@ -168,9 +185,9 @@ def why(
 
 @app.command()
 def feedback(
-    turn: Annotated[str, typer.Argument(metavar="[TURN]", help="Turn or completion id; or name a --session")] = "",
-    text: Annotated[str, typer.Argument(help="In your words; a complaint becomes a hint")] = "",
-    session: Annotated[str, typer.Option("--session", help="Its last main turn is meant")] = "",
+    turn: Annotated[str, typer.Argument(metavar="[TURN]", help="Turn or completion id; without it use --session")] = "",
+    text: Annotated[str, typer.Argument(help="A comment; a complaint becomes a hint")] = "",
+    session: Annotated[str, typer.Option("--session", help="Give feedback on the last main turn of this session")] = "",
     good: Annotated[bool, typer.Option("--good", help="Thumbs up")] = False,
     bad: Annotated[bool, typer.Option("--bad", help="Thumbs down")] = False,
     data: Data = "",
@@ -178,7 +195,7 @@ def feedback(
     key: Key = "",
     as_json: Json = False,
 ) -> None:
-    """Say what you think of an answer; this outranks every judge."""
+    """Give feedback on an answer; it overrides every judge."""
     from openclaw_rl.cli.commands.feedback import feedback as run
 
     run(service(data, url, key), turn=turn, session=session, good=good, bad=bad, text=text, as_json=as_json)
@@ -186,7 +203,7 @@ def feedback(
 
 @app.command()
 def pause(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
-    """Stop training until resume; serving, recording and judging go on."""
+    """Stop training until resume; serving, recording and judging continue."""
     from openclaw_rl.cli.commands.pause import switch
 
     switch(service(data, url, key), "pause", as_json=as_json)
@@ -194,7 +211,7 @@ def pause(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) 
 
 @app.command()
 def resume(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
-    """Let training go on."""
+    """Continue training after pause."""
     from openclaw_rl.cli.commands.pause import switch
 
     switch(service(data, url, key), "resume", as_json=as_json)
@@ -202,7 +219,7 @@ def resume(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False)
 
 @app.command()
 def versions(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
-    """The versions of the policy: parent, state, samples, what the guard said."""
+    """List the versions of the policy: parent, state, samples, the guard's verdict."""
     from openclaw_rl.cli.commands.versions import versions as run
 
     run(service(data, url, key), as_json=as_json)
@@ -210,52 +227,59 @@ def versions(data: Data = "", url: Url = "", key: Key = "", as_json: Json = Fals
 
 @app.command()
 def rollback(
-    number: Annotated[int | None, typer.Argument(metavar="[N]", min=0, help="Default: the live one's parent")] = None,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[N]", min=0, help="Version to serve; default: parent of the live version")
+    ] = None,
     data: Data = "",
     url: Url = "",
     key: Key = "",
     as_json: Json = False,
 ) -> None:
-    """Let an older version serve again, within seconds, and learning go on from it."""
+    """Serve an older version again, within seconds, and continue learning from it."""
     from openclaw_rl.cli.commands.rollback import rollback as run
 
     run(service(data, url, key), number, as_json=as_json)
 
 
-@app.command(name="import", epilog="The form of the files: docs/formats.md")
+@app.command(name="import", epilog="docs/formats.md describes the files.")
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Trajectory files, .json or .jsonl")],
-    engine_url: Annotated[str, typer.Option(help="Engine that scores; default: the one of the data folder")] = "",
+    engine_url: Annotated[
+        str, typer.Option(help="Engine that scores the turns; default: that of the data folder")
+    ] = "",
     data: Data = "",
     as_json: Json = False,
 ) -> None:
-    """Learn from conversations held elsewhere: written as this policy would, scored by it, marked off-policy."""
+    """Import conversations with other models; the policy scores their answers, which train as off-policy turns."""
     from openclaw_rl.cli.commands.import_ import import_files as run
 
     run(load({"data": data} if data else {})[0], files, engine=engine_url, as_json=as_json)
 
 
-@app.command(epilog="The form of the file, and what is redacted: docs/formats.md")
+@app.command(epilog="docs/formats.md describes the file and the redaction.")
 def export(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: stdout")] = None,
-    session: Annotated[list[str] | None, typer.Option(help="This session alone; may be repeated")] = None,
-    since: Annotated[str, typer.Option(metavar="DATE", help="Sessions seen since then: 2026-05-01")] = "",
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="File to write; default: stdout")] = None,
+    session: Annotated[list[str] | None, typer.Option(help="Only this session; may be repeated")] = None,
+    since: Annotated[str, typer.Option(metavar="DATE", help="Only sessions active since this day: 2026-05-01")] = "",
     form: Annotated[
-        Literal["json", "jsonl"] | None, typer.Option("--format", help="Default: by the file's name, else json")
+        Literal["json", "jsonl"] | None,
+        typer.Option("--format", help="Format; default: by the file's extension, else json"),
     ] = None,
     kind: Annotated[
-        Literal["main", "side", "all"], typer.Option(help="Turns that a person had, side calls, or all")
+        Literal["main", "side", "all"], typer.Option(help="Only main turns, only side turns, or all")
     ] = "all",
-    messages: Annotated[bool, typer.Option("--messages", help="Our lossless form beside the texts")] = False,
-    tokens: Annotated[bool, typer.Option("--tokens", help="That, with token ids and logprobs")] = False,
+    messages: Annotated[bool, typer.Option("--messages", help="Add the exact messages to the texts")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="As --messages, with token ids and logprobs")] = False,
     redact: Annotated[
         bool | None,
-        typer.Option("--redact/--no-redact", help="Take secrets and personal data out; default: if installed"),
+        typer.Option(
+            "--redact/--no-redact", help="Remove secrets and personal data; default: if the extra is installed"
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file")] = False,
     data: Data = "",
 ) -> None:
-    """Write conversations of the journal to a trajectory file; works beside a running service and without one."""
+    """Write conversations of the journal to a trajectory file, with or without a running service."""
     from openclaw_rl.cli.commands.export import export as run
 
     run(
@@ -274,14 +298,16 @@ def export(
 
 @app.command(name="export-model")
 def export_model(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there yet")],
-    version: Annotated[int | None, typer.Option(min=0, help="Default: the live one; 0 is the base")] = None,
-    adapter: Annotated[bool, typer.Option("--adapter", help="The PEFT adapter alone, not merged")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; must be empty or new")],
+    version: Annotated[
+        int | None, typer.Option(min=0, help="Version; 0 is the base; default: the live version")
+    ] = None,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Only the PEFT adapter, not merged")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model in the folder")] = False,
     data: Data = "",
     as_json: Json = False,
 ) -> None:
-    """Write a version of the policy as a Hugging Face folder that plain transformers loads, or as a PEFT adapter."""
+    """Write a version of the policy as a Hugging Face model folder, or as a PEFT adapter."""
     from openclaw_rl.cli.commands.export_model import export_model as run
 
     settings, _ = load({"data": data} if data else {})
@@ -290,20 +316,24 @@ def export_model(
 
 @app.command()
 def connect(
-    client: Annotated[str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; none: how by hand")] = "",
-    config: Annotated[str, typer.Option(help="The client's configuration file; default: where it looks itself")] = "",
+    client: Annotated[
+        str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; without it: instructions for any client")
+    ] = "",
+    config: Annotated[
+        str, typer.Option(help="The client's configuration file; default: the client's own default")
+    ] = "",
     undo: Annotated[
-        bool, typer.Option("--undo", help="Put the file back as it was, or show what has changed since")
+        bool, typer.Option("--undo", help="Restore the backup; if the file was changed since, show the difference")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Write without asking")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed")] = False,
-    extension: Annotated[bool, typer.Option(help="OpenClaw: let our extension in as well")] = True,
+    yes: Annotated[bool, typer.Option("--yes", help="Write without confirmation")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the changes")] = False,
+    extension: Annotated[bool, typer.Option(help="OpenClaw: also enable our extension")] = True,
     data: Data = "",
     url: Url = "",
     key: Key = "",
     as_json: Json = False,
 ) -> None:
-    """Point an agent at the service: shows the change to its configuration, writes it with a backup, takes it back."""
+    """Connect an agent to the service: show and write the change of its configuration, with a backup; or undo it."""
     from openclaw_rl.cli.commands.connect import connect as run
 
     settings, _ = load({"data": data} if data else {})
@@ -324,11 +354,12 @@ def connect(
 def doctor(
     context: typer.Context,
     with_gpus: Annotated[
-        str, typer.Option(help="Plan for GPUs that are not here: 2x24 means two of 24 GB each, 24,80 one of each")
+        str,
+        typer.Option(help="Plan for these GPUs instead of this machine's: 2x24 means two of 24 GB, 24,80 one of each"),
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Every setting with its value, source and meaning, and whether this machine has what it takes."""
+    """Show every setting with value, source and meaning, and check whether the service can run here."""
     from openclaw_rl.cli.commands.doctor import doctor as run
 
     healthy = run(parse_flags(context.args), as_json=as_json, with_gpus=with_gpus)
@@ -338,12 +369,12 @@ def doctor(
 @app.command(context_settings=_SETTINGS, epilog=_EPILOG)
 def estimate(
     context: typer.Context,
-    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a prompt; default: as recorded")] = None,
-    answer_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of an answer; default: as recorded")] = None,
-    turns_per_day: Annotated[float | None, typer.Option(min=0, help="Main turns a day; default: as recorded")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per prompt; default: as recorded")] = None,
+    answer_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer; default: as recorded")] = None,
+    turns_per_day: Annotated[float | None, typer.Option(min=0, help="Main turns per day; default: as recorded")] = None,
     as_json: Json = False,
 ) -> None:
-    """The cost of chat and learning with a cloud backend, in tokens and dollars, and the limits; a dry run."""
+    """Estimate the cost of chat and learning with a cloud backend, in tokens and dollars; sends nothing."""
     from openclaw_rl.cli.commands.estimate import estimate as run
 
     run(

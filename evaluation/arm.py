@@ -114,7 +114,7 @@ async def run(
         if len(arm.interactions) % plan.batch and len(arm.interactions) < plan.interactions:
             return
         show("learning" if plan.trained else "judging")
-        if not await digested(client, plan):
+        if not await settled(client, batch=plan.batch if plan.trained else None, patience=plan.patience):
             arm.late += 1
         arm.version = (await client.get("/rl/status"))["version"]["live"]
         await look(plan.problems if len(arm.interactions) >= plan.interactions else plan.glances)
@@ -141,15 +141,11 @@ async def run(
     return arm
 
 
-async def digested(client: ChatClient, plan: Plan) -> bool:
-    """Wait until nothing is unjudged, less than a batch is ready (or the learner cannot begin with it) and no candidate
-    waits to be published; False if patience ran out.
-    """
-    return await settled(client, batch=plan.batch if plan.trained else None, patience=plan.patience)
-
-
 async def settled(client: ChatClient, *, batch: int | None, patience: float) -> bool:
-    """See `digested`; `batch`: ready turns that begin a step, 0 if unknown, `None` without training."""
+    """Wait until nothing is unjudged, less than a batch is ready (or the learner cannot begin with it) and no candidate
+    waits to be published; False if `patience` (seconds) ran out. `batch`: ready turns that begin a step, 0 if unknown,
+    `None` without training.
+    """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         status: dict[str, Any] = await client.get("/rl/status")

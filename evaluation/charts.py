@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,19 @@ Cell = tuple[str, list[float | None]]
 
 def curves(arms: Sequence[Arm]) -> tuple[Curve, Curve]:
     """Style and accuracy over interactions, with one value per seed at each point."""
-    style: dict[int, list[float]] = {}
-    accuracy: dict[int, list[float]] = {}
-    for arm in arms:
-        for point in arm.points:
-            style.setdefault(point.interactions, []).append(point.probe.style)
-            accuracy.setdefault(point.interactions, []).append(point.probe.accuracy)
-    return [(at, interval(values)) for at, values in sorted(style.items())], [
-        (at, interval(values)) for at, values in sorted(accuracy.items())
-    ]
+    points = [point for arm in arms for point in arm.points]
+    return (
+        curve((point.interactions, point.probe.style) for point in points),
+        curve((point.interactions, point.probe.accuracy) for point in points),
+    )
+
+
+def curve(points: Iterable[tuple[int, float]]) -> Curve:
+    """The mean and interval of all values at each number of interactions."""
+    values: dict[int, list[float]] = {}
+    for at, value in points:
+        values.setdefault(at, []).append(value)
+    return [(at, interval(found)) for at, found in sorted(values.items())]
 
 
 def canvas(inches: tuple[float, float]) -> Any:
@@ -42,29 +46,44 @@ def canvas(inches: tuple[float, float]) -> Any:
     return figure
 
 
+def draw_band(axes: Any, found: Curve, *, alpha: float, color: str, **line: Any) -> None:
+    """Draw a curve with its intervals as a shaded band within 0 and 1."""
+    at = [position for position, _ in found]
+    ends = [(value.mean, value.half_width or 0.0) for _, value in found]
+    axes.plot(at, [mean for mean, _ in ends], color=color, **line)
+    low = [max(0.0, mean - half) for mean, half in ends]
+    high = [min(1.0, mean + half) for mean, half in ends]
+    axes.fill_between(at, low, high, color=color, alpha=alpha, linewidth=0)
+
+
+def plain_frame(axes: Any, *, grid: str = "both") -> None:
+    """A light grid, and no frame above and to the right."""
+    axes.grid(axis=grid, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def write_picture(figure: Any, path: Path) -> None:
+    """Write a PNG; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
 def draw_curves(path: Path, groups: Mapping[str, Sequence[Arm]], *, title: str) -> None:
     """Write a PNG with one line per group (arms of one kind over seeds). Raises `ConfigError` without matplotlib."""
     figure = canvas((7.5, 6.5))
     above, below = figure.subplots(2, 1, sharex=True)
     for (name, arms), colour in zip(groups.items(), COLOURS, strict=False):
-        for axes, curve in zip((above, below), curves(arms), strict=True):
-            at = [position for position, _ in curve]
-            mean = [value.mean for _, value in curve]
-            spread = [value.half_width or 0.0 for _, value in curve]
-            axes.plot(at, mean, marker="o", color=colour, label=name)
-            low = [max(0.0, m - s) for m, s in zip(mean, spread, strict=True)]
-            high = [min(1.0, m + s) for m, s in zip(mean, spread, strict=True)]
-            axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+        for axes, found in zip((above, below), curves(arms), strict=True):
+            draw_band(axes, found, alpha=0.18, color=colour, label=name, marker="o")
     for axes, label in ((above, "style score"), (below, "accuracy")):
         axes.set_ylim(-0.03, 1.03)
         axes.set_ylabel(f"{label}, held-out tasks")
-        axes.grid(alpha=0.3)
-        axes.set_xticks([position for position, _ in curve])
-        axes.spines[["top", "right"]].set_visible(False)
+        plain_frame(axes)
+        axes.set_xticks([position for position, _ in found])
     above.set_title(title)
     above.legend(frameon=False)
     below.set_xlabel("interactions (reactions of the user)")
-    _save(figure, path)
+    write_picture(figure, path)
 
 
 def bar_cells(result: Mapping[str, Any]) -> list[Cell]:
@@ -96,14 +115,8 @@ def draw_bars(path: Path, results: Sequence[Mapping[str, Any]], *, title: str) -
     axes.set_xticks(range(len(names)), names)
     axes.set_ylim(0, 1.05)
     axes.set_ylabel("mean, 95 % interval over seeds")
-    axes.grid(axis="y", alpha=0.3)
+    plain_frame(axes, grid="y")
     axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    _save(figure, path)
-
-
-def _save(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    write_picture(figure, path)

@@ -19,6 +19,7 @@ from openclaw_rl.shared.errors import OpenClawRLError
 
 Message = dict[str, Any]
 
+COMPLETIONS = "/v1/chat/completions"
 RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 3.0
@@ -126,9 +127,7 @@ class ChatClient:
         body = {"model": self.model, "messages": list(messages), "stream": True, **options}
         begun = False
         try:
-            async with self._http.stream(
-                "POST", "/v1/chat/completions", json=body, headers=dict(headers or {})
-            ) as response:
+            async with self._http.stream("POST", COMPLETIONS, json=body, headers=dict(headers or {})) as response:
                 if response.status_code != 200:
                     await response.aread()
                     raise _refused(response)
@@ -142,36 +141,31 @@ class ChatClient:
 
     async def get(self, path: str, **query: Any) -> Any:
         """The JSON of a control route, tried again within `patience`."""
-        return await self._retry(self._control, "GET", path, params=query)
+        return (await self._retry(self._send, "GET", path, params=query)).json()
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """POST JSON to a control route, tried again within `patience`; the JSON of the answer."""
-        return await self._retry(self._control, "POST", path, json=dict(body or {}))
+        return (await self._retry(self._send, "POST", path, json=dict(body or {}))).json()
 
     def _passing(self, error: Exception) -> bool:
         passing = isinstance(error, ChatError) and (error.status is None or error.status in RETRIED_STATUSES)
         self.retries += passing
         return passing
 
-    async def _control(self, method: str, path: str, **arguments: Any) -> Any:
+    async def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             response = await self._http.request(method, path, **arguments)
         except httpx.HTTPError as error:
             raise ChatError(f"{self.url}{path} cannot be reached: {error!r}") from error
         if response.status_code != 200:
             raise _refused(response)
-        return response.json()
+        return response
 
     async def _whole(
         self, messages: Sequence[Message], headers: Mapping[str, str], options: Mapping[str, Any]
     ) -> ChatReply:
         body = {"model": self.model, "messages": list(messages), **options}
-        try:
-            response = await self._http.post("/v1/chat/completions", json=body, headers=dict(headers))
-        except httpx.HTTPError as error:
-            raise ChatError(f"{self.url} cannot be reached: {error!r}") from error
-        if response.status_code != 200:
-            raise _refused(response)
+        response = await self._send("POST", COMPLETIONS, json=body, headers=dict(headers))
         choice = response.json()["choices"][0]
         message = choice["message"]
         reply = _reply(message.get("content") or "", choice["finish_reason"], response.headers)

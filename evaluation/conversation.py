@@ -1,17 +1,20 @@
-"""One conversation of a persona with the policy, over ordinary chat requests with the full history and nothing else."""
+"""Conversations of a persona with the policy, over ordinary chat requests with the full history and nothing else; and
+the second published metric: how many of them it takes until the first replies of three in a row satisfy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from openclaw_rl.evaluation.client import ChatClient, ChatReply, Message
 from openclaw_rl.evaluation.personas import Persona, Reaction
-from openclaw_rl.evaluation.user import BuiltInUser, User
+from openclaw_rl.evaluation.user import SATISFIED, BuiltInUser, User
 
 ANSWER_TOKENS = 256
 """Token limit of an answer; the embedded policy's answers are much shorter."""
+IN_A_ROW = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ async def converse(
     """Ask, read, react, read again, with at most `most` reactions; `heard` is awaited after the answer to each
     reaction. `user` reacts instead of the persona.
 
-    Raises `evaluation.client.ServiceError` when the service stays away longer than the client's patience, and
+    Raises `evaluation.client.ChatError` when the service stays away longer than the client's patience, and
     `evaluation.user.UserError` when the user does not react.
     """
     stream = persona.streams()
@@ -68,3 +71,40 @@ async def converse(
         if reaction.mood == "thanks" or not persona.goes_on():
             break
     return conversation
+
+
+def sessions_needed(scores: Sequence[float]) -> int | None:
+    """The number of sessions after which the first three satisfying ones in a row were complete, by the scores of their
+    first replies; `None` if there were none.
+    """
+    run = 0
+    for number, score in enumerate(scores, 1):
+        run = run + 1 if score >= SATISFIED else 0
+        if run == IN_A_ROW:
+            return number
+    return None
+
+
+async def until_satisfied(
+    client: ChatClient,
+    persona: Persona,
+    tasks: Iterator[Any],
+    *,
+    limit: int,
+    user: User | None = None,
+    max_tokens: int = ANSWER_TOKENS,
+    after: Callable[[], Awaitable[object]] | None = None,
+) -> list[float]:
+    """Hold conversations that the service may learn from, until three first replies in a row satisfy, at most `limit`;
+    returns the scores of the first replies. `after` is awaited behind each conversation.
+
+    Raises as `converse`.
+    """
+    rater = user or BuiltInUser(persona)
+    scores: list[float] = []
+    while len(scores) < limit and sessions_needed(scores) is None:
+        conversation = await converse(client, persona, next(tasks), user=user, max_tokens=max_tokens)
+        scores.append(await rater.score(conversation.question, conversation.replies[0].text))
+        if after is not None:
+            await after()
+    return scores

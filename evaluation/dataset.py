@@ -18,35 +18,37 @@ from openclaw_rl.shared.errors import ConfigError
 _RESULT = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
 
 
-def load(path: Path) -> list[Problem]:
-    """The problems of a file: JSONL, or one JSON list of objects. Raises `ConfigError` naming file and line (or entry).
+def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """The rows of a JSONL file, or of one JSON list, each with its place: file and line (or entry).
 
-    Only the number counts for their accuracy: who and what they are about is not known.
+    Raises `ConfigError` for a file that cannot be read, and with its place for a row that is no JSON.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    problems = [_problem(row, where) for where, row in _rows(path, text)]
+    place = str(path)
+    try:
+        if text.lstrip().startswith("["):
+            yield from ((f"{path}, entry {number}", row) for number, row in enumerate(json.loads(text), 1))
+            return
+        for number, line in enumerate(text.splitlines(), 1):
+            place = f"{path}:{number}"
+            if line.strip():
+                yield place, json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from error
+
+
+def load(path: Path) -> list[Problem]:
+    """The problems of a file. Raises `ConfigError` naming file and line (or entry).
+
+    Only the number counts for their accuracy: who and what they are about is not known.
+    """
+    problems = [_problem(row, place) for place, row in json_rows(path)]
     if not problems:
         raise ConfigError(f"{path} holds no problem")
     return problems
-
-
-def _rows(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    if text.lstrip().startswith("["):
-        try:
-            rows = json.loads(text)
-        except ValueError as error:
-            raise ConfigError(f"{path}: {error}") from error
-        yield from ((f"{path}, entry {number}", row) for number, row in enumerate(rows, 1))
-        return
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                yield f"{path}:{number}", json.loads(line)
-            except ValueError as error:
-                raise ConfigError(f"{path}:{number}: {error}") from error
 
 
 def _problem(row: Any, where: str) -> Problem:

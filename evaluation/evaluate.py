@@ -11,13 +11,13 @@ from typing import Any
 from openclaw_rl.evaluation import suites
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient, ChatError
+from openclaw_rl.evaluation.conversation import sessions_needed, until_satisfied
 from openclaw_rl.evaluation.personas import BASE, WANTED, Persona, create, take
 from openclaw_rl.evaluation.probe import Probe, probe
 from openclaw_rl.evaluation.problems import Problem
-from openclaw_rl.evaluation.sessions import until_satisfied
 from openclaw_rl.evaluation.statistics import interval
+from openclaw_rl.evaluation.suites import SuiteTask
 from openclaw_rl.evaluation.targets import Target
-from openclaw_rl.evaluation.tasks import SuiteTask
 from openclaw_rl.evaluation.user import ModelUser, User
 from openclaw_rl.shared.errors import ConfigError
 
@@ -112,18 +112,12 @@ async def _persona(
     }
     line = f"{target.name}, {name}, seed {seed}: score {found.style:.2f}, accuracy {found.accuracy:.2f}"
     if work.sessions:
+        limits = {"limit": work.sessions, "max_tokens": work.max_tokens}
         learner = persona.tasks("train", seed)
-        held = await until_satisfied(
-            client,
-            persona,
-            learner,
-            limit=work.sessions,
-            user=user,
-            max_tokens=work.max_tokens,
-            after=lambda: _quiet(client),
-        )
-        run |= {"sessions": held.needed, "session_scores": held.scores}
-        line += f", satisfied after {held.needed or f'more than {work.sessions}'} sessions"
+        scores = await until_satisfied(client, persona, learner, user=user, after=lambda: _quiet(client), **limits)
+        needed = sessions_needed(scores)
+        run |= {"sessions": needed, "session_scores": scores}
+        line += f", satisfied after {needed or f'more than {work.sessions}'} sessions"
     say(line)
     run["tasks"] = [
         {

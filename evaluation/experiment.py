@@ -12,10 +12,10 @@ from typing import Any
 from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
 from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.conversation import sessions_needed
 from openclaw_rl.evaluation.evaluate import Work, escape, spread
 from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.service import on_gpus, own_service
-from openclaw_rl.evaluation.sessions import sessions_needed
 from openclaw_rl.shared.errors import ConfigError
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -53,7 +53,7 @@ async def run(
 ) -> dict[str, dict[str, list[Arm]]]:
     """The arms of every persona, one a seed: `{persona: {arm: [Arm, …]}}`. Two run at a time, or one on GPUs.
 
-    Raises `ServiceFailed`, `ServiceError` and `UserError`.
+    Raises `ServiceFailed`, `ChatError` and `UserError`.
     """
     experiment.check()
     gate = asyncio.Semaphore(1 if on_gpus(experiment.settings or {}) else AT_ONCE)

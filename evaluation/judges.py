@@ -5,8 +5,9 @@ the judge by rules, which they know by its name alone.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -27,38 +28,46 @@ IRRELEVANT_HINTS = (
 )
 
 
-class Placebo:
+class SpoiledJudge(ABC):
+    """The judge by rules with its judgements spoiled, by a random stream of the settings' seed."""
+
+    name: ClassVar[str]
+
+    def __init__(self, settings: Settings) -> None:
+        self._random = Random(f"{self.name} {settings.learning.seed}")
+        self._honest: Any = resolve(RULES)()
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        """The judgement of the rules, spoiled."""
+        honest: Judgement = await self._honest.judge(turn, next_state)
+        changes = self.spoil(honest)
+        return msgspec.structs.replace(honest, votes=(), judge=self.name, **changes) if changes else honest
+
+    @abstractmethod
+    def spoil(self, honest: Judgement) -> dict[str, Any]:
+        """The fields to change; none leaves the judgement as it is."""
+
+
+class Placebo(SpoiledJudge):
     """Shuffled rewards: every score is that of another turn, drawn from all so far. No hints."""
 
     name = "placebo"
 
     def __init__(self, settings: Settings) -> None:
-        self._random = Random(f"placebo {settings.learning.seed}")
-        self._honest: Any = resolve(RULES)()
+        super().__init__(settings)
         self._scores: list[float] = []
 
-    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """A judgement that says nothing about this turn."""
-        honest: Judgement = await self._honest.judge(turn, next_state)
+    def spoil(self, honest: Judgement) -> dict[str, Any]:
         if honest.score is not None:
             self._scores.append(honest.score)
         score = self._random.choice(self._scores) if self._scores else None
-        return msgspec.structs.replace(
-            honest, score=score, hint=None, votes=(), judge=self.name, signal="judge", reason="a shuffled reward"
-        )
+        return {"score": score, "hint": None, "signal": "judge", "reason": "a shuffled reward"}
 
 
-class Irrelevant:
+class Irrelevant(SpoiledJudge):
     """Honest scores; every hint is replaced by a remark that has nothing to do with the answer."""
 
     name = "irrelevant"
 
-    def __init__(self, settings: Settings) -> None:
-        self._random = Random(f"irrelevant {settings.learning.seed}")
-        self._honest: Any = resolve(RULES)()
-
-    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The score of the rules, and a remark where they found a hint."""
-        honest: Judgement = await self._honest.judge(turn, next_state)
-        hint = self._random.choice(IRRELEVANT_HINTS) if honest.hint else None
-        return msgspec.structs.replace(honest, hint=hint, votes=(), judge=self.name)
+    def spoil(self, honest: Judgement) -> dict[str, Any]:
+        return {"hint": self._random.choice(IRRELEVANT_HINTS) if honest.hint else None}

@@ -58,7 +58,7 @@ async def probe(
     """First replies to `tasks`, `concurrency` at a time, at the service's own sampling; `model` names another version
     (`policy@3`), `seed` decides the sampling, `user` scores (default: the persona's own measure).
 
-    Raises `ServiceError`, and `UserError` where the user scored no reply at all.
+    Raises `ChatError`, and `UserError` where the user scored no reply at all.
     """
     gate = asyncio.Semaphore(concurrency)
     rater = user or BuiltInUser(persona)

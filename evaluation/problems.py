@@ -11,6 +11,7 @@ import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -29,14 +30,7 @@ LOSSES: tuple[str, ...] = tuple(_TABLE["losses"])
 
 KINDS = {"add": 5, "subtract": 5, "multiply": 4, "add_subtract": 2, "multiply_add": 2, "multiply_subtract": 2}
 """How often each kind occurs, relative to the others."""
-OPERATORS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "×",
-    "add_subtract": "+-",
-    "multiply_add": "×+",
-    "multiply_subtract": "×-",
-}
+OPERATORS = dict(zip(KINDS, ("+", "-", "×", "+-", "×+", "×-"), strict=True))
 """The operator of each step, by kind of problem."""
 RANGES: dict[str, tuple[tuple[int, int], ...]] = {
     "add": ((2, 20), (2, 20)),
@@ -80,7 +74,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Step:
-    """One line of arithmetic as somebody wrote it: `left operator right = result`, right or wrong."""
+    """One line of arithmetic as a person wrote it: `left operator right = result`, right or wrong."""
 
     left: int
     operator: str
@@ -180,7 +174,7 @@ def singular(things: str) -> str:
 
 
 def split_of(kind: str, a: int, b: int) -> Split:
-    """Which split the numbers belong to: about a quarter of all pairs is held out; a pair and its reverse stay
+    """The split of a problem, by its numbers: about a quarter of all pairs is held out; a pair and its reverse stay
     together.
     """
     low, high = sorted((a, b))
@@ -200,32 +194,21 @@ def stream(split: Split, seed: int) -> Iterator[Problem]:
 
 def take(split: Split, seed: int, count: int) -> list[Problem]:
     """The first `count` problems of `stream`."""
-    problems = stream(split, seed)
-    return [next(problems) for _ in range(count)]
+    return list(islice(stream(split, seed), count))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A problem, somebody's steps, and the solution as it is written down (`written`)."""
+    """A problem, a person's steps, and the solution as it is written down (`written`)."""
 
     problem: Problem
     steps: tuple[Step, ...]
     written: str
 
     @property
-    def text(self) -> str:
-        """The problem and the solution: what makes two tasks the same."""
-        return f"{self.problem.text}\n{self.written}"
-
-    @property
-    def wrong_step(self) -> int | None:
-        """The first step whose arithmetic is wrong, counted from 1; `None` if all is right."""
-        return first_wrong(self.steps)
-
-    @property
     def is_right(self) -> bool:
-        """Whether every step is right."""
-        return self.wrong_step is None
+        """True if every step is right."""
+        return first_wrong(self.steps) is None
 
 
 def first_wrong(steps: tuple[Step, ...]) -> int | None:
@@ -250,7 +233,7 @@ def steps_of(kind: str, numbers: tuple[int, ...], *, slip_at: int | None = None,
 
 
 def attempt(random: Random, problem: Problem) -> tuple[Step, ...]:
-    """Somebody's steps: right half of the time, else with one slip that is carried on to the end."""
+    """A person's steps: right half of the time, else with one slip that is carried on to the end."""
     steps = steps_of(problem.kind, problem.numbers)
     if random.random() >= 0.5:
         return steps

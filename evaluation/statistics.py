@@ -46,16 +46,3 @@ def interval(values: Sequence[float]) -> Interval:
         return Interval(mean, None)
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     return Interval(mean, t_quantile(len(values) - 1) * math.sqrt(variance / len(values)))
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0 to 1) of the values lie, linearly interpolated. Raises `ValueError` when there
-    are none.
-    """
-    if not values:
-        raise ValueError("no values to take a percentile of")
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

@@ -1,4 +1,6 @@
-"""The suites `coding` and `tool-use`, and those that users add: each task is asked once a seed and scored 0 or 1."""
+"""The suites `coding` and `tool-use`, and those that users add (JSONL, one task a line, checked before anything runs):
+each task is asked once a seed and scored 0 or 1.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,120 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from openclaw_rl.evaluation import sandbox
 from openclaw_rl.evaluation.client import ChatClient, ChatReply
+from openclaw_rl.evaluation.dataset import json_rows
 from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
-from openclaw_rl.evaluation.tasks import CodingTask, SuiteTask, ToolTask
+from openclaw_rl.shared.errors import ConfigError
 
 ANSWER_TOKENS = 1024
 _FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+FOLDER = Path(__file__).with_name("builtin")
+
+
+class CodingTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Code to write. `tests` are Python statements that see the code's names; the policy never sees them. `solution` is
+    a reference, for those who check the task.
+    """
+
+    id: str
+    prompt: str
+    tests: list[str]
+    solution: str = ""
+
+
+class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call by name, with every argument."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request with tools on offer (OpenAI's form). `expect` is the one right call, a list of calls of which any is
+    right, or null where no tool should be called.
+    """
+
+    id: str
+    request: str
+    tools: list[dict[str, Any]]
+    expect: ToolCall | list[ToolCall] | None
+
+    @property
+    def right_calls(self) -> list[ToolCall]:
+        """Every call that is right; none where no tool should be called."""
+        if self.expect is None:
+            return []
+        return [self.expect] if isinstance(self.expect, ToolCall) else self.expect
+
+
+SuiteTask = CodingTask | ToolTask
+
+
+def builtin(suite: str) -> list[SuiteTask]:
+    """The tasks that come with `coding` or `tool-use`."""
+    return load(FOLDER / f"{suite.replace('-', '_')}.jsonl")
+
+
+def load(path: Path) -> list[SuiteTask]:
+    """The tasks of a file: lines with `tests` are coding tasks, lines with `tools` tool tasks.
+
+    Raises `ConfigError` that names file and line of the first mistake.
+    """
+    tasks: dict[str, SuiteTask] = {}
+    places: dict[str, str] = {}
+    for place, row in json_rows(path):
+        try:
+            task = _task(row)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise ConfigError(f"{place}: {error}") from error
+        if task.id in tasks:
+            raise ConfigError(f"{place}: the id {task.id!r} is that of {places[task.id]}")
+        tasks[task.id], places[task.id] = task, place
+    if not tasks:
+        raise ConfigError(f"{path} holds no task")
+    return list(tasks.values())
+
+
+def _task(row: Any) -> SuiteTask:
+    if not isinstance(row, dict):
+        raise ValueError("a task is a JSON object")
+    if "tools" in row:
+        if "expect" not in row:
+            raise ValueError("`expect` is missing: the right call, a list of them, or null for none")
+        tool = msgspec.convert(row, ToolTask)
+        names = [_name(number, definition) for number, definition in enumerate(tool.tools)]
+        for call in tool.right_calls:
+            if call.name not in names:
+                raise ValueError(f"the expected tool {call.name!r} is not on offer; there is {', '.join(names)}")
+        if tool.expect == []:
+            raise ValueError("`expect` is an empty list; write null where no tool should be called")
+        return tool
+    if "tests" not in row:
+        raise ValueError("a coding task has `tests`, a tool task `tools`; this has neither (docs/evaluation.md)")
+    coding = msgspec.convert(row, CodingTask)
+    if not coding.tests:
+        raise ValueError("`tests` is empty")
+    for test in coding.tests:
+        try:
+            compile(test, "test", "exec")
+        except SyntaxError as error:
+            raise ValueError(f"the test {test!r} is no Python: {error.msg}") from error
+    return coding
+
+
+def _name(number: int, definition: dict[str, Any]) -> str:
+    function = definition.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    if definition.get("type") != "function" or not isinstance(name, str):
+        raise ValueError(f'tool {number} is not of the form {{"type": "function", "function": {{"name": …}}}}')
+    return name
 
 
 @dataclass(frozen=True)
@@ -31,7 +137,7 @@ class TaskScore:
 async def run(
     client: ChatClient, tasks: Sequence[SuiteTask], *, seed: int, model: str | None = None, concurrency: int = 4
 ) -> list[TaskScore]:
-    """The score of every task, in order; `seed` decides the sampling. Raises `evaluation.client.ServiceError`."""
+    """The score of every task, in order; `seed` decides the sampling. Raises `evaluation.client.ChatError`."""
     gate = asyncio.Semaphore(concurrency)
     running = asyncio.Semaphore(2)
 

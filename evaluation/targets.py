@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from openclaw_rl.evaluation.service import own_service
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.files import read_config
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.settings.settings import Settings
@@ -40,9 +39,8 @@ def folder_of(path: Path) -> tuple[Path, str]:
     if (folder / SERVED).is_dir():
         folder = folder / SERVED
     if (folder / ADAPTER).is_file():
-        config = _json(folder / ADAPTER)
-        meta = _json(folder.parent / "meta.json") if (folder.parent / "meta.json").is_file() else {}
-        base = str(meta.get("model") or config.get("base_model_name_or_path") or "")
+        config, trained = read_config(folder / ADAPTER), read_config(folder.parent / "meta.json")
+        base = str(trained.get("model") or config.get("base_model_name_or_path") or "")
         if not base:
             raise ConfigError(f"{folder} is an adapter that does not say of which base")
         return folder, base
@@ -80,11 +78,3 @@ def _make_live(data: Path, adapter: Path) -> None:
         journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
         journal.commit_version(PolicyVersion(number=1, parent=0, state="candidate", checkpoint=str(checkpoint)))
         journal.set_version_state(1, "live")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    return content if isinstance(content, dict) else {}

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from openclaw_rl.learner.guard.held_out import chosen
 from openclaw_rl.learner.progress import Progress
@@ -163,8 +164,8 @@ def judged(differences: Sequence[float], tolerance: float) -> tuple[AuditVerdict
     count = len(differences)
     spread = math.sqrt(math.fsum(value * value for value in differences) / count)
     reason = (
-        f"its logprobs are off by {_figure(math.fsum(differences) / count)} on average, {_figure(max(differences))} at "
-        f"most (root mean square {_figure(spread)}, over {count} tokens)"
+        f"its logprobs are off by {fmean(differences):.2g} on average, {max(differences):.2g} at most (root mean "
+        f"square {spread:.2g}, over {count} tokens)"
     )
     if spread <= tolerance:
         return "aligned", reason
@@ -174,7 +175,3 @@ def judged(differences: Sequence[float], tolerance: float) -> tuple[AuditVerdict
 def _difference(recorded: float, found: float, slack: float) -> float:
     apart = abs(recorded - found) - slack
     return min(max(apart, 0.0), _LARGEST) if math.isfinite(apart) else _LARGEST
-
-
-def _figure(value: float) -> str:
-    return f"{value:.2g}"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from openclaw_rl.learner.guard.held_out import hold_back, set_aside
-from openclaw_rl.learner.hints.hint_memory import HintMemory
+from openclaw_rl.learner.hints import HintMemory
 from openclaw_rl.learner.judge.signals import version_lag
 from openclaw_rl.learner.methods import Method
 from openclaw_rl.shared.journal import AsyncJournal

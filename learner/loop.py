@@ -11,17 +11,18 @@ import msgspec
 
 from openclaw_rl.learner.baseline import mean_reward, subtract_baseline
 from openclaw_rl.learner.batch import Batch, Batches
-from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine, failed_step
+from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
-from openclaw_rl.learner.hints.hint_memory import HintMemory
+from openclaw_rl.learner.hints import HintMemory
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
 from openclaw_rl.learner.methods import Method, method
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting.figures import step_figures
 from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
-from openclaw_rl.learner.rollouts.rollouts import RolloutContext, rollouts_beside
+from openclaw_rl.learner.rollouts.rollouts import RolloutContext, make_rollouts
 from openclaw_rl.learner.versions import Candidate, Versions
+from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, TrainerAway, TrainerError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import PolicyVersion, Sample
@@ -47,31 +48,30 @@ class Learner:
     def __init__(
         self,
         journal: AsyncJournal,
+        engine: Engine,
         trainer: Trainer,
         versions: Versions,
-        rollouts: Rollouts,
         prompter: Prompter,
         settings: Settings,
         progress: Progress,
-        guard: Guard,
         *,
-        wake: asyncio.Event | None = None,
-        in_flight: set[str] | None = None,
+        wake: asyncio.Event,
+        in_flight: set[str],
     ) -> None:
+        """Raises `ConfigError` for a method, a hook, probes or anchor prompts that cannot be used."""
         self._journal = journal
         self._trainer = trainer
         self._versions = versions
-        self._rollouts = rollouts
         self._prompter = prompter
         self._settings = settings
         self._progress = progress
-        self._guard = guard
-        self._wake = wake or asyncio.Event()
-        self._in_flight = in_flight if in_flight is not None else set()
+        self._wake = wake
+        self._in_flight = in_flight
         self._method: Method = method(settings.learning.method, settings)
+        self._rollouts = Rollouts(engine, prompter, settings, progress)
+        self._guard = Guard(journal, engine, prompter, settings, self._method.trains_reward)
         self._rollout_hook = load(settings, ROLLOUT)
-        memory = HintMemory(journal, rollouts.engine, prompter, settings)
-        self._batches = Batches(journal, settings, self._method, memory)
+        self._batches = Batches(journal, settings, self._method, HintMemory(journal, engine, prompter, settings))
         # Verdict and rollouts of a batch whose step did not happen, by live version and samples: they may cost money.
         self._prepared: tuple[tuple[int | str, ...], GuardVerdict, list[Sample]] | None = None
         self._failures: dict[str, int] = {}  # steps that failed, by the oldest sample of their batch
@@ -240,16 +240,8 @@ class Learner:
         if hook is None and not self._method.rollouts:
             return []
         self._progress.note(GENERATE, "")
-        context = RolloutContext(
-            self._journal,
-            self._rollouts,
-            self._settings,
-            self._progress,
-            batch=samples,
-            hints=batch.hints,
-            live=live.number,
-        )
-        return await rollouts_beside(context, hook, self._progress)
+        context = RolloutContext(self._journal, self._rollouts, batch=samples, hints=batch.hints, live=live.number)
+        return await make_rollouts(context, hook)
 
     async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
         """A sample with a hint gets the prompts of its teacher: with every remembered hint, or with its own."""
@@ -280,7 +272,7 @@ class Learner:
         if self._failures[oldest] < _TRIES:
             await self._versions.undo()
             raise error
-        await self._reject(batch, None, failed_step(error), live)
+        await self._reject(batch, None, GuardVerdict(False, str(error)), live)
 
     def _show(self, version: PolicyVersion, report: StepReport) -> None:
         wanted = ("loss/total", "loss/distill", "loss/anchor", "kl/parent", "gradient/norm", "tokens")

@@ -10,23 +10,24 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import sys
 from pathlib import Path
 
 from openclaw_rl.learner.audit import Auditor
 from openclaw_rl.learner.guard import probes
-from openclaw_rl.learner.guard.guard import Guard
 from openclaw_rl.learner.judge.create import create
 from openclaw_rl.learner.judge.loop import JudgeLoop
 from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.loop import Learner, keep_engine_in_step
 from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress
-from openclaw_rl.learner.reporting.report import Reporter
-from openclaw_rl.learner.reporting.sinks import sinks_of
+from openclaw_rl.learner.reporting.report import Reporter, Sink
+from openclaw_rl.learner.reporting.tensorboard import TensorBoard
+from openclaw_rl.learner.reporting.wandb import WeightsAndBiases, configuration
 from openclaw_rl.learner.rollouts import hooks
-from openclaw_rl.learner.rollouts.rehearsal import Rollouts, anchor_prompts
+from openclaw_rl.learner.rollouts.rehearsal import anchor_prompts
 from openclaw_rl.learner.versions import Versions, check_resume
 from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer, resolve_backend
 from openclaw_rl.shared.engine.protocol import Engine
@@ -116,6 +117,23 @@ def _first(errors: BaseExceptionGroup[OpenClawRLError]) -> OpenClawRLError:
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
+async def sinks_of(settings: Settings, journal: AsyncJournal) -> list[Sink]:
+    """The wanted sinks, not open yet. A W&B run gets its name once per journal and project."""
+    sinks: list[Sink] = []
+    if settings.learning.tensorboard:
+        sinks.append(TensorBoard(settings.serve.data / "tensorboard"))
+    if settings.learning.wandb:
+        key = f"wandb run of {settings.learning.wandb}"
+        run = await journal.get_control(key)
+        if not run:
+            run = secrets.token_hex(4)
+            await journal.set_control(key, run)
+        sinks.append(
+            WeightsAndBiases(settings.learning.wandb, run, settings.serve.data.resolve(), configuration(settings))
+        )
+    return sinks
+
+
 async def _learn(
     settings: Settings, journal: AsyncJournal, engine: Engine, judge: JudgeLoop, in_flight: set[str], progress: Progress
 ) -> None:
@@ -132,19 +150,8 @@ async def _learn(
                 progress.now("training is off")
                 return
             prompter = await asyncio.to_thread(Prompter.from_settings, settings)
-            rollouts = Rollouts(engine, prompter, settings, progress)
-            how = method(settings.learning.method, settings)
             learner = Learner(
-                journal,
-                trainer,
-                versions,
-                rollouts,
-                prompter,
-                settings,
-                progress,
-                Guard(journal, engine, prompter, settings, how.trains_reward),
-                wake=judge.judged,
-                in_flight=in_flight,
+                journal, engine, trainer, versions, prompter, settings, progress, wake=judge.judged, in_flight=in_flight
             )
             group.create_task(learner.run(), name="learner")
     finally:

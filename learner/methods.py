@@ -1,4 +1,4 @@
-"""Learning methods: their signals and rollouts. The terms of their loss are in `shared.objective.losses`.
+"""Learning methods: their signals and rollouts. `shared.objective.batch_loss` has their loss and their advantages.
 
 A new method is one entry here and its terms in `shared.objective`; a custom one is a `Method` named by import path or
 file (docs/extending.md).
@@ -85,7 +85,7 @@ METHODS = {
         Method("binary", rewards="all"),
         # Its on-policy distillation under hindsight hints: an advantage per sampled token, on turns with a hint.
         Method("opd", hints="own", distillation="token"),
-        # Its combination of the two: both advantages, weighted, in one policy loss.
+        # Its combination of the two: both advantages, weighted, in one policy loss (`BatchLoss.policy_share`).
         Method("combined", hints="own", distillation="token", rewards="all"),
         # SDFT (arXiv 2601.19897) and SDPO (arXiv 2601.20802): reverse KL over K tokens and a tail.
         Method("topk", hints="own", distillation="topk"),

@@ -124,13 +124,9 @@ def imagined(text: str) -> list[Gpu]:
         sizes += [float(match[2])] * int(match[1] or 1)
     return [
         # A card that is sold as 24 GB has 24 · 1024³ bytes, of which the driver keeps some.
-        Gpu(number=number, handle=str(number), name="imagined", memory=(size := _sold(gigabytes)), free=size)
+        Gpu(number=number, handle=str(number), name="imagined", memory=(size := int(gigabytes * 1024) * MIB), free=size)
         for number, gigabytes in enumerate(sizes)
     ]
-
-
-def _sold(gigabytes: float) -> int:
-    return int(gigabytes * 1024) * MIB
 
 
 def _read(text: str) -> list[Gpu]:

@@ -10,7 +10,9 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
@@ -21,6 +23,16 @@ _HOOK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|[^:]+\.py(?::[
 def is_hook(path: str) -> bool:
     """True if `path` has the form of a hook: `module:attribute`, `./file.py` or `./file.py:attribute`."""
     return _HOOK.fullmatch(path) is not None
+
+
+def _hook(value: str) -> str:
+    if value and not is_hook(value):
+        raise ValueError("neither module:attribute nor a file such as ./custom_loss.py")
+    return value
+
+
+Hook = Annotated[str, AfterValidator(_hook)]
+"""The type of settings that name a hook, "" for none."""
 
 
 def resolve(path: str, *, extra: str = "", default: str = "") -> Callable[..., Any]:
@@ -58,9 +70,7 @@ def _file_module(path: str) -> ModuleType:
     sys.modules[name] = module
     try:
         specification.loader.exec_module(module)
-    except BaseException as error:
+    except BaseException:
         del sys.modules[name]
-        if isinstance(error, ModuleNotFoundError) or not isinstance(error, Exception):
-            raise
-        raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise
     return module

@@ -10,6 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.hooks import Hook
 from openclaw_rl.shared.records import Sample
 
 
@@ -50,8 +51,8 @@ class Recipe(BaseModel):
     lr_schedule: str = Field(
         "constant",
         pattern=r"^(constant|inverse(:\d*\.?\d+)?|(linear|cosine)(:[1-9]\d*(:(0?\.\d+|[01](\.0*)?))?)?)$",
-        description="Learning rate after warm-up: constant; linear:STEPS:END or cosine:STEPS:END, which fall to the "
-        "share END (0.1) of it at step STEPS (1000); inverse:DECAY, 1 / (1 + DECAY · step), by default 0.5",
+        description="Learning rate after warm-up: constant; linear:STEPS:END or cosine:STEPS:END, falling to END (0.1) "
+        "times learning_rate at step STEPS (1000); inverse:DECAY, learning_rate / (1 + DECAY · step), DECAY 0.5",
     )
     lr_warmup_steps: int = Field(
         0,
@@ -65,37 +66,41 @@ class Recipe(BaseModel):
 
     w_opd: float = Field(1.0, ge=0, description="Weight of the distillation term")
     w_rl: float = Field(1.0, ge=0, description="Weight of the reward term")
-    kl_base: float = Field(0.0, ge=0, description="Weight of the KL from the base on turns; 0 leaves it out")
-    entropy: float = Field(0.0, ge=0, description="Weight of an entropy bonus on turns; 0 leaves it out")
-    clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip below 1")
-    clip_high: float = Field(0.28, gt=0, description="PPO clip above 1")
+    kl_base: float = Field(0.0, ge=0, description="Weight of the KL from the base on turns; 0 disables it")
+    entropy: float = Field(0.0, ge=0, description="Weight of an entropy bonus on turns; 0 disables it")
+    clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip: lower bound of the ratio is 1 − clip_low")
+    clip_high: float = Field(0.28, gt=0, description="PPO clip: upper bound of the ratio is 1 + clip_high")
     ratio_cap: float = Field(2.0, ge=1, description="Truncation of the importance ratio exp(log π − log μ)")
     teacher: Literal["base", "live", "ema"] = Field(
-        "base", description="Model that sees the hint: the untouched base, the policy as it is, or its moving average"
+        "base", description="Model that sees the hint: the original base, the current policy, or its moving average"
     )
     ema_decay: float = Field(0.98, ge=0, lt=1, description="Decay of the moving average at each step (teacher = ema)")
     teacher_temperature: float = Field(1.0, gt=0, description="Temperature of the teacher's distribution")
     hint_selection: Literal["longest", "shortest", "overlap-sequence", "overlap-token"] = Field(
         "longest",
-        description="Choice among several proposed hints; overlap compares the teacher's likeliest tokens with the "
-        "policy's, per sequence or per token",
+        description="Choice among several proposed hints: by length, or by the overlap of the teacher's likeliest "
+        "tokens with the policy's, per sequence or per token",
     )
-    topk: int = Field(50, ge=1, description="Tokens a position that topk compares one by one; a tail holds the rest")
+    topk: int = Field(
+        50, ge=1, description="Tokens per position that topk compares one by one; one tail bin has all others"
+    )
     topk_from: Literal["teacher", "student"] = Field(
-        "teacher", description="Whose likeliest tokens topk compares: teacher (SDFT) or student (SDPO)"
+        "teacher", description="Model whose likeliest tokens topk compares: teacher (SDFT) or student (SDPO)"
     )
     select_k: int = Field(
         4,
         ge=1,
         le=64,
-        description="Likeliest tokens a position that topk-select moves and that overlap selections compare",
+        description="Likeliest tokens per position that topk-select trains and that overlap selections compare",
     )
-    advantage_clip: float = Field(1.0, gt=0, description="Bound of a token's difference to the teacher (topk-select)")
-    custom_loss: str = Field(
+    advantage_clip: float = Field(
+        1.0, gt=0, description="Bound of a token's logprob difference from the teacher (topk-select)"
+    )
+    custom_loss: Hook = Field(
         "", description="Your own loss in place of every term: module:attribute or ./file.py (docs/extending.md)"
     )
     micro_batch_tokens: int = Field(
-        8192, ge=1, description="Tokens that go through the model at once in training; a longer turn goes alone"
+        8192, ge=1, description="Tokens per forward pass in training; a longer turn is processed alone"
     )
 
     @property

@@ -1,5 +1,5 @@
-"""Reading the errors of providers' libraries, and of the network below them. None of the libraries is imported: errors
-are recognised by what they carry, which all versions have in common.
+"""Reading the errors of providers' libraries, and of the network below them, and the errors that concern an account.
+None of the libraries is imported: errors are recognised by what they carry, which all versions have in common.
 """
 
 from __future__ import annotations
@@ -9,13 +9,84 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import msgspec
+
+from openclaw_rl.trainer_cloud.provider import CloudError
 
 _STATUS = re.compile(r"(?:with status |\(status |status code |Error code: |\(HTTP |^HTTP )(\d{3})")
 _CAUSE = re.compile(r"^\s*Cause: (.+)$", re.M)
 _KEY = re.compile(r"\b(?:fw_|tml-)\w{6,}")
+_BILLING = re.compile(r"suspend|billing|spending limit|insufficient (?:funds|credit)|credit|balance|payment", re.I)
 _UNCLEAR = (408, 409, 410, 425)
 """Statuses that say nothing of the request itself."""
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class ProviderAccount(msgspec.Struct, frozen=True):
+    """The name of a provider, the settings of key and address with the key's variable, its pages, and what to do
+    without access.
+    """
+
+    name: str
+    setting: str
+    variable: str
+    url_setting: str
+    keys_at: str
+    billing_at: str
+    access: str = "Does the account have access to training?"
+    prefixes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The key by both its names."""
+        return f"{self.variable} ({self.setting})"
+
+
+ACCOUNTS = {
+    "tinker": ProviderAccount(
+        "Tinker",
+        "tinker_api_key",
+        "TINKER_API_KEY",
+        "tinker_base_url",
+        "https://tinker.thinkingmachines.ai/keys",
+        "https://tinker.thinkingmachines.ai",
+        prefixes=("tml-", "eyJ"),
+    ),
+    "fireworks": ProviderAccount(
+        "Fireworks",
+        "fireworks_api_key",
+        "FIREWORKS_API_KEY",
+        "fireworks_base_url",
+        "https://fireworks.ai/account/api-keys",
+        "https://fireworks.ai/account/billing",
+        "Training is a preview, to which each account has to be admitted: https://fireworks.ai/contact-training",
+    ),
+}
+
+
+def cannot_pay(account: ProviderAccount, why: str, *, undone: bool = True) -> CloudError:
+    """The error of an account without credit."""
+    message = f"the {account.name} account of {account.key} cannot pay: {why}. See to it at {account.billing_at}"
+    return CloudError(message, "billing", undone=undone)
+
+
+def account_error(
+    account: ProviderAccount, status: int | None, words: str, *, retry_after: float | None = None, undone: bool = True
+) -> CloudError | None:
+    """The error of an answer about the account: its credit, key, access or number of requests; `None` for another."""
+    name, key = account.name, account.key
+    if status == 402 or (status in (403, 412, 429) and _BILLING.search(words)):
+        return cannot_pay(account, words, undone=undone)
+    if status == 401 or "api_key" in words:
+        advice = f"Is it whole, and still valid? Keys are made at {account.keys_at}"
+        return CloudError(f"{name} refuses the key in {key}: {words}. {advice}", "key", undone=True)
+    if status == 403:
+        message = f"{name} does not let the key in {key} do this: {words}. {account.access}"
+        return CloudError(message, "key", undone=True)
+    if status == 429:
+        message = f"{name} is asked too often with {key}: {words}; try again later"
+        return CloudError(message, "limit", retry_after=retry_after, undone=undone)
+    return None
 
 
 def causes(error: BaseException | None, *, implicit: bool = False) -> Iterator[BaseException]:

@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import stamina
 
 from openclaw_rl.trainer_cloud.provider import CloudError
 
+_T = TypeVar("_T")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 
 
@@ -43,9 +44,9 @@ async def finished(
         raise translate(error) from error
 
 
-def in_thread(work: Callable[[], Any], name: str) -> concurrent.futures.Future[Any]:
+def in_thread(work: Callable[[], _T], name: str) -> concurrent.futures.Future[_T]:
     """The result of blocking work, done in a thread that nothing waits for at the end."""
-    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    future: concurrent.futures.Future[_T] = concurrent.futures.Future()
 
     def run() -> None:
         if not future.set_running_or_notify_cancel():

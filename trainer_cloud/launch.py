@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from openclaw_rl.trainer_cloud.provider import Provider
 
 PROVIDERS = {
-    "tinker": "openclaw_rl.trainer_cloud.tinker.provider:create",
-    "fireworks": "openclaw_rl.trainer_cloud.fireworks.provider:create",
+    "tinker": "openclaw_rl.trainer_cloud.tinker.provider:Tinker",
+    "fireworks": "openclaw_rl.trainer_cloud.fireworks.provider:Fireworks",
 }
 
 

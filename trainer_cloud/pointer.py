@@ -35,15 +35,14 @@ class Pointer(msgspec.Struct, frozen=True):
 
     def write(self, folder: Path) -> None:
         """Write it into a folder."""
-        (folder / FILE).write_bytes(_json(self))
+        write_json(folder / FILE, msgspec.structs.asdict(self))
 
     def write_checkpoint(self, target: Path) -> None:
         """Write a checkpoint's folder. Raises `TrainerError`."""
         with atomic_folder(target) as folder:
             (folder / SERVED).mkdir()
             self.write(folder / SERVED)
-            meta = {**msgspec.structs.asdict(self), "trainer": self.provider, "lora": True}
-            (folder / META).write_bytes(_json(meta))
+            write_json(folder / META, {**msgspec.structs.asdict(self), "trainer": self.provider, "lora": True})
 
     def rewrite_checkpoint(self, folder: Path) -> None:
         """Write other paths into a checkpoint; the file that counts comes last."""
@@ -68,7 +67,3 @@ def read(folder: Path, *, provider: str, model: str) -> Pointer:
             "continue with what it was made with, or choose another data folder (--data)"
         )
     return found
-
-
-def _json(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value)) + b"\n"

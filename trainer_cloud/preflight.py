@@ -11,63 +11,31 @@ from __future__ import annotations
 import difflib
 import re
 import ssl
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
-from openclaw_rl.trainer_cloud.failures import body_words, causes, seconds_to_wait
+from openclaw_rl.trainer_cloud.failures import (
+    ACCOUNTS,
+    ProviderAccount,
+    account_error,
+    body_words,
+    cannot_pay,
+    causes,
+    seconds_to_wait,
+)
+from openclaw_rl.trainer_cloud.futures import in_thread
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Trouble
 
 SECONDS = 5.0
 _ALL_SECONDS = 12.0  # a silent name server does not keep a time-out of ours
 _SHOWN = 10
 _FIREWORKS_MODEL = re.compile(r"accounts/[\w.-]+/models/[\w.-]+")
-_BILLING = re.compile(r"suspend|billing|spending limit|insufficient|credit|balance|payment", re.I)
-
-
-class ProviderAccount(msgspec.Struct, frozen=True):
-    """The name of a provider, the setting and variable of its key, and its pages."""
-
-    name: str
-    setting: str
-    variable: str
-    url_setting: str
-    keys_at: str
-    billing_at: str
-    prefixes: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """The key by both its names."""
-        return f"{self.variable} ({self.setting})"
-
-
-ACCOUNTS = {
-    "tinker": ProviderAccount(
-        "Tinker",
-        "tinker_api_key",
-        "TINKER_API_KEY",
-        "tinker_base_url",
-        "https://tinker.thinkingmachines.ai/keys",
-        "https://tinker.thinkingmachines.ai",
-        ("tml-", "eyJ"),
-    ),
-    "fireworks": ProviderAccount(
-        "Fireworks",
-        "fireworks_api_key",
-        "FIREWORKS_API_KEY",
-        "fireworks_base_url",
-        "https://fireworks.ai/account/api-keys",
-        "https://fireworks.ai/account/billing",
-    ),
-}
 
 
 def account(settings: Settings) -> ProviderAccount:
@@ -119,24 +87,11 @@ def check(settings: Settings) -> Offer:
     """The provider's offer. Raises `CloudError`, whose message names what to set. Blocks for seconds at most."""
     check_key(settings)
     inquiry = _Inquiry(settings)
-    answer: list[Offer | Exception] = []
-
-    def ask() -> None:
-        try:
-            answer.append(inquiry.offer())
-        except Exception as error:
-            answer.append(error)
-
     # A thread that is not waited for: looking up a name cannot be interrupted, and may take minutes.
-    thread = threading.Thread(target=ask, name="ask the provider", daemon=True)
-    thread.start()
-    thread.join(_ALL_SECONDS)
-    if not answer:
-        raise inquiry.away(f"there was no answer within {_ALL_SECONDS:.0f} s (is there a network?)")
-    (found,) = answer
-    if isinstance(found, Exception):
-        raise found
-    return found
+    try:
+        return in_thread(inquiry.offer, "ask the provider").result(_ALL_SECONDS)
+    except TimeoutError:
+        raise inquiry.away(f"there was no answer within {_ALL_SECONDS:.0f} s (is there a network?)") from None
 
 
 class _Inquiry:
@@ -150,7 +105,7 @@ class _Inquiry:
 
     def offer(self) -> Offer:
         with httpx.Client(timeout=SECONDS, headers={"user-agent": "openclaw-rl"}) as http:
-            if self._settings.engine.backend == "fireworks" and _is_fireworks_own(self._url):
+            if self._settings.engine.backend == "fireworks" and is_fireworks_own(self._url):
                 return self._fireworks(http)
             url = f"{self._url}/api/v1/get_server_capabilities"
             listed = self._get(http, url, {"x-api-key": self._key}).get("supported_models")
@@ -176,7 +131,7 @@ class _Inquiry:
             raise self._other_program(f"{root}/v1/accounts")
         states = [str(row.get("suspendState") or "UNSUSPENDED") for row in accounts if isinstance(row, dict)]
         if states and "UNSUSPENDED" not in states:
-            raise self._billing(states[0].replace("_", " ").lower())
+            raise cannot_pay(self._account, states[0].replace("_", " ").lower())
         if _FIREWORKS_MODEL.fullmatch(settings.engine.model):
             row = self._get(http, f"{root}/v1/{settings.engine.model}", headers, absent={})
             if row:
@@ -232,19 +187,11 @@ class _Inquiry:
     def _refusal(self, answer: httpx.Response) -> CloudError:
         """An error that a provider answered, in words."""
         provider, status, words = self._account, answer.status_code, self._words(answer)
-        if status == 402 or (status in (403, 412, 429) and _BILLING.search(words)):
-            return self._billing(words)
+        wait = seconds_to_wait(answer)
+        if known := account_error(provider, status, words, retry_after=wait):
+            return known
         trouble: Trouble = "refused"
-        if status == 401:
-            trouble, message = "key", f"{provider.name} refuses the key in {provider.key}: {words}"
-            message += f". Is it whole, and still valid? Keys are made at {provider.keys_at}"
-        elif status == 403:
-            trouble, message = "key", f"{provider.name} does not let the key in {provider.key} do this: {words}"
-            message += ". Does the account have access to training?"
-        elif status == 429:
-            trouble = "limit"
-            message = f"{provider.name} is asked too often with {provider.key}: {words}; try again later"
-        elif status >= 500 or status == 408:
+        if status >= 500 or status == 408:
             trouble, message = "away", f"{provider.name} at {self._url} fails with status {status}: {words}"
             message += "; its status page says more"
         elif 300 <= status < 400:
@@ -254,7 +201,7 @@ class _Inquiry:
             message = f"{answer.url} is not there: is {provider.url_setting} right ({self._url})?"
         else:
             message = f"{provider.name} at {self._url} answered with status {status}: {words}"
-        return CloudError(message, trouble, retry_after=seconds_to_wait(answer), undone=True)
+        return CloudError(message, trouble, retry_after=wait, undone=True)
 
     def _words(self, answer: httpx.Response) -> str:
         """The reason that an answer gives, without the key that it may repeat."""
@@ -269,11 +216,6 @@ class _Inquiry:
     def away(self, why: str) -> CloudError:
         where = f"{self._account.name} at {self._url} ({self._account.url_setting})"
         return CloudError(f"{where} cannot be reached: {why}", "away", undone=True)
-
-    def _billing(self, why: str) -> CloudError:
-        provider = self._account
-        message = f"the {provider.name} account of {provider.key} cannot pay: {why}. See to it at {provider.billing_at}"
-        return CloudError(message, "billing", undone=True)
 
     def _other_program(self, url: str) -> CloudError:
         provider = self._account
@@ -316,6 +258,7 @@ def _named(model: str, names: Sequence[str]) -> str | None:
     return next(same, None)
 
 
-def _is_fireworks_own(url: str) -> bool:
+def is_fireworks_own(url: str) -> bool:
+    """True for an address of Fireworks itself."""
     host = urlsplit(url).hostname or ""
     return host == "fireworks.ai" or host.endswith(".fireworks.ai")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import program
-from bench.learning import ablation, plan, rates, report
+from bench.learning import ablation, plan, report
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import Result
 
@@ -58,8 +58,7 @@ def measure(options: argparse.Namespace) -> None:
     else:
         needed = sorted({plan.method_of(arm) for arm in arms if arm != "control"} - given.keys())
         needed = ["combined"] if options.ablate and "combined" not in given else needed
-        found = run_all(plan.search(needed), cache, options.workers, _reporter("search"))
-        best, searched = rates.chosen(found)
+        best, searched = plan.best_rates(run_all(plan.search(needed), cache, options.workers, _reporter("search")))
         chosen = best | given
         program.log.print(f"learning rates: {chosen}")
     if options.ablate:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from random import Random
+from typing import Any
 
-import msgspec
-
-from openclaw_rl.learner.judge.rules.rules import RuleJudge
-from openclaw_rl.shared.records import Judgement, NextState, Turn
-from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.evaluation.judges import SpoiledJudge
+from openclaw_rl.shared.records import Judgement
 
 MISLEADING = (
     "Please use bold and numbered steps.",
@@ -18,41 +15,34 @@ MISLEADING = (
 )
 
 
-class _Wrong:
+class _Wrong(SpoiledJudge):
     """Invert a share of the judgements: praise becomes a complaint with a misleading hint, complaints become praise."""
 
-    name = "wrong"
     share = 0.0
 
-    def __init__(self, settings: Settings) -> None:
-        self._random = Random(f"wrong {self.share} {settings.learning.seed}")
-        self._rules = RuleJudge()
-
-    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """Return the rules' judgement or its opposite."""
-        honest = await self._rules.judge(turn, next_state)
+    def spoil(self, honest: Judgement) -> dict[str, Any]:
         if not honest.score or self._random.random() >= self.share:
-            return honest
-        score = -honest.score
-        hint = self._random.choice(MISLEADING) if score < 0 else None
-        return msgspec.structs.replace(
-            honest, score=score, hint=hint, votes=(), judge=self.name, reason="wrong on purpose"
-        )
+            return {}
+        hint = self._random.choice(MISLEADING) if honest.score > 0 else None
+        return {"score": -honest.score, "hint": hint, "reason": "wrong on purpose"}
 
 
 class Wrong5(_Wrong):
     """5 % wrong."""
 
+    name = "wrong 0.05"
     share = 0.05
 
 
 class Wrong15(_Wrong):
     """15 % wrong."""
 
+    name = "wrong 0.15"
     share = 0.15
 
 
 class Wrong30(_Wrong):
     """30 % wrong."""
 
-    share = 0.30
+    name = "wrong 0.3"
+    share = 0.3

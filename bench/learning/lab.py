@@ -55,7 +55,7 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
     """Run a service with a temporary data folder. Raises `OpenClawRLError` if the learner ends early."""
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-lab-") as folder:
         own = {"data": Path(folder), "api_key": KEY, "audit_fraction": 0.0, "guard_max_kl": UNBOUNDED}
-        chosen = Settings(**{**own, **settings})  # type: ignore[arg-type]
+        chosen = Settings(**{**own, **settings})
         engine = EmbeddedEngine(
             EngineOptions(
                 model=chosen.engine.model,

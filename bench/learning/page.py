@@ -18,19 +18,20 @@ BEGIN, END = "<!-- learning -->", "<!-- /learning -->"
 _HEAD = """
 ## Measured
 
-`{command}` ({date}; {seeds} seeds, means ± 95 % intervals over them, on held-out work of the shipped policy). The same
-simulated people talk to every arm; learning rates were chosen by the same search for each method on other problems and
-seeds. The guard is off, so that methods are compared as they are.
+`{command}` ({date}; shipped policy, held-out tasks; means ± 95 % intervals over {seeds}
+seeds). The same simulated people talk to every arm. The same search chose the learning rate of each method, on other
+problems and seeds. The guard is off, so that the methods are compared without it. Columns: style and accuracy after N
+reactions, reactions until the style reaches 0.8, KL from the base, and escape.
 
 ![Curves](../bench/results/{curve})
 
 """
 _NOTES = """
-`placebo` is `binary` with every verdict taken from another turn, `placebo-baseline` the same with the mean of each
-batch taken off, `placebo-slow` with a quarter of the learning rate; `irrelevant` is `rehearse` with hints that have
-nothing to do with the answers; `wrong-N` is `rehearse` with N % of the judgements turned into their opposite, praise
-with a misleading hint; `changes-mind` wants the opposite style after {turn} interactions (its style from then on is
-that of the new wish). KL is from the base, in nats a token; escape is the share of replies in a third style.
+`placebo` is `binary` with every verdict taken from another turn. `placebo-baseline` also subtracts the mean of each
+batch from the rewards, and `placebo-slow` has a quarter of the learning rate. `irrelevant` is `rehearse` with hints
+unrelated to the answers. `wrong-N` is `rehearse` with N % of the judgements inverted, where inverted praise gets a
+misleading hint. `changes-mind` wants the opposite style after {turn} interactions, and its style column then measures
+the new wish. KL is in nats per token. Escape is the share of replies in neither style.
 
 Learning rates: {rates}.
 """

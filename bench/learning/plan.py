@@ -1,11 +1,12 @@
-"""The cells of the grid and of the search for learning rates."""
+"""The cells of the grid and of the search for learning rates, and the choice among those."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
-from bench.learning.cell import SPLIT_SEEDS, Cell
+from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, Result
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.settings import Settings as ServiceSettings
 
@@ -50,7 +51,7 @@ def arm_settings(arm: str, rates: Mapping[str, float]) -> Settings:
 
 def resolved(settings: Settings) -> Settings:
     """Add every default that affects a result, so that a cell with other defaults gets another key."""
-    complete = ServiceSettings(**settings)  # type: ignore[arg-type]
+    complete = ServiceSettings(**settings)
     return {name: getattr(complete.learning, name) for name in DEPENDS_ON} | settings
 
 
@@ -58,26 +59,18 @@ def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
     if arm == "control":
         return {"train": False}
     if arm == "placebo":
-        return {"method": "binary", "judge": "openclaw_rl.evaluation.judges:Placebo", "learning_rate": rates["binary"]}
+        return _of_arm("binary", rates) | {"judge": "openclaw_rl.evaluation.judges:Placebo"}
     if arm == "placebo-baseline":
         return _of_arm("placebo", rates) | {"baseline": "batch"}
     if arm == "placebo-slow":
         return _of_arm("placebo", rates) | {"learning_rate": rates["binary"] / 4}
     if arm == "irrelevant":
-        return {
-            "method": "rehearse",
-            "judge": "openclaw_rl.evaluation.judges:Irrelevant",
-            "learning_rate": rates["rehearse"],
-        }
+        return _of_arm("rehearse", rates) | {"judge": "openclaw_rl.evaluation.judges:Irrelevant"}
+    if arm == "changes-mind":
+        return _of_arm("rehearse", rates)
     if arm in NOISE:
-        judge = {"changes-mind": {}}.get(arm, {"judge": f"bench.learning.judges:Wrong{arm.rpartition('-')[2]}"})
-        return {"method": "rehearse", "learning_rate": rates["rehearse"], **judge}
+        return _of_arm("rehearse", rates) | {"judge": f"bench.learning.judges:Wrong{arm.rpartition('-')[2]}"}
     return {"method": arm, "learning_rate": rates[arm]}
-
-
-def lanes_of(arm: str) -> int:
-    """Number of parallel conversations: one batch, so that every batch is one round."""
-    return batch_of(method_of(arm))
 
 
 def method_of(arm: str) -> str:
@@ -102,7 +95,7 @@ def grid(
             persona=persona,
             seed=seed,
             interactions=interactions,
-            lanes=lanes_of(arm),
+            lanes=batch_of(method_of(arm)),  # every batch is one round
             settings=arm_settings(arm, rates),
             turns_about=TURNS_ABOUT if arm == "changes-mind" else 0,
             **options,
@@ -133,3 +126,21 @@ def search(
         for method in methods
         for rate in RATES
     ]
+
+
+def worth(result: Result) -> float:
+    """Mean of style times accuracy over the full probes; a product, so that neither can replace the other."""
+    return fmean(point.style * point.accuracy for point in result.points if point.interactions in PROBED)
+
+
+def best_rates(results: Sequence[Result]) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the best rate of each method, and the mean worth over seeds by method and rate."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for result in results:
+        method, rate = str(result.cell.settings["method"]), float(result.cell.settings["learning_rate"])
+        found.setdefault(method, {}).setdefault(rate, []).append(worth(result))
+    means = {method: {rate: fmean(values) for rate, values in sorted(rates.items())} for method, rates in found.items()}
+    best = {method: max(rates, key=rates.__getitem__) for method, rates in means.items()}
+    return best, {
+        method: {f"{rate:g}": round(value, 4) for rate, value in rates.items()} for method, rates in means.items()
+    }

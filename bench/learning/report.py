@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.learning.cell import PROBED, Point, Result
-from openclaw_rl.evaluation.charts import COLOURS, canvas
+from bench.learning.cell import PROBED, Result
+from openclaw_rl.evaluation import charts
 from openclaw_rl.evaluation.evaluate import spread
-from openclaw_rl.evaluation.statistics import interval
+from openclaw_rl.evaluation.statistics import Interval
 
 GOAL = 0.8
 STYLES = ("-", "--", ":")
@@ -65,8 +65,8 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
         for persona, entry in personas.items():
             line = [arm, persona]
             for at in PROBED:
-                found = entry.get(str(at))
-                line.append(f"{_cell(found['style'])} / {_cell(found['accuracy'])}" if found else "–")
+                stop = entry.get(str(at))
+                line.append(f"{_cell(stop['style'])} / {_cell(stop['accuracy'])}" if stop else "–")
             last = next((entry[str(at)] for at in reversed(PROBED) if str(at) in entry), None)
             line.append("never" if entry["to_0.8"] is None else str(entry["to_0.8"]))
             line += [f"{last['kl']:.2f}", f"{last['escape']:.2f}"] if last and last["kl"] is not None else ["–", "–"]
@@ -74,63 +74,35 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
     return lines
 
 
-COLUMNS = (
-    *("arm", "persona", *(f"style / accuracy @{at}" for at in PROBED)),
-    *("to 0.8", "KL", "escape"),
-)
-
-
-def curve(results: Sequence[Result], measure: str) -> list[tuple[int, float, float]]:
-    """Points of interactions, mean and half-width of `measure` over seeds."""
-    at: dict[int, list[float]] = {}
-    for result in results:
-        for point in result.points:
-            at.setdefault(point.interactions, []).append(_value(point, measure))
-    found = []
-    for interactions, values in sorted(at.items()):
-        middle = interval(values)
-        found.append((interactions, middle.mean, middle.half_width or 0.0))
-    return found
+COLUMNS = ("arm", "persona", *(f"style / accuracy @{at}" for at in PROBED), "to 0.8", "KL", "escape")
 
 
 def draw(path: Path, results: Sequence[Result], title: str) -> None:
     """Draw a PNG: a column per persona, style above accuracy, a line per arm. `ConfigError` without matplotlib."""
     groups = grouped(results)
     personas = list(dict.fromkeys(persona for entry in groups.values() for persona in entry))
-    figure = canvas((4.6 * len(personas) + 1.5, 6.4))
+    figure = charts.canvas((4.6 * len(personas) + 1.5, 6.4))
     axes = figure.subplots(2, len(personas), sharex=True, sharey=True, squeeze=False)
     for column, persona in enumerate(personas):
         for number, (arm, entry) in enumerate(groups.items()):
             for row, measure in enumerate(("style", "accuracy")):
-                points = curve(entry.get(persona, []), measure)
-                if points:
-                    again, colour = divmod(number, len(COLOURS))
-                    _line(axes[row][column], points, arm, COLOURS[colour], STYLES[again % len(STYLES)])
+                points = [point for result in entry.get(persona, []) for point in result.points]
+                found = charts.curve((point.interactions, getattr(point, measure)) for point in points)
+                again, colour = divmod(number, len(charts.COLOURS))
+                looks = {"color": charts.COLOURS[colour], "linestyle": STYLES[again % len(STYLES)]}
+                if found:
+                    charts.draw_band(axes[row][column], found, alpha=0.12, label=arm, **looks)
         axes[0][column].set_title(persona)
         axes[1][column].set_xlabel("interactions")
     for row, name in enumerate(("style", "accuracy")):
         axes[row][0].set_ylabel(f"{name}, held-out work")
         axes[row][0].set_ylim(-0.03, 1.03)
     for one in axes.flat:
-        one.grid(alpha=0.3)
-        one.spines[["top", "right"]].set_visible(False)
+        charts.plain_frame(one)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)
     figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
-def _line(axes: Any, points: Sequence[tuple[int, float, float]], name: str, colour: str, style: str) -> None:
-    at = [interactions for interactions, _, _ in points]
-    axes.plot(at, [mean for _, mean, _ in points], color=colour, label=name, linestyle=style)
-    low = [max(0.0, mean - half) for _, mean, half in points]
-    high = [min(1.0, mean + half) for _, mean, half in points]
-    axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
-
-
-def _value(point: Point, measure: str) -> float:
-    return float(getattr(point, measure))
+    charts.write_picture(figure, path)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -138,6 +110,5 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(math.fsum(known) / len(known), 4) if known else None
 
 
-def _cell(value: Sequence[float | None]) -> str:
-    mean, half = value
-    return f"{mean:.2f}" if half is None else f"{mean:.2f}±{half:.2f}"
+def _cell(value: Sequence[Any]) -> str:
+    return str(Interval(*value)).replace(" ", "")

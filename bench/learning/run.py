@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, Point, Result
-from bench.learning.contrary import Contrary
 from bench.learning.lab import Lab, lab
-from bench.learning.talk import Talk
-from openclaw_rl.evaluation.arm import Plan, digested
+from bench.learning.talk import Contrary, Talk
+from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.evaluate import escape
@@ -43,14 +42,8 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
     held_out = take(user, "held-out", cell.seed, cell.problems)
     talk = Talk(client, user, tasks, cell.lanes, cell.seed)
     contrary = Contrary(cell.seed)
-    batch = int(service.settings.learning.turns_a_step)
-    plan = Plan(
-        seed=cell.seed,
-        batch=batch,
-        patience=PATIENCE,
-        trained=service.settings.learning.train,
-        interactions=cell.interactions,
-    )
+    learning = service.settings.learning
+    batch = learning.turns_a_step if learning.train else None
     points: list[Point] = []
     late = done = 0
 
@@ -83,7 +76,7 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
             turned = bool(cell.turns_about) and done >= cell.turns_about
             await talk.interactions(count, contrary if turned else None)
             done += count
-            if not await digested(client, plan):
+            if not await settled(client, batch=batch, patience=PATIENCE):
                 late += 1
         await take_probe()
     versions = (await client.get("/rl/versions"))["versions"]

@@ -27,8 +27,7 @@ import uvloop
 
 from bench.overhead import processes
 from bench.overhead.answers import script
-from bench.overhead.measure import Bench
-from bench.overhead.plan import ARMS, CLIENTS, PACES, cases
+from bench.overhead.measure import ARMS, CLIENTS, PACES, Bench, cases
 from bench.overhead.prompts import KINDS
 from bench.overhead.upkeep import stalls, upkeep
 from bench.program import log, parser, report, run
@@ -55,18 +54,16 @@ async def measure(options: argparse.Namespace) -> None:
         measured = await bench.compare(arms, chosen, options.scale)
     result = {
         "cases": measured,
-        "memory_growth_mb": costs.growth,
-        "memory_filled_mb": costs.filled,
-        "start_s": costs.start_seconds,
-        "rss_mb": costs.memory,
+        **costs,
         "stall_ms": stall,
     }
     columns = ["prompt", "pace", "clients", f"CPU ms {_slashed(MIDDLE)}", "proxy : relay"]
     columns += [f"added TTFT {share} {_slashed(MIDDLE)}" for share in ("p50", "p99")]
     columns.append(f"req/s {_slashed(ARMS)}")
     title = (
-        f"proxy ready after {costs.start_seconds} s with {costs.memory} MB, {costs.filled:+} MB until caches are full"
-        f" and {costs.growth:+} MB after that; event loop delayed by {stall['p99.9']} ms at p99.9"
+        f"proxy ready after {costs['start_s']} s with {costs['rss_mb']} MB, {costs['memory_filled_mb']:+} MB until "
+        f"caches are full and {costs['memory_growth_mb']:+} MB after that; "
+        f"event loop delayed by {stall['p99.9']} ms at p99.9"
     )
     report(options, title, columns, [row(case) for case in measured], result)
 

@@ -1,4 +1,6 @@
-"""Compare all arms in every case. The arms take turns in short rounds, so that other load on the machine hits all."""
+"""The cases, and all arms compared in each. The arms take turns in short rounds, so that other load on the machine hits
+all.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -14,14 +17,60 @@ import httpx
 
 from bench.overhead import load
 from bench.overhead.answers import TOKENS
-from bench.overhead.plan import PACES, Case
 from bench.overhead.processes import KEY, Running
-from bench.overhead.prompts import conversations
-from bench.program import log
-from openclaw_rl.evaluation.statistics import percentile
+from bench.overhead.prompts import KINDS, TURNS, conversations
+from bench.program import log, milliseconds
 
+ARMS = ("direct", "relay", "proxy", "litellm")
+PACES = {"burst": 0.0, "3ms": 0.003}
+CLIENTS = (1, 32, 128)
+_REQUESTS = {
+    ("burst", 1): 240,
+    ("burst", 32): 768,
+    ("burst", 128): 768,
+    ("3ms", 1): 48,
+    ("3ms", 32): 384,
+    ("3ms", 128): 768,
+}
+_COLD = 3  # new text costs many times as much as known text: send a third of the requests
+_LITELLM = 6  # LiteLLM costs so much more than the others that a sixth of the requests suffices
+_ROUNDS = 4
 _SETTLE_SECONDS = 0.05
 """Time for an arm to finish its work on an answer that the client has received; this work counts too."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table."""
+
+    prompt: str
+    pace: str
+    clients: int
+
+    def rounds(self, scale: float) -> int:
+        """Number of rounds of the arms."""
+        return max(1, round(_ROUNDS * min(1.0, scale)))
+
+    def takes_part(self, arm: str, turn: int) -> bool:
+        """True if an arm takes part in a round; with many clients LiteLLM does only once, because it is slow."""
+        return arm != "litellm" or turn == 0 or self.clients == 1
+
+    def sessions(self, arm: str, scale: float) -> int:
+        """Sessions per round for an arm; at least one per client."""
+        wanted = _REQUESTS.get((self.pace, self.clients), 8 * self.clients) * scale
+        if self.prompt in ("openclaw-similar", "openclaw-cold"):
+            wanted /= _COLD
+        if arm == "litellm":
+            wanted /= _LITELLM
+        turns = TURNS if self.prompt == "openclaw" else 1
+        return max(self.clients, round(wanted / turns / self.rounds(scale)))
+
+
+def cases(
+    prompts: Sequence[str] = KINDS, paces: Sequence[str] = tuple(PACES), clients: Sequence[int] = CLIENTS
+) -> list[Case]:
+    """All combinations."""
+    return [Case(*values) for values in product(prompts, paces, clients)]
 
 
 @dataclass
@@ -39,8 +88,8 @@ class Cell:
         """
         return {
             "cpu_ms": round(1000 * self.cpu / len(self.first), 3),
-            "ttft_p50_ms": round(1000 * percentile(self.first, 0.5), 2),
-            "ttft_p99_ms": round(1000 * percentile(self.first, 0.99), 2),
+            "ttft_p50_ms": milliseconds(self.first, 0.5),
+            "ttft_p99_ms": milliseconds(self.first, 0.99),
             "rps": round(clients / fmean(self.whole), 1),
         }
 

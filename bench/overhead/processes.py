@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,17 +63,16 @@ def litellm(engine: Running) -> AbstractAsyncContextManager[Running]:
 
 
 @asynccontextmanager
-async def proxy(
-    engine: Running, module: str = "openclaw_rl.proxy.main", *, stalls: Path | None = None
-) -> AsyncIterator[Running]:
-    """Start our proxy with the shipped policy's tokenizer and a new journal on disk; `stalls` is the result file of
-    `bench.overhead.watched_proxy`.
+async def proxy(engine: Running, *, stalls: Path | None = None) -> AsyncIterator[Running]:
+    """Start our proxy with the shipped policy's tokenizer and a new journal on disk; with `stalls`, the result file of
+    `bench.overhead.watched_proxy`, that one.
     """
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-bench-") as folder:
         port = claim_port("127.0.0.1", 0, setting="port")
         settings = Settings(
             model=str(EMBEDDED_POLICY), engine_url=engine.url, port=port, api_key=KEY, data=Path(folder)
         )
+        module = "bench.overhead.watched_proxy" if stalls else "openclaw_rl.proxy.main"
         own = to_environment(settings) | ({"BENCH_STALLS": str(stalls)} if stalls else {})
         async with _running(module, port=port, environment=own) as running:
             yield running
@@ -88,10 +87,10 @@ async def _running(
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Running]:
     """Run a module as a process. Without `port` it gets a free one as its first argument."""
-    command: Sequence[str] = [sys.executable, "-m", module]
+    command = [sys.executable, "-m", module]
     if port is None:
         port = claim_port("127.0.0.1", 0, setting="port")
-        command = [*command, str(port), *arguments]
+        command += [str(port), *arguments]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     with tempfile.TemporaryFile() as output:
         started = time.monotonic()

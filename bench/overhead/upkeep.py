@@ -6,18 +6,15 @@ import asyncio
 import os
 import signal
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from bench.overhead import processes
-from bench.overhead.measure import Bench
-from bench.overhead.plan import Case
+from bench.overhead.measure import Bench, Case
 from bench.overhead.processes import Running
-from bench.program import log
-from openclaw_rl.evaluation.statistics import percentile
+from bench.program import log, milliseconds
 
 _STARTS = 3
 _FILLING = 2500  # sessions until the caches are full
@@ -30,19 +27,9 @@ _NEW = 6
 _WRITE_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Upkeep:
-    """Seconds until a process is ready and its MB then (medians); growth in MB until its caches are full and after."""
-
-    start_seconds: float
-    memory: float
-    filled: float
-    growth: float
-
-
-async def upkeep(bench: Bench, engine: Running, scale: float) -> Upkeep:
-    """Start the proxy several times. The last one answers 25,000 requests of 2,500 sessions, which fill its caches, and
-    then 10,000 requests of 1,000 others.
+async def upkeep(bench: Bench, engine: Running, scale: float) -> dict[str, float]:
+    """Seconds until the proxy is ready and its MB then (medians of several starts); its growth in MB until its caches
+    are full and after: the last one answers 25,000 requests of 2,500 sessions, and then 10,000 of 1,000 others.
     """
     seconds, memory = [], []
     for left in reversed(range(max(1, round(_STARTS * min(1.0, scale))))):
@@ -52,7 +39,8 @@ async def upkeep(bench: Bench, engine: Running, scale: float) -> Upkeep:
             if not left:
                 filled = await _growth(bench, proxy, round(_FILLING * scale))
                 grown = await _growth(bench, proxy, round(_SESSIONS * scale))
-    return Upkeep(round(median(seconds), 2), round(median(memory), 1), round(filled, 1), round(grown, 1))
+    growth = {"memory_growth_mb": round(grown, 1), "memory_filled_mb": round(filled, 1)}
+    return {**growth, "start_s": round(median(seconds), 2), "rss_mb": round(median(memory), 1)}
 
 
 async def _growth(bench: Bench, proxy: Running, sessions: int) -> float:
@@ -69,7 +57,7 @@ async def stalls(bench: Bench, engine: Running, scale: float) -> dict[str, float
     """Percentiles of the delay of an event-loop callback in milliseconds, while clients chat and new ones arrive."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "stalls.json"
-        async with processes.proxy(engine, "bench.overhead.watched_proxy", stalls=target) as proxy:
+        async with processes.proxy(engine, stalls=target) as proxy:
             chats = max(1, round(_CHATS * scale))
             await bench.ask(proxy, Case("openclaw", "3ms", _CLIENTS), sessions=_CLIENTS)
             os.kill(proxy.pid, signal.SIGUSR1)
@@ -81,4 +69,4 @@ async def stalls(bench: Bench, engine: Running, scale: float) -> dict[str, float
                 while not target.exists():
                     await asyncio.sleep(0.01)
             late = msgspec.json.decode(target.read_bytes(), type=list[float])
-    return {f"p{100 * share:g}": round(percentile(late, share), 2) for share in (0.5, 0.99, 0.999, 1.0)}
+    return {f"p{100 * share:g}": milliseconds(late, share) for share in (0.5, 0.99, 0.999, 1.0)}

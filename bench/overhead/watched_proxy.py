@@ -3,7 +3,7 @@
     BENCH_STALLS=FILE python -m bench.overhead.watched_proxy
 
 The callback schedules itself a millisecond later and records its delay. SIGUSR1 drops the delays so far; SIGUSR2 writes
-them to FILE, a JSON array of milliseconds.
+them to FILE, a JSON array of seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WatchedService(ProxyService):
         def tick() -> None:
             nonlocal due
             current = perf_counter()
-            late.append(1000 * max(0.0, current - due))
+            late.append(max(0.0, current - due))
             due = current + STEP_SECONDS
             loop.call_later(STEP_SECONDS, tick)
 
@@ -52,5 +52,5 @@ class WatchedService(ProxyService):
 
 
 if __name__ == "__main__":
-    main.ProxyService = WatchedService  # type: ignore[misc]
+    main.ProxyService = WatchedService  # type: ignore[attr-defined]
     sys.exit(main.main())

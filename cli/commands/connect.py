@@ -22,7 +22,7 @@ SHOWN = 76
 _SECRET = re.compile(r"(?:key|token|secret|password|headers)$", re.IGNORECASE)
 
 _RECIPE = """\
-{known} have a command of their own: openclaw-rl connect NAME. Any other client that lets you choose a base URL works:
+For {known} run openclaw-rl connect NAME. Any other client with a configurable base URL works too:
 
   OpenAI-style (chat completions, responses)
     base URL   {url}/v1
@@ -34,9 +34,9 @@ _RECIPE = """\
     base URL   {url}
     variables  ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={model}
 
-Leave the temperature at 1: answers sampled otherwise are learned from with a correction, greedy ones hardly at all.
-Optional headers: X-Session-Id (else a conversation is recognized by its history), X-Turn-Type: main or side,
-X-Session-Done: true with the last request. More on each client: docs/clients.md
+Leave the temperature at 1. Training corrects for other temperatures, but learns hardly anything from greedy answers.
+Optional headers: X-Session-Id (without it a conversation is recognized by its history), X-Turn-Type: main or side,
+X-Session-Done: true with the last request. docs/clients.md describes several clients.
 """
 
 

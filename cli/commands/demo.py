@@ -126,39 +126,45 @@ def parse(arguments: list[str]) -> DemoOptions:
     defaults = DemoOptions()
     parser = argparse.ArgumentParser(
         prog="openclaw-rl demo",
-        description="A simulated student, who dislikes bold and numbered steps, talks to a policy (the shipped one, if "
-        "none is named) over ordinary chat requests: once to a service that trains, once to a control that does not. "
+        description="A simulated student, who dislikes bold text and numbered steps, sends chat requests to a policy "
+        "(default: the shipped one). One service trains on its reactions, and a second one, the control, does not. "
         "Both are measured on held-out problems.",
-        epilog="An interaction is one reaction of the student to an answer. He reads and types slower than the "
-        "machine trains, so after every batch of interactions he waits until it has been learned. Every service is "
-        "the demo's own, with a temporary data folder; other settings come from OPENCLAW_RL_* variables, and keys from "
-        "TINKER_API_KEY or FIREWORKS_API_KEY. The last line on stdout is one JSON object; everything else "
-        "goes to stderr.",
+        epilog="An interaction is one reaction of the student to an answer. After every batch of interactions the "
+        "student waits until the service has learned. The demo starts its own services with temporary data folders. "
+        "Other settings come from OPENCLAW_RL_* variables, and keys from TINKER_API_KEY or FIREWORKS_API_KEY. The last "
+        "line on stdout is one JSON object; all other output goes to stderr.",
     )
     parser.add_argument(
-        "--seeds", type=int, default=None, help="seeds, each with a fresh policy and student (default: 3)"
+        "--seeds", type=int, default=None, help="number of seeds, each with a new policy and student (default: 3)"
     )
-    parser.add_argument("--interactions", type=int, default=defaults.interactions, help="default: %(default)s")
+    parser.add_argument(
+        "--interactions",
+        type=int,
+        default=defaults.interactions,
+        help="reactions of the student (default: %(default)s)",
+    )
     parser.add_argument(
         "--problems", type=int, default=defaults.problems, help="held-out problems (default: %(default)s)"
     )
     parser.add_argument(
-        "--batch-size", type=int, default=defaults.batch_size, help="judged turns a step (default: %(default)s)"
+        "--batch-size", type=int, default=defaults.batch_size, help="judged turns per step (default: %(default)s)"
     )
-    parser.add_argument("--method", default=defaults.method, help="learning method (default: the service's own)")
+    parser.add_argument("--method", default=defaults.method, help="learning method (default: that of the service)")
     parser.add_argument(
         "--backend",
         default=defaults.backend,
         help="embedded, megatron, tinker, fireworks, local or cloud (default: embedded)",
     )
     parser.add_argument(
-        "--model", default=defaults.model, help="policy; with a cloud backend a name that the provider offers"
+        "--model", default=defaults.model, help="policy; with a cloud backend a model name of the provider"
     )
     parser.add_argument(
-        "--out", type=Path, default=defaults.out, help="folder of picture and figures (default: %(default)s)"
+        "--out", type=Path, default=defaults.out, help="folder for the plot and the results (default: %(default)s)"
     )
     parser.add_argument(
-        "--url", default=defaults.url, help="a running service for the trained arm; it will learn this style"
+        "--url",
+        default=defaults.url,
+        help="train a running service instead of a new one; it will learn the student's style",
     )
     parser.add_argument("--key", default=os.environ.get("OPENCLAW_RL_API_KEY", ""), help="key of the service at --url")
     chosen = vars(parser.parse_args(arguments))

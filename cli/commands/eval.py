@@ -17,7 +17,7 @@ from rich.table import Table
 from openclaw_rl.cli.client import Service
 from openclaw_rl.cli.options import print_json
 from openclaw_rl.cli.tables import console, table
-from openclaw_rl.evaluation import charts, dataset, experiment, tasks
+from openclaw_rl.evaluation import charts, dataset, experiment, suites
 from openclaw_rl.evaluation.evaluate import CONVERSATION, SUITES, Work, evaluate
 from openclaw_rl.evaluation.experiment import Experiment
 from openclaw_rl.evaluation.personas import NAMES
@@ -94,13 +94,15 @@ def work_of(options: EvalOptions) -> Work:
     if min(options.seeds, options.problems, options.max_tokens) < 1 or min(options.sessions, options.comment_words) < 0:
         raise ConfigError("--seeds, --problems and --max-tokens are at least 1, --sessions and --comment-words 0")
     named = _names(options.suites or ("" if options.task_files else CONVERSATION), SUITES, "--suite")
-    found: dict[str, Sequence[tasks.SuiteTask]] = {name: tasks.builtin(name) for name in named if name != CONVERSATION}
+    found: dict[str, Sequence[suites.SuiteTask]] = {
+        name: suites.builtin(name) for name in named if name != CONVERSATION
+    }
     for path in options.task_files:
         if path.stem in (*found, *SUITES):
             raise ConfigError(
                 f"--tasks {path}: a suite is called after its file, and {path.stem!r} is taken; rename it"
             )
-        found[path.stem] = tasks.load(path)
+        found[path.stem] = suites.load(path)
     personas = _names(options.personas, NAMES, "--persona") if CONVERSATION in named or options.arms else []
     work = Work(
         seeds=range(1, options.seeds + 1),

@@ -10,7 +10,7 @@ import msgspec
 from openclaw_rl.cli.costs.workload import Workload
 from openclaw_rl.learner.audit import FIRST_TURNS
 from openclaw_rl.learner.guard.guard import MOST_ACCEPTED, NEW_PROMPTS, PROMPT_TOKENS
-from openclaw_rl.learner.hints.hint_memory import ASKED
+from openclaw_rl.learner.hints import ASKED
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
 from openclaw_rl.learner.methods import Method, method
 from openclaw_rl.shared.objective.terms import terms_of

@@ -38,16 +38,18 @@ _HEAD = """\
 
 Generated from the code by `make docs`; do not edit.
 
-Sources, weakest first: default, alias (wherever it stands), `openclaw-rl.toml` in the folder where `openclaw-rl` is
-started (or the file that `OPENCLAW_RL_CONFIG` or `--config` names), environment, flag. `openclaw-rl doctor` shows every
-value and the source that decided it.
+A setting can be given in several places. Each place in this list overrides those before it:
 
-- In the file: `batch_size = 4`, or the same in the table `[learning]` of its group. In a table the group's name may be
-  left out: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
-- In the environment: `OPENCLAW_RL_BATCH_SIZE=4`.
-- As a flag of `openclaw-rl serve`: `--batch-size 4`; switches are `--lora` and `--no-lora`.
+1. The default.
+2. A name from another system ([below](#names-from-other-systems)), in any of the next places.
+3. The file `openclaw-rl.toml` in the folder where `openclaw-rl` is started, or the file that `OPENCLAW_RL_CONFIG` or
+   `--config` names: `batch_size = 4`, or the same in the table `[learning]` of its group. In a table the group's name
+   may be left out: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
+4. The environment: `OPENCLAW_RL_BATCH_SIZE=4`.
+5. A flag of `openclaw-rl serve`: `--batch-size 4`; a setting that is on or off has two flags, `--lora` and `--no-lora`.
 
-A value out of its bounds, an unknown key and a misspelt `OPENCLAW_RL_` variable are errors that name their source.
+`openclaw-rl doctor` shows every value and where it was given. A value out of its bounds, an unknown key and a misspelt
+`OPENCLAW_RL_` variable are errors that name the place.
 """
 
 _TABLE = """
@@ -60,18 +62,19 @@ _TABLE = """
 _METHODS = """
 ## Defaults of the other methods
 
-The defaults above are those of `rehearse`. A setting that is not set takes the value of the method in use.
+The defaults above are those of `rehearse`. Other methods have other defaults for these settings:
 
-| method | its own defaults |
+| method | defaults |
 |---|---|
 """
 
 _ALIASES = """
 ## Names from other systems
 
-These are understood as variables (capitals), as flags, and, written like `num_judges`, also in `openclaw-rl.toml`. Our
-own name wins over them; two that disagree are an error that names both. Flags that are spelled as our own settings
-(`--host`, `--batch-size`, `--lora-rank`, …) are our own.
+The service accepts these names of other systems. Names in capitals are variables, names with dashes are flags, and
+names like `num_judges` also work in `openclaw-rl.toml`. Our own name takes precedence. Two of these names with
+different values are an error that names both. A flag with the name of one of our settings (`--host`, `--batch-size`,
+`--lora-rank`, …) is our setting.
 
 | name | meaning here |
 |---|---|
@@ -104,7 +107,10 @@ def _methods() -> Iterator[str]:
         if own:
             yield f"| `{method}` | {_values(own)} |\n"
     own = cloud_defaults("cloud", Settings().learning.method)
-    yield f"\nWith a cloud backend these are {_values(own)}; a method's own smaller learning rate stays.\n"
+    yield (
+        f"\nWith a cloud backend the defaults are {_values(own)}. A method with a smaller default of `learning_rate` "
+        "keeps it.\n"
+    )
 
 
 def _values(own: Mapping[str, Any]) -> str:
@@ -131,10 +137,10 @@ def _bounds(name: str) -> str:
 def _aliases() -> Iterator[str]:
     for alias in aliases.ALIASES:
         names = [*alias.environment, *(f"--{flag}" for flag in alias.flags), *alias.keys]
-        meaning = " and ".join(f"`{setting}`" for setting in alias.settings) or f"nothing yet: {alias.instead}"
+        meaning = " and ".join(f"`{setting}`" for setting in alias.settings) or f"no setting: {alias.instead}"
         yield f"| {' '.join(f'`{name}`' for name in names)} | {meaning} |\n"
     methods = ", ".join(f"`{theirs}` = `{ours}`" for theirs, ours in aliases.METHODS.items())
-    yield f"\nMethods: {methods}. Those that this version has are listed with `method` above.\n"
+    yield f"\nMethods: {methods}. The setting `method` lists all methods.\n"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Sessions of a trajectory file as turns of a journal.
 
-Their answers were not sampled here. They are written as the policy would write them (`shared.rendering.answer_ids`),
+Their answers were not sampled here. They are written as the policy would write them (`cli.trajectories.answer_ids`),
 scored by the live version, and marked as imported (`Sampling.imported`). Their logprobs are the live version's, so
 terms with an importance ratio skip them; distillation, which compares complete distributions, uses them. An answer that
 the policy would write otherwise is kept with that reason and never trained on.
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from openclaw_rl.cli.trajectories.answer_ids import spell
 from openclaw_rl.cli.trajectories.trajectory import FileSession, FileTurn, TrajectoryError
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import BadRequest
@@ -33,7 +34,6 @@ from openclaw_rl.shared.records import (
     VersionSpan,
     now,
 )
-from openclaw_rl.shared.rendering.answer_ids import spell
 from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.rendering.prompter import Prompter
 

@@ -6,6 +6,7 @@ import asyncio
 import math
 import zlib
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -16,7 +17,7 @@ from openclaw_rl.shared.errors import BadRequest, ContextLengthExceeded
 from openclaw_rl.shared.messages.answer import Answer
 from openclaw_rl.shared.messages.images import holds_placeholder, images_of
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.records import Message, PromptImage, Sampling, Turn
+from openclaw_rl.shared.records import Message, PromptImage, Sample, Sampling, Turn
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 _AT_ONCE = 32
@@ -35,6 +36,9 @@ class GuardQuestion(msgspec.Struct, frozen=True):
         """Names of the tools that may be called."""
         functions = (tool.get("function") or tool for tool in self.chat.tools)
         return frozenset(str(function.get("name")) for function in functions)
+
+
+_Prompted = TypeVar("_Prompted", GuardQuestion, Sample, Turn)
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -66,10 +70,10 @@ def of_turn(turn: Turn) -> GuardQuestion:
     return GuardQuestion(turn.turn_id, turn.prompt_ids, chat_of(turn), images_of(turn))
 
 
-def affordable(prompts: Sequence[Sequence[int]], budget: int) -> list[int]:
-    """The places of the prompts, in order, that fit into `budget` tokens together (see `PromptBudget`)."""
+def affordable(prompted: Sequence[_Prompted], budget: int) -> list[_Prompted]:
+    """Those, in order, whose prompts fit into `budget` tokens together (see `PromptBudget`)."""
     left = PromptBudget(budget)
-    return [place for place, prompt in enumerate(prompts) if left.afford(prompt)]
+    return [one for one in prompted if left.afford(one.prompt_ids)]
 
 
 class Answers:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -87,11 +88,6 @@ def examine(report: StepReport, *, max_kl: float) -> GuardVerdict:
     return GuardVerdict(True, "", figures)
 
 
-def failed_step(error: Exception) -> GuardVerdict:
-    """The verdict on a batch whose step failed."""
-    return GuardVerdict(False, str(error))
-
-
 class Guard:
     """Probes batches and candidates. `trains_reward` says whether a sample's reward may train under the method."""
 
@@ -120,7 +116,7 @@ class Guard:
         """The verdict on the rewards of samples, before version `live` learns from them. `batch` names all turns of
         the batch. The newest are scored first, as far as the token budget goes.
         """
-        if not self._settings.guard.enabled or not await self._able():
+        if not self._settings.guard.enabled or not (await self._engine.info()).beside:
             return GuardVerdict(True)
         started = time.monotonic()
         fits = await self._fitting()
@@ -129,7 +125,7 @@ class Guard:
             for one in reversed(samples)
             if one.turn_id and one.reward and not one.hint and self._trains_reward(one) and fits(one)
         ]
-        wanted = [newest[place] for place in affordable([one.prompt_ids for one in newest], PROMPT_TOKENS)][::-1]
+        wanted = affordable(newest, PROMPT_TOKENS)[::-1]
         unscored = len(newest) - len(wanted)
         if not wanted:
             return GuardVerdict(True, "", {"rewards": {"unscored": unscored}} if unscored else {})
@@ -175,7 +171,7 @@ class Guard:
         """
         if not self._settings.guard.enabled:
             return GuardVerdict(True)
-        if not await self._able():
+        if not (await self._engine.info()).beside:
             return GuardVerdict(True, "", {"not_probed": "the engine holds one version at a time"})
         started = time.monotonic()
         verdict = await self._likelihood(candidate, parent, batch)
@@ -190,9 +186,6 @@ class Guard:
         """Drop the answers of this version: its number now names other weights, since a step was undone."""
         self._sampled = {key: value for key, value in self._sampled.items() if key[0] != number}
         self._accepted = {key: value for key, value in self._accepted.items() if key[0] != number}
-
-    async def _able(self) -> bool:
-        return (await self._engine.info()).beside
 
     async def _fitting(self) -> Callable[[Turn | Sample], bool]:
         """A predicate: the engine can score this answer. Older ones may be too long if `context_length` was lowered,
@@ -218,14 +211,14 @@ class Guard:
         now = await self._likely(candidate, turns)
         then = await self._likely(parent, turns)
         drops = [max(-LARGEST_DROP, min(LARGEST_DROP, before - after)) for before, after in zip(then, now, strict=True)]
-        drop, limit = _mean(drops), self._settings.guard.max_drop
+        drop, limit = fmean(drops), self._settings.guard.max_drop
         held = {one.turn_id for one in before if one.held_back}
         figures = {
             "accepted": {
                 "answers": len(turns),
                 "held_back": sum(turn.turn_id in held for turn in turns),
-                "candidate": round(_mean(now), 5),
-                "parent": round(_mean(then), 5),
+                "candidate": round(fmean(now), 5),
+                "parent": round(fmean(then), 5),
                 "drop": round(drop, 5),
                 "limit": limit,
             }
@@ -335,8 +328,7 @@ class Guard:
         known = {one.key for one in kept}
         fresh = [of_turn(turn) for turn in seen if turn.turn_id not in known and not misplaced(turn)]
         recent = [*fresh[: max(NEW_PROMPTS, wanted - len(kept))], *kept]
-        self._recent = [recent[place] for place in affordable([one.prompt_ids for one in recent], PROMPT_TOKENS)]
-        self._recent = self._recent[:wanted]
+        self._recent = affordable(recent, PROMPT_TOKENS)[:wanted]
         return [*self._recent, *self._anchors[: count - len(self._recent)]]
 
     def _anchor_questions(self) -> list[GuardQuestion]:
@@ -354,8 +346,7 @@ class Guard:
         fits = await self._fitting()
         found = [await self._journal.turn(turn_id) for turn_id in turn_ids]
         turns = [turn for turn in found if turn is not None and turn.response_ids and fits(turn)]
-        places = affordable([turn.prompt_ids for turn in turns[:MOST_ACCEPTED]], PROMPT_TOKENS)
-        return [turns[place] for place in places]
+        return affordable(turns[:MOST_ACCEPTED], PROMPT_TOKENS)
 
 
 def _flawed(answers: Sequence[tuple[SampledAnswer, float]], usual: float) -> dict[str, int]:
@@ -374,7 +365,3 @@ def _flawed(answers: Sequence[tuple[SampledAnswer, float]], usual: float) -> dic
 def _under_base(answers: Sequence[tuple[SampledAnswer, float]]) -> float:
     """Mean logprob per token under the base, over all answers."""
     return sum(base for _, base in answers) / max(sum(len(one.ids) for one, _ in answers), 1)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -7,11 +7,10 @@ entry of the lists is a text, or a regular expression between slashes, with `i` 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,7 +18,7 @@ from openclaw_rl.shared.errors import ConfigError, RequestError
 from openclaw_rl.shared.messages.normalize import normalize_messages
 from openclaw_rl.shared.records import Message
 
-_FIELDS = {"prompt", "must", "must_not", "max_tokens", "name"}
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
 _SLASHES = re.compile(r"/(.+)/(i?)", re.DOTALL)
 
 
@@ -39,6 +38,14 @@ class GuardProbe(msgspec.Struct, frozen=True):
             return f"{self.name}: without {missing[0]!r}"
         present = [one for one in self.must_not if _occurs(one, text)]
         return f"{self.name}: with {present[0]!r}" if present else ""
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    prompt: str | list[Any]
+    must: _Text | list[_Text] = []
+    must_not: _Text | list[_Text] = []
+    max_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    name: str = ""
 
 
 def read(file: str) -> list[GuardProbe]:
@@ -61,47 +68,33 @@ def read(file: str) -> list[GuardProbe]:
 
 def _probe(line: str, where: str) -> GuardProbe:
     try:
-        content = json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"{where}: no JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{where}: no JSON object")
-    unknown = set(content) - _FIELDS
-    if unknown:
-        raise ConfigError(f"{where}: unknown {', '.join(sorted(unknown))}; a probe has {', '.join(sorted(_FIELDS))}")
-    messages = _messages(content.get("prompt"), where)
-    must, must_not = (_conditions(content.get(key, []), f"{where}: {key}") for key in ("must", "must_not"))
+        found = msgspec.json.decode(line, type=_Line)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{where}: {error}; a probe has {', '.join(_Line.__struct_fields__)}") from error
+    messages = _messages(found.prompt, where)
+    must, must_not = (_conditions(value, where) for value in (found.must, found.must_not))
     if not must and not must_not:
         raise ConfigError(f"{where}: neither must nor must_not: every answer would pass")
-    most = content.get("max_tokens", 0)
-    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
-        raise ConfigError(f"{where}: max_tokens must be a whole number, 1 or more")
-    name = str(content.get("name") or _clip(str(messages[-1]["content"])))
-    return GuardProbe(name=name, messages=messages, must=must, must_not=must_not, max_tokens=most)
+    return GuardProbe(found.name or _clip(str(messages[-1]["content"])), messages, must, must_not, found.max_tokens)
 
 
-def _messages(prompt: Any, where: str) -> list[Message]:
-    if isinstance(prompt, str) and prompt.strip():
-        return [{"role": "user", "content": prompt}]
-    if isinstance(prompt, list) and prompt:
-        try:
-            return normalize_messages(prompt)
-        except RequestError as error:
-            raise ConfigError(f"{where}: prompt: {error.message}") from error
-    raise ConfigError(f"{where}: prompt must be a text or a list of messages")
+def _messages(prompt: str | list[Any], where: str) -> list[Message]:
+    if not prompt or (isinstance(prompt, str) and not prompt.strip()):
+        raise ConfigError(f"{where}: prompt must be a text or a list of messages")
+    try:
+        return normalize_messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
+    except RequestError as error:
+        raise ConfigError(f"{where}: prompt: {error.message}") from error
 
 
-def _conditions(value: Any, where: str) -> list[str]:
+def _conditions(value: str | list[_Text], where: str) -> list[str]:
     conditions = [value] if isinstance(value, str) else value
-    if not isinstance(conditions, list) or not all(isinstance(one, str) and one for one in conditions):
-        raise ConfigError(f"{where} must be a list of texts")
     for one in conditions:
         between = _SLASHES.fullmatch(one)
-        if between:
-            try:
-                re.compile(between[1])
-            except re.error as error:
-                raise ConfigError(f"{where}: {one!r} is no regular expression: {error}") from error
+        try:
+            re.compile(between[1] if between else "")
+        except re.error as error:
+            raise ConfigError(f"{where}: {one!r} is no regular expression: {error}") from error
     return conditions
 
 

@@ -31,7 +31,7 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
     """
     models = JudgeModels.from_settings(settings.judge)
     model, hint = models.judge, models.hint
-    policy = LazyPrompter.ready(prompter) if prompter else LazyPrompter.policy(settings)
+    policy = LazyPrompter(lambda: asyncio.to_thread(lambda: prompter or Prompter.from_settings(settings)))
     selector = Selector(settings, engine, policy)
     slots = asyncio.Semaphore(settings.judge.concurrency)
 

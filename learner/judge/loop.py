@@ -47,7 +47,7 @@ class JudgeLoop:
         judge: Judge,
         settings: Settings,
         progress: Progress,
-        in_flight: set[str] | None = None,
+        in_flight: set[str],
     ) -> None:
         self._journal = journal
         self._judge = judge
@@ -55,7 +55,7 @@ class JudgeLoop:
         self._progress = progress
         self._method = method(settings.learning.method, settings)
         self._cloud = settings.engine.is_cloud
-        self._in_flight = in_flight if in_flight is not None else set()
+        self._in_flight = in_flight
         self._without_verdict: set[str] = set()
         self._postponed = 0  # turns that found the judge away since it last answered
         self._offset = 0  # postponed turns at the head of the queue; tried again after all others
@@ -84,19 +84,6 @@ class JudgeLoop:
             for task in working.values():
                 task.cancel()
             await asyncio.gather(*working.values(), return_exceptions=True)
-
-    async def once(self) -> int:
-        """Judge up to `judge_concurrency` waiting turns; returns how many were judged. Raises `JudgeAway` if one cannot
-        be judged now.
-        """
-        working: dict[str, asyncio.Task[bool]] = {}
-        settled = await self._begin(working)
-        results = await asyncio.gather(*working.values(), return_exceptions=True)
-        self._postpone(results)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return settled + sum(result is True for result in results)
 
     async def _round(self, working: dict[str, asyncio.Task[bool]]) -> int:
         """Begin as many turns as there is room for, and wait until one is done or `POLL` is over; returns how many were

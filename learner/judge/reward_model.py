@@ -46,7 +46,7 @@ class RewardModelJudge:
     async def _load(self, messages: Sequence[tuple[str, str]]) -> None:
         """Wait until the model has rated something."""
         if self._first is None:
-            self._first = asyncio.create_task(self._rate(messages))
+            self._first = asyncio.create_task(self._model.rate(messages))
         done, _ = await asyncio.wait([self._first], timeout=self._seconds)
         if not done:
             raise JudgeAway(f"the judge {self.name} waits for its model, which is still loading")
@@ -57,13 +57,10 @@ class RewardModelJudge:
             raise failure
         self._loaded = failure is None
 
-    async def _rate(self, messages: Sequence[tuple[str, str]]) -> Rating:
-        return await self._model.rate(messages)
-
     async def _vote(self, turn: Turn, messages: Sequence[tuple[str, str]]) -> Judgement:
         try:
             async with asyncio.timeout(self._seconds):
-                rated = await self._rate(messages)
+                rated = await self._model.rate(messages)
             vote = Vote(text=rated.explanation, score=rated.score)
         except TimeoutError:
             vote = Vote(failure=f"no score within {self._seconds:g} s")

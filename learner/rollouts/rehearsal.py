@@ -168,8 +168,8 @@ class Rollouts:
             stop=prompter.text_stops,
             stop_ids=prompter.own_stop_ids,
         )
-        self._settings = settings
-        self._progress = progress or Progress()
+        self.settings = settings
+        self.progress = progress or Progress()
         self._hook = load(settings, GENERATE)
         self._anchors = anchor_prompts(settings) if settings.learning.anchors else []
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -182,7 +182,7 @@ class Rollouts:
 
     async def rehearse(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
         """Fresh answers of the live policy to earlier prompts, with the hinted prompts of their teacher."""
-        settings = self._settings
+        settings = self.settings
         random = Random(f"rehearsals {seed}")
         chosen = await asyncio.to_thread(
             choose, turns, settings.learning.rehearsals, settings.learning.max_sample_tokens, random
@@ -209,7 +209,7 @@ class Rollouts:
         if not self._anchors:
             return []
         random = Random(f"anchors {seed}")
-        count = self._settings.learning.anchors
+        count = self.settings.learning.anchors
         texts = [
             text
             for _ in range(count // len(self._anchors) + 1)
@@ -219,16 +219,16 @@ class Rollouts:
             self.prompter.render(ChatInput(messages=[{"role": "user", "content": text}])).ids()
             for text in texts[:count]
         ]
-        policy = self._settings.serve.model_name
+        policy = self.settings.serve.model_name
         try:
             samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
         except EngineError as error:
             if error.status != 404:
                 raise
             log.warning("the step goes on without anchors: %s", error)
-            self._progress.note(ANCHORS, f"left out, the engine no longer has the base: {error}")
+            self.progress.note(ANCHORS, f"left out, the engine no longer has the base: {error}")
             return []
-        self._progress.note(ANCHORS, "")
+        self.progress.note(ANCHORS, "")
         return [sample for sample in samples if sample is not None]
 
     async def generate(
@@ -250,7 +250,7 @@ class Rollouts:
             return None
         except HookFailed as error:
             log.warning("a rollout is left out: %s", error)
-            self._progress.note(GENERATE, f"{error} (the rollout is left out)")
+            self.progress.note(GENERATE, f"{error} (the rollout is left out)")
             return None
         if tokens is None or not tokens.ids or tokens.finish_reason == "abort":
             return None
@@ -261,7 +261,7 @@ class Rollouts:
     ) -> Tokens | None:
         if self._hook is None:
             return await whole_answer(self.engine, prompt_ids, sampling, version=version, images=images)
-        path, seconds = self._settings.learning.custom_generate, self._settings.serve.request_timeout
+        path, seconds = self.settings.learning.custom_generate, self.settings.serve.request_timeout
         call = self._hook(list(prompt_ids), sampling, engine=self.engine, version=version)
         given = await called(GENERATE, path, call, self.engine, seconds)
         info = await self.engine.info()

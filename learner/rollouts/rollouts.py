@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.rollouts.hooks import ROLLOUT, Hook, HookFailed, called, checked_samples
 from openclaw_rl.learner.rollouts.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts, sample_of
 from openclaw_rl.shared.engine.protocol import Engine, Tokens
@@ -14,7 +13,6 @@ from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Message, PromptImage, Sample, Sampling, Turn
 from openclaw_rl.shared.rendering.prompter import Prompter
-from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -23,21 +21,19 @@ class RolloutContext:
     """The argument of `custom_rollout`.
 
     `batch` are the samples that teach in this step, `hints` the remembered hints, `live` the number of the serving
-    version. `engine`, `prompter` and `settings` are the learner's.
+    version. `engine`, `prompter`, `settings` and `progress` are the learner's.
     """
 
     def __init__(
         self,
         journal: AsyncJournal,
         rollouts: Rollouts,
-        settings: Settings,
-        progress: Progress,
         *,
         batch: Sequence[Sample],
         hints: Sequence[str],
         live: int,
     ) -> None:
-        self.settings = settings
+        self.settings = rollouts.settings
         self.engine: Engine = rollouts.engine
         self.prompter: Prompter = rollouts.prompter
         self.batch = batch
@@ -45,15 +41,15 @@ class RolloutContext:
         self.live = live
         self._journal = journal
         self._rollouts = rollouts
-        self._progress = progress
-        self._seed = f"{settings.learning.seed} {live}"
+        self.progress = rollouts.progress
+        self._seed = f"{self.settings.learning.seed} {live}"
 
     async def rehearsals(self) -> list[Sample]:
         """The built-in rehearsals: `rehearsals` fresh answers of the policy to earlier prompts, if there is a hint."""
         count = self.settings.learning.rehearsals
         if not (self.hints and count):
             return []
-        self._progress.now("rehearsing", f"{count} answers to earlier prompts")
+        self.progress.now("rehearsing", f"{count} answers to earlier prompts")
         turns = await self.earlier_turns(images=await self._rollouts.sees())
         return await self._rollouts.rehearse(turns, self.hints, self._seed)
 
@@ -116,13 +112,13 @@ class RolloutContext:
         )
 
 
-async def rollouts_beside(context: RolloutContext, hook: Hook | None, progress: Progress) -> list[Sample]:
+async def make_rollouts(context: RolloutContext, hook: Hook | None) -> list[Sample]:
     """The rollouts of a step: the hook's, which may use the built-in ones, else the built-in ones. If the hook fails,
     the step goes without its rollouts, with a note. Raises `EngineError`.
     """
     if hook is None:
         return [*await context.rehearsals(), *await context.anchors()]
-    settings = context.settings
+    settings, progress = context.settings, context.progress
     progress.now("rolling out", settings.learning.custom_rollout)
     try:
         given = await called(

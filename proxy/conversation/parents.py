@@ -78,8 +78,8 @@ class ParentSearch:
         keys = [place.key for place in places[:depth]]
         asked = [place.key for place in places[:depth] if not place.answered]
         self._learn(
-            await self._journal.find_answers(keys, self._session_id),
-            await self._journal.find_requests(asked, self._session_id) if asked else {},
+            await self._journal.find_turns("answer_key", keys, self._session_id),
+            await self._journal.find_turns("request_key", asked, self._session_id) if asked else {},
         )
         depth, parent = self._exact()
         unknown = [place for place in places[:depth] if place.answered and not self._answers[place.key]]
@@ -137,7 +137,8 @@ class ParentSearch:
     async def _by_exchange(self, places: Sequence[Place], parent: Parent | None) -> tuple[Parent | None, str]:
         """The parent among answers whose history was changed before them, or why it is none of those."""
         keys = {place.index: self._chain.exchange_at(place.index) for place in places}
-        stored = await self._journal.find_exchanges([key for key in keys.values() if key], self._session_id)
+        known = [key for key in keys.values() if key]
+        stored = await self._journal.find_turns("exchange_key", known, self._session_id)
         before = parent.ref if parent is not None else None
         candidates = {
             place: refs
@@ -165,7 +166,7 @@ class ParentSearch:
     async def _changed(self, place: Place, session_id: str) -> bool:
         """True if the history before this answer was a request of the session, which had another answer then."""
         keys = list(self._chain.keys_before(place.index))
-        self._learn({}, await self._journal.find_requests(keys, session_id))
+        self._learn({}, await self._journal.find_turns("request_key", keys, session_id))
         return any(ref.session_id == session_id for key in keys for ref in self._requests_at(key))
 
     def _why_none(self) -> str:

@@ -1,4 +1,7 @@
-"""The protocol of a dialect: reads its requests, asks through LiteLLM, and writes its answers."""
+"""The protocol of a dialect: reads its requests, asks through LiteLLM, and writes its answers.
+
+A new dialect is a module next to this one. `adapter.DIALECTS` and `routes.dialects.ROUTES` name it by its path.
+"""
 
 from __future__ import annotations
 

@@ -117,10 +117,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
     def error(self, message: str, status: int | None) -> EngineError:
         """The error for this message."""
+        ids = self.prompt_ids
         if _TOO_LONG.search(message):
             stated = _LIMIT.search(message)
             return ContextLengthExceeded(
-                prompt_tokens=count_ids(self.prompt_ids),
+                prompt_tokens=len(msgspec.json.decode(ids) if isinstance(ids, bytes) else ids),
                 requested_tokens=self.requested_tokens,
                 context_length=int(stated.group(1)) if stated else self.context_length,
             )
@@ -370,13 +371,6 @@ def with_ids(request: dict[str, Any], ids: Sequence[int] | bytes) -> bytes:
     """The JSON body; ids that are JSON already are inserted as they are."""
     array = ids if isinstance(ids, bytes) else msgspec.json.encode(list(ids))
     return b'{"input_ids":' + array + b"," + msgspec.json.encode(request)[1:]
-
-
-def count_ids(ids: Sequence[int] | bytes) -> int:
-    """Number of ids, in JSON or not."""
-    if isinstance(ids, bytes):
-        return ids.count(b",") + 1 if ids.strip(b"[] \n") else 0
-    return len(ids)
 
 
 def same_ids(scored: Sequence[int], given: Sequence[int]) -> bool:

@@ -25,7 +25,6 @@ from openclaw_rl.shared.engine.answers import (
     with_ids,
 )
 from openclaw_rl.shared.engine.endpoint import (
-    INFO_SECONDS,
     CommandResult,
     EngineEndpoint,
     decode_or_none,
@@ -121,23 +120,8 @@ class EngineClient:
         """Remember what the engine's `/model_info` says. Raises `EngineError` where it is none of ours."""
         if not facts.get("openclaw_rl"):
             raise EngineError(f"the engine at {self.url} is another program than the one expected there", status=501)
-        self._info = EngineInfo(
-            live=int(facts["live"]),
-            versions=tuple(facts["versions"]),
-            model_path=str(facts.get("model_path", "")),
-            context_length=int(facts.get("context_length") or 0),
-            vocab_size=int(facts.get("vocab_size") or 0),
-            constrains=bool(facts.get("constrains")),
-            sees=bool(facts.get("sees")),
-            beside=bool(facts.get("beside", True)),
-            scales=bool(facts.get("scales", True)),
-            trouble=str(facts.get("trouble") or ""),
-        )
+        self._info = msgspec.convert(facts, EngineInfo)
         return self._info
-
-    async def abort(self, request_id: str) -> None:
-        """End a request by its id, wherever it was sent from."""
-        await self._endpoint.post("/abort_request", msgspec.json.encode({"rid": request_id}), INFO_SECONDS)
 
     async def close(self) -> None:
         """Release connections; requests in flight end."""

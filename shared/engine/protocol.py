@@ -67,10 +67,10 @@ class EngineInfo(msgspec.Struct, frozen=True):
     """
 
     live: int
-    versions: Sequence[int]
-    model_path: str
-    context_length: int
-    vocab_size: int
+    versions: tuple[int, ...]
+    model_path: str = ""
+    context_length: int = 0
+    vocab_size: int = 0
     constrains: bool = False
     sees: bool = False
     beside: bool = True

@@ -35,7 +35,8 @@ _BODY_LIMIT = 64 << 20
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_SSE = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+_SSE = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+_SSE_RAW = [(name.encode(), value.encode()) for name, value in _SSE.items()]
 
 
 class ServedEngine(Protocol):
@@ -118,34 +119,35 @@ class Generate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        events: asyncio.Queue[Event] = asyncio.Queue()
-        stream = False
         try:
-            request: GenerateRequest = decode(await _body(Request(scope, receive)), GenerateRequest)
-            stream = request.stream
-            job: EngineJob = await self._engine.submit(request, events.put_nowait)
+            await self._serve(scope, receive, send)
         except Refused as refused:
-            if stream and refused.code == "context_length_exceeded":  # SGLang answers 200 here
-                await _send(send, 200, _SSE, b"data: " + msgspec.json.encode(refused.body()) + b"\n\ndata: [DONE]\n\n")
-            else:
-                await _refusal(refused)(scope, receive, send)
-            return
+            await _refusal(refused)(scope, receive, send)
         except ClientDisconnect:
             return
-        watch = asyncio.create_task(_gone(receive))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        request: GenerateRequest = decode(await _body(Request(scope, receive)), GenerateRequest)
         try:
-            answer = self._stream(job, events, send) if stream else self._whole(job, events, scope, receive, send)
-            work = asyncio.create_task(answer)
-            try:
-                await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-                if work.done():
-                    await work
-            finally:
-                if not work.done():
-                    work.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await work
+            job: EngineJob = await self._engine.submit(request, events.put_nowait)
+        except Refused as refused:
+            if not request.stream or refused.code != "context_length_exceeded":
+                raise
+            body = b"data: " + msgspec.json.encode(refused.body()) + b"\n\ndata: [DONE]\n\n"
+            await Response(body, headers=_SSE)(scope, receive, send)  # SGLang answers 200 here
+            return
+        watch = asyncio.create_task(_gone(receive))
+        work = asyncio.create_task(self._stream(job, events, send) if request.stream else self._whole(job, events))
+        try:
+            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done() and (whole := await work) is not None:
+                await Json(whole)(scope, receive, send)
         finally:
+            if not work.done():
+                work.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await work
             watch.cancel()
             self._engine.abort(job)
 
@@ -160,34 +162,26 @@ class Generate:
             last = news[-1].last
             error = news[-1].error
             if error is not None and not started:
-                await _send(
-                    send, error.status, [(b"content-type", b"application/json")], msgspec.json.encode(error.body())
-                )
-                return
+                raise error
             for event in news:
                 report.add(event)
             payload = msgspec.json.encode(error.body() if error else report.body(last=last))
             if not started:
-                await send({"type": "http.response.start", "status": 200, "headers": _SSE})
+                await send({"type": "http.response.start", "status": 200, "headers": _SSE_RAW})
                 started = True
             body = b"data: " + payload + (b"\n\ndata: [DONE]\n\n" if last else b"\n\n")
             await send({"type": "http.response.body", "body": body, "more_body": not last})
 
-    async def _whole(
-        self, job: EngineJob, events: asyncio.Queue[Event], scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _whole(self, job: EngineJob, events: asyncio.Queue[Event]) -> dict[str, Any]:
         report = _Report(job, incremental=False)
-        while True:
+        last = False
+        while not last:
             event = await events.get()
-            report.add(event)
             if event.error is not None:
-                await _refusal(event.error)(scope, receive, send)
-                return
-            if event.last:
-                break
-        body = report.body(last=True)
-        body["text"] = self._engine.text(job.output)
-        await Json(body)(scope, receive, send)
+                raise event.error
+            report.add(event)
+            last = event.last
+        return report.body(last=True) | {"text": self._engine.text(job.output)}
 
 
 class _Report:
@@ -243,11 +237,6 @@ class _Report:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def create_app(engine: ServedEngine, *, incremental: bool = True) -> Starlette:

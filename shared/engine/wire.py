@@ -7,14 +7,14 @@ tokens; `live` in a weight update says whether new requests use it (default true
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 
 class Refused(Exception):
@@ -35,15 +35,15 @@ class Refused(Exception):
 class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """SGLang's `sampling_params` as far as we honour them; a field that we do not know is refused, not ignored."""
 
-    max_new_tokens: int = 128
-    min_new_tokens: int = 0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    min_p: float = 0.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0
+    max_new_tokens: Annotated[int, Meta(ge=0)] = 128
+    min_new_tokens: Annotated[int, Meta(ge=0)] = 0
+    temperature: Annotated[float, Meta(ge=0)] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Meta(ge=-1)] = -1
+    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] = 1.0
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
@@ -54,21 +54,11 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spaces_between_special_tokens: bool = True
     no_stop_trim: bool = False
 
-    def problem(self) -> str:
-        """The fault of the values, or ""."""
-        checks = (
-            (self.max_new_tokens >= 0, "max_new_tokens must not be negative"),
-            (self.min_new_tokens >= 0, "min_new_tokens must not be negative"),
-            (math.isfinite(self.temperature) and self.temperature >= 0, "temperature must not be negative"),
-            (0 < self.top_p <= 1, "top_p must be in (0, 1]"),
-            (self.top_k == -1 or self.top_k >= 1, "top_k must be -1 (off) or at least 1"),
-            (0 <= self.min_p <= 1, "min_p must be in [0, 1]"),
-            (-2 <= self.frequency_penalty <= 2, "frequency_penalty must be in [-2, 2]"),
-            (-2 <= self.presence_penalty <= 2, "presence_penalty must be in [-2, 2]"),
-            (0 < self.repetition_penalty <= 2, "repetition_penalty must be in (0, 2]"),
-            (self.n == 1, "n must be 1: send n requests"),
-        )
-        return "; ".join(message for good, message in checks if not good)
+    def __post_init__(self) -> None:
+        if self.top_k == 0:
+            raise ValueError("top_k must be -1 (off) or at least 1")
+        if self.n != 1:
+            raise ValueError("n must be 1: send n requests")
 
     @property
     def stops(self) -> list[str]:
@@ -116,8 +106,6 @@ class GenerateRequest(msgspec.Struct, frozen=True):
             raise Refused("input_ids is empty: a prompt has at least one token")
         if min(ids) < 0 or max(ids) >= vocabulary:
             raise Refused(f"input_ids has a token outside the vocabulary (0 to {vocabulary - 1})")
-        if problem := params.problem():
-            raise Refused(f"sampling_params: {problem}")
         if any(not 0 <= token < vocabulary for token in params.stop_token_ids or ()):
             raise Refused("sampling_params: stop_token_ids has a token outside the vocabulary")
         if self.logprob_start_len is not None and self.logprob_start_len > len(ids):

@@ -10,25 +10,6 @@ from __future__ import annotations
 
 from openclaw_rl.shared.journal.async_journal import AsyncJournal, Opening
 from openclaw_rl.shared.journal.journal import Journal
-from openclaw_rl.shared.journal.views import (
-    AuditFigures,
-    EpisodeRow,
-    LearningFigures,
-    ProcessRow,
-    SessionRow,
-    TurnRef,
-    TurnSummary,
-)
+from openclaw_rl.shared.journal.views import AuditFigures, LearningFigures, ProcessRow, TurnRef
 
-__all__ = [
-    "AsyncJournal",
-    "AuditFigures",
-    "EpisodeRow",
-    "Journal",
-    "LearningFigures",
-    "Opening",
-    "ProcessRow",
-    "SessionRow",
-    "TurnRef",
-    "TurnSummary",
-]
+__all__ = ["AsyncJournal", "AuditFigures", "Journal", "LearningFigures", "Opening", "ProcessRow", "TurnRef"]

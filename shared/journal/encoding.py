@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import JournalError
 
 _T = TypeVar("_T")
@@ -30,11 +29,6 @@ _IDS_LEVEL = 3  # half the time of 6, for a twentieth more bytes
 _SMALL = 64
 """Below this many bytes compressing never paid."""
 
-_BLOCK = 4096
-"""Bytes that are compared at a time; a multiple of every item's size."""
-
-_RECENT_BYTES = 8 << 20
-
 _RAW, _DEFLATED = b"\x00", b"\x01"
 _IDS_16, _IDS_32 = b"\x10", b"\x11"
 
@@ -46,15 +40,6 @@ class Content(NamedTuple):
 
     digests: list[bytes]
     ids: array[int]
-
-
-def _content_bytes(content: Content) -> int:
-    return 64 * len(content.digests) + 4 * len(content.ids)
-
-
-def recent_contents() -> SharedCache[str, Content]:
-    """Contents of recent turns by turn id, so that recording the next one reads nothing."""
-    return SharedCache(_RECENT_BYTES, _content_bytes)
 
 
 def digest(body: bytes) -> bytes:
@@ -149,20 +134,14 @@ def unpack_record(body: bytes, record: type[_T]) -> _T:
     return msgspec.json.decode(unpack(body), type=record)
 
 
-def common_prefix(left: array[int], right: array[int]) -> int:
-    """How many ids `left` and `right` begin with in common: block by block, then by bisection (a comparison of memory
-    is cheap, a loop is not).
+def common_prefix(left: Sequence[Any], right: Sequence[Any]) -> int:
+    """How many items `left` and `right` begin with in common, by bisection (comparing slices is cheap, a loop is
+    not).
     """
-    size = left.itemsize
-    end = min(len(left), len(right)) * size
-    one, other = left.tobytes(), right.tobytes()
-    low = 0
-    while low < end and one[low : low + _BLOCK] == other[low : low + _BLOCK]:
-        low += _BLOCK
-    low, high = min(low, end) // size, min(low + _BLOCK, end) // size
+    low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low * size : middle * size] == other[low * size : middle * size]:
+        if left[low:middle] == right[low:middle]:
             low = middle
         else:
             high = middle - 1

@@ -63,9 +63,7 @@ class Operations:
     main_turns = _reads(episodes.main_turns)
     session = _reads(episodes.session)
     sessions = _reads(episodes.sessions)
-    find_answers = _reads(episodes.find_answers)
-    find_requests = _reads(episodes.find_requests)
-    find_exchanges = _reads(episodes.find_exchanges)
+    find_turns = _reads(episodes.find_turns)
     last_main_turn = _reads(episodes.last_main_turn)
 
     settle = _writes(signals.settle, lingers=True)

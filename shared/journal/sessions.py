@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from openclaw_rl.shared.journal import image_store
 from openclaw_rl.shared.journal.sqlite import Connection
@@ -16,6 +16,8 @@ FOUND = 64
 
 FRESH_SECONDS = 30.0
 """How far a session's `last_seen` may lag behind: opening an episode that is open writes nothing within this time."""
+
+_NEWEST = f"ORDER BY turns.id DESC LIMIT {FOUND}"
 
 _REFERENCE = """
 SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_key, arrived,
@@ -48,6 +50,7 @@ _STATES = (
     ("SELECT 1 FROM samples WHERE turn = ? AND state = 'ready'", "ready"),
     ("SELECT 1 FROM quarantines WHERE turn = ?", "quarantined"),
     ("SELECT 1 FROM judge_queue WHERE turn = ?", "unjudged"),
+    ("SELECT 1 FROM judgements WHERE turn = ?", "judged"),
 )
 """The state of a turn is that of the first query that finds something."""
 
@@ -126,8 +129,7 @@ def begun_after(connection: Connection, session_id: str, time: float) -> bool:
 
 def turn_ref(connection: Connection, turn_id: str) -> TurnRef | None:
     """A turn, in short."""
-    row = connection.execute(f"{_REFERENCE} WHERE turn_id = ?", (turn_id,)).fetchone()
-    return _reference(row) if row else None
+    return next(iter(_references(connection, "WHERE turn_id = ?", turn_id)), None)
 
 
 def idle_sessions(connection: Connection, before: float) -> list[str]:
@@ -175,32 +177,22 @@ def sessions(connection: Connection, limit: int = 50, offset: int = 0) -> list[S
     return [_session_row(connection, row) for row in rows]
 
 
-def find_answers(connection: Connection, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
-    """Turns by `answer_key`: the newest of the named session, then the newest of all; keys that no turn has are
-    left out.
+def find_turns(
+    connection: Connection,
+    by: Literal["answer_key", "request_key", "exchange_key"],
+    keys: Sequence[bytes],
+    session_id: str = "",
+) -> dict[bytes, list[TurnRef]]:
+    """Turns by one of their keys: the newest `FOUND` of the named session, then the newest `FOUND` of all; keys that no
+    turn has are left out.
     """
-    return _find(connection, "answer_key", keys, session_id)
-
-
-def find_requests(connection: Connection, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
-    """Turns by `request_key`, in the same order: earlier tries of the same request."""
-    return _find(connection, "request_key", keys, session_id)
-
-
-def find_exchanges(connection: Connection, keys: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
-    """Turns by `exchange_key`, in the same order: the same words and answer, whatever was said before them."""
-    return _find(connection, "exchange_key", keys, session_id)
-
-
-def _find(connection: Connection, column: str, keys: Sequence[bytes], session_id: str) -> dict[bytes, list[TurnRef]]:
-    """Up to `FOUND` turns of the named session, and up to `FOUND` of all sessions, for each key."""
-    where = f"WHERE {column} = ?1 AND {column} != x''"
+    where = f"WHERE {by} = ?1 AND {by} != x''"
     ours = f"{where} AND session = (SELECT id FROM sessions WHERE session_id = ?2)"
     found = {}
     for key in dict.fromkeys(keys):
-        refs = _references(connection, ours, key, session_id) if session_id else []
+        refs = _references(connection, f"{ours} {_NEWEST}", key, session_id) if session_id else []
         known = {ref.turn_id for ref in refs}
-        refs += [ref for ref in _references(connection, where, key) if ref.turn_id not in known]
+        refs += [ref for ref in _references(connection, f"{where} {_NEWEST}", key) if ref.turn_id not in known]
         if refs:
             found[key] = refs
     return found
@@ -212,16 +204,17 @@ def last_main_turn(
     """The complete main turn of an episode (default: of the latest episode that has one) whose answer was finished
     last, if asked, by a time. Of answers that overlapped that need not be the one that was asked for last.
     """
-    row = connection.execute(
-        f"{_REFERENCE} WHERE turns.id = (SELECT id FROM (SELECT turns.id, episode, finished "
+    found = _references(
+        connection,
+        "WHERE turns.id = (SELECT id FROM (SELECT turns.id, episode, finished "
         "FROM turns JOIN sessions ON sessions.id = turns.session "
         "WHERE sessions.session_id = ?1 AND kind = 'main' AND status = 'complete' "
         "AND (?2 IS NULL OR episode = ?2) AND (?3 IS NULL OR finished <= ?3) "
         f"ORDER BY episode DESC, arrived DESC, turns.id DESC LIMIT {_OVERLAPPING}) "
         "ORDER BY episode DESC, finished DESC, id DESC LIMIT 1)",
-        (session_id, episode, before),
-    ).fetchone()
-    return _reference(row) if row else None
+        *(session_id, episode, before),
+    )
+    return found[0] if found else None
 
 
 def forget(connection: Connection, session_id: str) -> list[int]:
@@ -317,14 +310,8 @@ def open_episode_of(connection: Connection, session_id: str) -> tuple[int | None
     return session, connection.value("SELECT max(episode) FROM episodes WHERE session = ? AND ended IS NULL", session)
 
 
-def _references(connection: Connection, where: str, *values: bytes | str) -> list[TurnRef]:
-    rows = connection.execute(f"{_REFERENCE} {where} ORDER BY turns.id DESC LIMIT {FOUND}", values)
-    return [_reference(row) for row in rows]
-
-
-def _reference(row: tuple[Any, ...]) -> TurnRef:
-    values = (*row[:-1], bool(row[-1]))
-    return TurnRef(*values)
+def _references(connection: Connection, where: str, *values: object) -> list[TurnRef]:
+    return [TurnRef(*[*row, bool(settled)]) for *row, settled in connection.execute(f"{_REFERENCE} {where}", values)]
 
 
 def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
@@ -339,18 +326,10 @@ def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[Tur
 
 
 def _summaries(connection: Connection, session: int) -> list[TurnSummary]:
-    summaries = []
-    for turn, *values in connection.execute(_SUMMARY, (session,)).fetchall():
-        values = [*values[:-1], bool(values[-1]), *_state(connection, turn)]
-        summaries.append(TurnSummary(*values))
-    return summaries
+    rows = connection.execute(_SUMMARY, (session,)).fetchall()
+    return [TurnSummary(*[*row, bool(settled), *_state(connection, turn)]) for turn, *row, settled in rows]
 
 
 def _state(connection: Connection, turn: int) -> tuple[float | None, str]:
-    judged = connection.execute(
-        "SELECT score FROM judgements WHERE turn = ? ORDER BY id DESC LIMIT 1", (turn,)
-    ).fetchone()
-    for query, state in _STATES:
-        if connection.value(query, turn):
-            return judged[0] if judged else None, state
-    return (judged[0], "judged") if judged else (None, "")
+    score = connection.value("SELECT score FROM judgements WHERE turn = ? ORDER BY id DESC LIMIT 1", turn)
+    return score, next((state for query, state in _STATES if connection.value(query, turn)), "")

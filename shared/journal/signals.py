@@ -46,14 +46,17 @@ def settle(connection: Connection, next_state: NextState) -> bool:
     ended before the next turn came; JournalError if there is no such turn.
     """
     turn = turn_row(connection, next_state.turn_id)
-    if next_state.next_turn_id is not None and _episode_ended(connection, turn):
+    session, episode, ended = connection.execute(
+        "SELECT session, episode, ended FROM turns JOIN episodes USING (session, episode) WHERE turns.id = ?", (turn,)
+    ).fetchone()
+    if next_state.next_turn_id is not None and ended is not None:
         return False
     added = connection.execute(
         "INSERT OR IGNORE INTO next_states (turn, role, body) VALUES (?,?,?)",
         (turn, next_state.role, pack_record(next_state)),
     ).rowcount
     judged = connection.value("SELECT 1 FROM judgements WHERE turn = ?", turn)
-    if added and not judged and (next_state.role == "user" or not _outcome_is_to_come(connection, turn)):
+    if added and not judged and (next_state.role == "user" or expected_episode(connection, session) != episode):
         _queue(connection, turn)
     return bool(added)
 
@@ -146,7 +149,8 @@ def unjudged(connection: Connection, limit: int, *, offset: int = 0, explicit: b
 
 def next_state(connection: Connection, turn_id: str) -> NextState | None:
     """The next state of a turn."""
-    return _first(_records(connection, NextState, f"SELECT body FROM next_states WHERE turn = {_ROW}", turn_id))
+    query = f"SELECT body FROM next_states WHERE turn = {_ROW}"
+    return next(iter(_records(connection, NextState, query, turn_id)), None)
 
 
 def feedback_for(connection: Connection, turn_id: str) -> list[Feedback]:
@@ -172,7 +176,7 @@ def judgements(connection: Connection, turn_id: str) -> list[Judgement]:
 
 def judgement(connection: Connection, turn_id: str) -> Judgement | None:
     """The latest judgement of a turn."""
-    return _first(judgements(connection, turn_id))
+    return next(iter(judgements(connection, turn_id)), None)
 
 
 def outcome(connection: Connection, session_id: str) -> Outcome | None:
@@ -181,7 +185,7 @@ def outcome(connection: Connection, session_id: str) -> Outcome | None:
         "SELECT body FROM outcomes JOIN sessions ON sessions.id = session WHERE session_id = ? "
         "ORDER BY outcomes.id DESC LIMIT 1"
     )
-    return _first(_records(connection, Outcome, query, session_id))
+    return next(iter(_records(connection, Outcome, query, session_id)), None)
 
 
 def prompts_seen(connection: Connection, limit: int, *, images: bool = False) -> list[Turn]:
@@ -269,27 +273,14 @@ def vote_counts(connection: Connection) -> tuple[int, int, int, int]:
 
 def _count_votes(connection: Connection, judgement: Judgement) -> None:
     """Counted as they are written, so that no query has to; forgetting a session takes nothing off."""
-    judgements, without_score, votes, failed = vote_counts(connection)
-    counts = (
-        judgements + 1,
-        without_score + (judgement.score is None),
-        votes + len(judgement.votes),
-        failed + sum(bool(vote.failure) for vote in judgement.votes),
-    )
-    connection.execute("INSERT OR REPLACE INTO controls (key, value) VALUES (?,?)", (_VOTES, json.dumps(counts)))
+    votes = judgement.votes
+    new = (1, judgement.score is None, len(votes), sum(bool(vote.failure) for vote in votes))
+    counts = json.dumps([count + more for count, more in zip(vote_counts(connection), new, strict=True)])
+    connection.execute("INSERT OR REPLACE INTO controls (key, value) VALUES (?,?)", (_VOTES, counts))
 
 
 def _records(connection: Connection, record: type[_T], query: str, key: str) -> list[_T]:
     return [unpack_record(body, record) for body in connection.column(query, key)]
-
-
-def _first(records: list[_T]) -> _T | None:
-    return records[0] if records else None
-
-
-def _episode_ended(connection: Connection, turn: int) -> bool:
-    query = "SELECT ended FROM turns JOIN episodes USING (session, episode) WHERE turns.id = ?"
-    return connection.value(query, turn) is not None
 
 
 def _queue(connection: Connection, turn: int) -> None:
@@ -298,11 +289,6 @@ def _queue(connection: Connection, turn: int) -> None:
         "WHERE id = ? AND kind = 'main' AND status = 'complete' AND untrainable = ''",
         (turn,),
     )
-
-
-def _outcome_is_to_come(connection: Connection, turn: int) -> bool:
-    session, episode = connection.execute("SELECT session, episode FROM turns WHERE id = ?", (turn,)).fetchone()
-    return bool(expected_episode(connection, session) == episode)
 
 
 def _newer_feedback(connection: Connection, turn: int) -> bool:

@@ -19,20 +19,22 @@ from typing import Any
 
 from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError, JournalError
-from openclaw_rl.shared.journal.encoding import Content, recent_contents
+from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.migrations import migrate
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for the writers of other processes before it fails."""
 
 _OPENING = threading.Lock()
+_RECENT_BYTES = 8 << 20
 
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 
 class Connection(sqlite3.Connection):
     """A thread's connection. `erased`: this transaction deletes content, which must leave the write-ahead log too.
-    `recent` is shared by all connections of a `Database`.
+    `recent`, shared by all connections of a `Database`: contents of recent turns by turn id, so that recording the next
+    one reads nothing.
     """
 
     erased = False
@@ -54,7 +56,7 @@ class Database:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _file(os.fspath(path))
         self.commits = 0
-        self._recent = recent_contents()
+        self._recent = SharedCache[str, Content](_RECENT_BYTES, lambda one: 64 * len(one.digests) + 4 * len(one.ids))
         self._local = threading.local()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._lock = threading.Lock()

@@ -84,7 +84,7 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
     head = _blob(connection, messages[0], digests[0]) if messages else None
     parent = _parent(connection, turn.parent_turn_id)
     base = _base(connection, parent, head)
-    shared = _common(base.content.digests, digests) if base else 0
+    shared = encoding.common_prefix(base.content.digests, digests) if base else 0
     shared_ids = encoding.common_prefix(base.content.ids, prompt) if base else 0
     near = base.content.ids[shared_ids:] if base else array("I")
     answer_digest = encoding.digest(answer)
@@ -120,10 +120,9 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
             encoding.keep(logprobs.tobytes()),
         ),
     )
-    own = range(shared, len(messages))
     held = [
-        (position, head if not position and head else _blob(connection, messages[position], digests[position]))
-        for position in own
+        (position, _blob(connection, messages[position], digests[position]))
+        for position in range(shared, len(messages))
     ]
     for position, blob in held:
         image_store.store(connection, blob, turn.messages[position])
@@ -225,7 +224,7 @@ def rebase(connection: Connection, rows: Sequence[int]) -> None:
         base, base_blobs, base_ids = full.get(head, (None, [], array("I")))
         if base is None:
             full[head] = (row, [*blobs, answer], prompt + response)
-        shared = _common(base_blobs, blobs)
+        shared = encoding.common_prefix(base_blobs, blobs)
         shared_ids = encoding.common_prefix(base_ids, prompt)
         connection.execute("DELETE FROM turn_blobs WHERE turn = ? AND position >= 0", (row,))
         _hold(connection, row, [(position, blobs[position]) for position in range(shared, len(blobs))])
@@ -274,13 +273,6 @@ def _hold(connection: Connection, row: int, blobs: Iterable[tuple[int, int]]) ->
         "INSERT INTO turn_blobs (turn, position, blob) VALUES (?,?,?)",
         [(row, position, blob) for position, blob in blobs],
     )
-
-
-def _common(left: Sequence[Any], right: Sequence[Any]) -> int:
-    for position, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return position
-    return min(len(left), len(right))
 
 
 def _session(connection: Connection, turn: Turn) -> int:

@@ -5,6 +5,7 @@ one fsync.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -25,7 +26,6 @@ LINGER_SECONDS = 0.02
 class _Operation(NamedTuple):
     run: Callable[[Connection], Any]
     future: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
 
 
 class GroupWriter:
@@ -49,7 +49,7 @@ class GroupWriter:
         but no longer than the `linger` of this writer.
         """
         loop = asyncio.get_running_loop()
-        operation = _Operation(run, loop.create_future(), loop)
+        operation = _Operation(run, loop.create_future())
         with self._lock:
             if self._closed:
                 raise JournalError(f"journal {self._database.path} is closed")
@@ -97,22 +97,15 @@ class GroupWriter:
             results = self._database.run_group([operation.run for operation in operations])
         except Exception as error:
             results = [error] * len(operations)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
         for operation, result in zip(operations, results, strict=True):
-            by_loop.setdefault(operation.loop, []).append((operation.future, result))
-        for loop, outcomes in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_resolve, outcomes)
-            except RuntimeError:
-                # The loop is closed, so no caller waits; the writes are done all the same.
-                continue
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits, and the write is done
+                operation.future.get_loop().call_soon_threadsafe(_resolve, operation.future, result)
 
 
-def _resolve(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, result in outcomes:
-        if future.done():
-            continue
-        if isinstance(result, BaseException):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

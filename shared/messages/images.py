@@ -111,16 +111,15 @@ def read_vision(folder: Path, config: Mapping[str, Any], controls: Mapping[str, 
         return "the model's folder has no preprocessor_config.json, which says how many tokens an image takes"
     kind = str(processor.get("image_processor_type", ""))
     size = processor.get("size") or {}
+    patch, merge = processor.get("patch_size"), processor.get("merge_size")
     least = processor.get("min_pixels") or size.get("shortest_edge")
     most = processor.get("max_pixels") or size.get("longest_edge")
-    numbers = (processor.get("patch_size"), processor.get("merge_size"), least, most)
-    if not kind.startswith(_PROCESSOR) or not all(isinstance(number, int) and number > 0 for number in numbers):
+    numbers = [number for number in (patch, merge, least, most) if isinstance(number, int) and number > 0]
+    if not kind.startswith(_PROCESSOR) or len(numbers) < 4:
         return f"the image processor in the model's folder ({kind or 'of no name'}) is not one that is known here"
     if PLACEHOLDER not in controls:
         return f"the model's tokenizer has no {PLACEHOLDER}"
-    return Vision(
-        controls[PLACEHOLDER], processor["patch_size"] * processor["merge_size"], int(least or 0), int(most or 0)
-    )
+    return Vision(controls[PLACEHOLDER], numbers[0] * numbers[1], numbers[2], numbers[3])
 
 
 def image_part(url: Any, where: str) -> dict[str, Any]:
@@ -162,13 +161,9 @@ def digest_of(data: bytes) -> str:
 
 
 def images_in(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The image parts of canonical messages, in order."""
-    return [part for parts in _lists(messages) for part in parts if part["type"] == "image_url"]
-
-
-def has_images(messages: Sequence[Message]) -> bool:
-    """True if there are any."""
-    return any(part["type"] == "image_url" for parts in _lists(messages) for part in parts)
+    """The image parts of canonical messages, in order. Most requests have only texts, and that is quickly found."""
+    lists = [message["content"] for message in messages if isinstance(message["content"], list)]
+    return [part for parts in lists for part in parts if part["type"] == "image_url"]
 
 
 def comparable(part: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -187,16 +182,12 @@ def placed_in(messages: Sequence[Message], spans: Sequence[ImageSpan]) -> list[P
 
 
 def images_of(turn: Turn) -> tuple[PromptImage, ...]:
-    """The images of a recorded turn with their places in its prompt. Raises `JournalError` where it has more of the one
-    than of the other; `misplaced` tells beforehand.
+    """The images of a recorded turn with their places in its prompt. Raises `JournalError` where they are
+    `misplaced`.
     """
-    shown = len(images_in(turn.messages))
-    if shown != len(turn.image_spans):
-        raise JournalError(
-            f"turn {turn.turn_id}: its messages show {shown} images, and {len(turn.image_spans)} are placed in its "
-            "prompt; forget its session"
-        )
-    return tuple(placed_in(turn.messages, turn.image_spans)) if shown else ()
+    if fault := misplaced(turn):
+        raise JournalError(f"turn {turn.turn_id}: {fault}; forget its session")
+    return tuple(placed_in(turn.messages, turn.image_spans))
 
 
 def misplaced(turn: Turn) -> str:
@@ -246,11 +237,6 @@ def _runs(ids: Sequence[int], placeholder: int) -> list[ImageSpan]:
         start = found.pop().start if found and found[-1].end == position else position
         found.append(ImageSpan(start, position + 1))
     return found
-
-
-def _lists(messages: Sequence[Message]) -> list[list[dict[str, Any]]]:
-    """Contents that are no plain text; of most requests none, and that is quickly found."""
-    return [message["content"] for message in messages if isinstance(message["content"], list)]
 
 
 def _processor_config(folder: Path) -> Mapping[str, Any]:

@@ -64,7 +64,9 @@ def load_loss(path: str) -> Loss:
 
     def checked(tokens: LossTokens) -> Tensor:
         try:
-            values: Any = _call_foreign(hook, tokens) if foreign else hook(tokens)
+            # Log-probabilities are logits of the same distribution.
+            given = (tokens.logits, tokens.base_log_probs, tokens.rewards, tokens.advantages, tokens.recipe)
+            values: Any = hook(*given) if foreign else hook(tokens)
         except TrainerError:
             raise
         except (Exception, SystemExit) as error:
@@ -85,11 +87,6 @@ def _find(path: str) -> tuple[Callable[..., Any], bool]:
             return resolve(path, default="compute_loss"), True
         except ConfigError:
             raise missing from None
-
-
-def _call_foreign(hook: Callable[..., Any], tokens: LossTokens) -> Any:
-    # Log-probabilities are logits of the same distribution.
-    return hook(tokens.logits, tokens.base_log_probs, tokens.rewards, tokens.advantages, tokens.recipe)
 
 
 def _check(path: str, values: Any, tokens: LossTokens, *, scalar: bool) -> Tensor:

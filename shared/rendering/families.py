@@ -9,7 +9,6 @@ people.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
@@ -70,37 +69,29 @@ QWEN_XML = msgspec.structs.replace(HERMES, calls="xml")
 LLAMA = Grammar(stops=("<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"), calls="bare", arguments="parameters")
 
 
-def _qwen3(thinking: bool) -> Any:
-    from renderers import Qwen3RendererConfig  # heavy: only who renders pays for it
+def _config(name: str, *, thinks: bool = False, **options: Any) -> Callable[[bool], Any]:
+    """Makes the configuration called `name` of the `renderers` library; `thinks`: it can be given reasoning."""
 
-    return Qwen3RendererConfig(enable_thinking=thinking)
+    def make(thinking: bool) -> Any:
+        import renderers  # heavy: only who renders pays for it
 
+        return getattr(renderers, name)(**options, **({"enable_thinking": thinking} if thinks else {}))
 
-def _qwen35(thinking: bool) -> Any:
-    from renderers import Qwen35RendererConfig
-
-    return Qwen35RendererConfig(enable_thinking=thinking)
-
-
-def _qwen3_vl(thinking: bool) -> Any:
-    from renderers import Qwen3VLRendererConfig
-
-    return Qwen3VLRendererConfig()
+    return make
 
 
-def _llama3(thinking: bool) -> Any:
-    from renderers import Llama3RendererConfig
-
-    return Llama3RendererConfig(date_string=_LLAMA_DATE)
-
+_QWEN3 = _config("Qwen3RendererConfig", thinks=True)
+_QWEN35 = _config("Qwen35RendererConfig", thinks=True)
+_QWEN3_VL = _config("Qwen3VLRendererConfig")
+_LLAMA3 = _config("Llama3RendererConfig", date_string=_LLAMA_DATE)
 
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("qwen3", HERMES, _qwen3, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS)),
-        Family("qwen3.5", QWEN_XML, _qwen35, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS), images=True),
-        Family("qwen3-vl", HERMES, _qwen3_vl, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS), images=True),
-        Family("llama-3", LLAMA, _llama3, _LLAMA_TOKENS, {"date_string": _LLAMA_DATE}),
+        Family("qwen3", HERMES, _QWEN3, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS)),
+        Family("qwen3.5", QWEN_XML, _QWEN35, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS), images=True),
+        Family("qwen3-vl", HERMES, _QWEN3_VL, (*_CHATML, *_TOOL_TOKENS, *_THINK_TOKENS, *_VISION_TOKENS), images=True),
+        Family("llama-3", LLAMA, _LLAMA3, _LLAMA_TOKENS, {"date_string": _LLAMA_DATE}),
     )
 }
 """Families that `renderers` writes by hand, by name; each name can be forced by the setting `family`."""
@@ -142,14 +133,11 @@ def read_grammar(template: str, tokens: Collection[str]) -> Grammar:
 def model_config(folder: Path) -> dict[str, Any]:
     """The `config.json` of a model folder. Raises `ConfigError`."""
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    config = read_config(path)
+    if not config:
         raise ConfigError(
-            f"{path} cannot be read: {error}. Point the model setting at a Hugging Face model folder."
-        ) from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path} is not a JSON object. Point the model setting at a Hugging Face model folder.")
+            f"{path} cannot be read, or is not a JSON object. Point the model setting at a Hugging Face model folder."
+        )
     return config
 
 

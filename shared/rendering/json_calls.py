@@ -20,25 +20,40 @@ _STRUCTURE = re.compile(r'["{}\[\]]')
 _STRING_END = re.compile(r'["\\]')
 
 
-class CallReader:
-    """Takes the text between the call markers; `key` is what the call's arguments are called in it.
-
-    `name` is None until the call is recognised, `complete` says that its arguments ended, `rest` is what came after
-    them.
+class CallText:
+    """The text between the call markers as far as it was read. `name` is None until the call is recognised, `complete`
+    says that its arguments ended.
     """
 
-    __slots__ = (
-        "_arguments", "_depth", "_escaped", "_in_string", "_key", "_parts", "_start", "complete", "name", "rest",
-    )  # fmt: skip
+    __slots__ = ("_arguments", "_parts", "complete", "name")
 
-    def __init__(self, key: str = "arguments") -> None:
+    def __init__(self) -> None:
         self.name: str | None = None
-        self.rest = ""
-        self._key = key
         self.complete = False
-        self._start = ""
         self._parts: list[str] = []
         self._arguments: list[str] = []
+
+    def source(self) -> str:
+        """All the text that was read."""
+        return "".join(self._parts)
+
+    def arguments(self) -> str:
+        """All of the arguments that were certain so far."""
+        return "".join(self._arguments)
+
+
+class CallReader(CallText):
+    """Takes the text between the call markers; `key` is what the call's arguments are called in it. `rest` is what came
+    after them.
+    """
+
+    __slots__ = ("_depth", "_escaped", "_in_string", "_key", "_start", "rest")
+
+    def __init__(self, key: str = "arguments") -> None:
+        super().__init__()
+        self.rest = ""
+        self._key = key
+        self._start = ""
         self._depth = 0
         self._in_string = False
         self._escaped = False
@@ -82,14 +97,6 @@ class CallReader:
         """True if the text so far can still become a call in the usual order."""
         start = "".join(self._start.split())
         return _BEGINNING.startswith(start) or start.startswith(_BEGINNING)
-
-    def source(self) -> str:
-        """All the text that was read."""
-        return "".join(self._parts)
-
-    def arguments(self) -> str:
-        """All of the arguments that were certain so far."""
-        return "".join(self._arguments)
 
     def broken(self) -> bool:
         """True if the call was recognised, but is no JSON, or what was passed on as its arguments is none."""

@@ -59,30 +59,30 @@ def find_limits(write: Write, *, name: str) -> TemplateLimits:
                 "into the folder, or set family = plain."
             )
 
-    def writes(*messages: Message, tools: Sequence[dict[str, Any]] = ()) -> bool:
-        sent = [_in_parts(message) if parts else message for message in messages]
-        return _writes(write, sent, *(str(message["content"]) for message in messages), tools=tools)
+    def sent(*messages: Message) -> list[Message]:
+        return [_in_parts(message) if parts else message for message in messages]
+
+    def writes(*messages: Message) -> bool:
+        return _writes(write, sent(*messages), *(str(message["content"]) for message in messages))
+
+    def calls(message: Message) -> bool:
+        return _writes(write, sent(user, message, result), _ASKED, "qztool", "qzfile", _DONE, tools=[_TOOL])
 
     rule, after = _message("system", _RULE), _message("user", _NEXT)
     call = {"id": "call00000", "type": "function", "function": {"name": "qztool", "arguments": {"qzpath": "qzfile"}}}
     calling = {**_message("assistant", ""), "tool_calls": [call]}
     spelled = {**calling, "tool_calls": [{**call, "function": {"name": "qztool", "arguments": '{"qzpath": "qzfile"}'}}]}
     result = {**_message("tool", _DONE), "tool_call_id": "call00000", "name": "qztool"}
-
-    def calls(message: Message) -> bool:
-        sent = [user, message, result]
-        sent = [_in_parts(one) if parts else one for one in sent]
-        return _writes(write, sent, _ASKED, "qztool", "qzfile", _DONE, tools=[_TOOL])
-
+    as_objects = calls(calling)
     return TemplateLimits(
         system=writes(rule, user),
         late_system=writes(user, answer, rule, after),
         repeats=writes(user, after) and writes(user, answer, _message("assistant", _DONE), after),
         parts=parts,
-        tools=_writes(write, [_in_parts(user) if parts else user], _ASKED, "qztool", "qzabout", tools=[_TOOL]),
-        calls=calls(calling) or calls(spelled),
-        spelled=not calls(calling),
-        closes=_after_answer(write, [_in_parts(one) if parts else one for one in (user, answer, after)]),
+        tools=_writes(write, sent(user), _ASKED, "qztool", "qzabout", tools=[_TOOL]),
+        calls=as_objects or calls(spelled),
+        spelled=not as_objects,
+        closes=_after_answer(write, sent(user, answer, after)),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from openclaw_rl.shared.errors import BadRequest, ConfigError
-from openclaw_rl.shared.messages.images import has_images
+from openclaw_rl.shared.messages.images import images_in
 from openclaw_rl.shared.records import Message
 from openclaw_rl.shared.rendering.chat_template import PLAIN_STOPS, ChatTemplate
 from openclaw_rl.shared.rendering.families import (
@@ -102,7 +102,7 @@ class LibraryWriter:
         `shared.messages.images`.
         """
         renderer = self._renderers[thinking]
-        if has_images(messages):
+        if images_in(messages):
             options["process_multimodal"] = False
         ids: list[int] = renderer.render(messages, **options).token_ids
         return ids

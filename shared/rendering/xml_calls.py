@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from openclaw_rl.shared.rendering.json_calls import CallText
+
 _FUNCTION = re.compile(r"<function=([^>]+)>")
 _PARAMETER = re.compile(r"<parameter=([^>]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _PARAMETER_END, _END = "</parameter>", "</function>"
@@ -25,21 +27,15 @@ _PARAMETER_END, _END = "</parameter>", "</function>"
 Schemas = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
-class XmlCallReader:
-    """Takes the text between the call markers; arguments become certain one parameter at a time.
+class XmlCallReader(CallText):
+    """Takes the text between the call markers; arguments become certain one parameter at a time."""
 
-    `name` is None until the call is recognised, `complete` says that its arguments ended.
-    """
-
-    __slots__ = ("_arguments", "_parts", "_pending", "_schemas", "_suspect", "complete", "name")
+    __slots__ = ("_pending", "_schemas", "_suspect")
 
     def __init__(self, schemas: Schemas | None = None) -> None:
-        self.name: str | None = None
-        self.complete = False
+        super().__init__()
         self._schemas = schemas or {}
-        self._parts: list[str] = []
         self._pending = ""
-        self._arguments: list[str] = []
         self._suspect = False
 
     def push(self, text: str) -> str:
@@ -80,14 +76,6 @@ class XmlCallReader:
         end = "}" if self._arguments else "{}"
         self._arguments.append(end)
         return end
-
-    def source(self) -> str:
-        """All the text that was read."""
-        return "".join(self._parts)
-
-    def arguments(self) -> str:
-        """All of the arguments that were certain so far, as JSON."""
-        return "".join(self._arguments)
 
     def broken(self) -> bool:
         """True if the call was recognised, but does not keep to the grammar or to its schema."""

@@ -57,51 +57,51 @@ class CloudSettings(Group):
     )
     model_keys: str = Field(
         "",
-        description="Keys of the models that judge, hint_model, side_model and fallback_model name, if not in their "
-        "provider's own variable: judge=KEY, side=KEY; in the file a table [model_keys] too",
+        description="Keys of the models in judge, hint_model, side_model and fallback_model, if not in their "
+        "provider's own variable: judge=KEY, side=KEY; in the file also a table [model_keys]",
     )
-    tinker_project: str = Field("", description="Tinker project that training runs are booked on")
+    tinker_project: str = Field("", description="Tinker project of the training runs")
     fireworks_api_key: Key = Field("", description="Key of the Fireworks account (backend = fireworks)")
     fireworks_base_url: Url = Field("https://api.fireworks.ai", min_length=1, description="Base URL of Fireworks' API")
     fireworks_mode: str = Field(
         "serverless",
         pattern=r"^(serverless|dedicated( (deployment|region|shape)=\S+)*)$",
-        description="Where Fireworks trains: serverless, on shared trainers, paid by the token; or dedicated, paid by "
-        "time, if need be with options: dedicated deployment=YOURS region=REGION shape=SHAPE. Without a deployment "
-        "one is created and deleted again; Fireworks chooses region and shape",
+        description="Where Fireworks trains: serverless (shared trainers, billed per token) or dedicated (billed for "
+        "its time), which takes options: dedicated deployment=YOURS region=REGION shape=SHAPE. Without deployment= one "
+        "is created and deleted again; without region= or shape= Fireworks chooses them",
     )
     daily_train_tokens: int = Field(
         0,
         ge=0,
         alias="cloud_daily_train_tokens",
-        description="Tokens a day (UTC) that learning (training, rehearsals, scores, the guard) may use at the "
-        "provider; 0 sets no limit",
+        description="Maximum tokens per day (UTC) at the provider for learning: training, rehearsals, scores, the "
+        "guard; 0 sets no limit",
     )
     daily_steps: int = Field(
         0,
         ge=0,
         alias="cloud_daily_steps",
-        description="Training steps at the provider in a day (UTC); 0 sets no limit",
+        description="Maximum training steps per day (UTC) at the provider; 0 sets no limit",
     )
     daily_chat_tokens: int = Field(
         0,
         ge=0,
         alias="cloud_daily_chat_tokens",
-        description="Tokens a day (UTC) that chats may use at the provider, prompts and answers; 0 sets no limit",
+        description="Maximum tokens per day (UTC) at the provider for chat, prompts and answers; 0 sets no limit",
     )
     prices: str = Field(
-        "", alias="cloud_prices", description="File with your own price table; default: the one that ships"
+        "", alias="cloud_prices", description="File with your own price table; default: the built-in table"
     )
     backend_fallback: Literal["", "embedded"] = Field(
         "",
-        description="What `serve` starts when the provider cannot be used: embedded serves and trains the shipped "
-        "policy on a separate data folder (DATA/fallback); default: nothing, it gives the reason and ends",
+        description="Backend that `serve` starts if the provider cannot be used: embedded serves and trains the "
+        "shipped policy on a separate data folder (DATA/fallback); default: none, `serve` gives the reason and ends",
     )
     redact: Literal["off", "secrets", "all"] = Field(
         "secrets",
         alias="cloud_redact",
-        description="What is removed from conversations before they go to a cloud backend or an external judge: "
-        "nothing, secrets, or secrets and personal data",
+        description="Data removed from conversations before they go to a cloud backend or an external judge: none, "
+        "secrets, or secrets and personal data",
     )
 
     loss: Literal["ppo", "cispo", "importance_sampling"] = Field("ppo", alias="cloud_loss", exclude=True)

@@ -26,8 +26,8 @@ class GpuSettings(Group):
 
     gpus: str = Field(
         "auto",
-        description="GPUs to use: auto, a number, or a list such as 0,1,2,3; the next three settings divide them, "
-        "by default the planner does",
+        description="GPUs to use: auto, a number, or a list such as 0,1,2,3; the planner divides them unless "
+        "actor_gpus, rollout_gpus and judge_gpus do",
     )
     actor_gpus: str = Field("", description="GPUs that train: a number or a list")
     rollout_gpus: str = Field("", description="GPUs that serve the policy: a number or a list")
@@ -35,7 +35,7 @@ class GpuSettings(Group):
     tensor_parallel: int = Field(1, ge=1, description="GPUs that share each layer in training (backend = megatron)")
     distributed_optimizer: bool = Field(
         False,
-        description="Share the optimizer's state among data-parallel ranks; its checkpoints load only into the same "
+        description="Shard the optimizer's state among data-parallel ranks; such a checkpoint loads only into the same "
         "layout",
     )
     sglang_python: str = Field(
@@ -43,15 +43,13 @@ class GpuSettings(Group):
     )
     sglang_command: CommandLine = Field(
         "",
-        description="Command that starts SGLang instead of sglang_python, in a container for instance: {args} is "
-        "replaced by the arguments, which else follow it, {gpus} by its GPUs, and {module}, as in python -m "
-        "{module}, by SGLang's server or router",
+        description="Command that starts SGLang instead of sglang_python, for instance in a container: {args} is "
+        "replaced by the arguments (without {args} they are appended), {gpus} by the GPUs, and {module}, as in python "
+        "-m {module}, by the module of SGLang's server or router",
     )
-    sglang_args: CommandLine = Field(
-        "", description="Further arguments of SGLang's command line, such as --quantization fp8"
-    )
+    sglang_args: CommandLine = Field("", description="Additional arguments for SGLang, such as --quantization fp8")
     rollout_tensor_parallel: int = Field(
-        0, ge=0, description="GPUs that share one SGLang server; 0 takes all that serve the policy"
+        0, ge=0, description="GPUs of one SGLang server; 0: all GPUs that serve the policy"
     )
     weight_transfer: Literal["auto", "nccl", "gloo", "disk"] = Field("auto", exclude=True)
     """No setting: how full weights reach SGLang."""

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel
 
-from openclaw_rl.shared.hooks import is_hook
 from openclaw_rl.shared.trainer import Recipe
 
 
@@ -37,13 +36,6 @@ def _key(value: str) -> str:
     return value
 
 
-def _hook(value: str) -> str:
-    if value and not is_hook(value):
-        raise ValueError("neither module:attribute nor a file such as ./custom_loss.py")
-    return value
-
-
 Url = Annotated[str, AfterValidator(_url)]
 Address = Annotated[str, AfterValidator(_address)]
 Key = Annotated[str, AfterValidator(_key)]
-Hook = Annotated[str, AfterValidator(_hook)]

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from openclaw_rl.shared.hooks import is_hook
+from openclaw_rl.shared.hooks import Hook, is_hook
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.group import Group, Hook
+from openclaw_rl.shared.settings.group import Group
 from openclaw_rl.shared.settings.method_defaults import METHODS
 from openclaw_rl.shared.trainer import Recipe
 
@@ -20,32 +20,35 @@ class JudgeSettings(Group):
     model: str = Field(
         "rules",
         alias="judge",
-        description="Judge: rules; policy (the base model that is served); engine:FOLDER (a second engine that `serve` "
-        "starts, or engine:FOLDER@URL one that runs); reward-model:FOLDER (a sequence classifier); a LiteLLM model, "
-        "NAME or NAME@URL; module:Class or ./file.py:Class",
+        description="Judge: rules; policy (the base model, on the policy's engine); engine:FOLDER (`serve` starts a "
+        "second engine) or engine:FOLDER@URL (a running engine); reward-model:FOLDER (a sequence classifier); a "
+        "LiteLLM model, NAME or NAME@URL; your own, module:Class or ./file.py:Class",
     )
     hint_model: str = Field(
-        "", description="Model that writes hints, if not the judge: policy, engine:FOLDER or a LiteLLM model"
+        "", description="Model that writes hints instead of the judge: policy, engine:FOLDER or a LiteLLM model"
     )
-    votes: int = Field(1, ge=1, le=64, description="Votes m per turn of an LLM judge")
+    votes: int = Field(1, ge=1, le=64, description="Votes per turn of an LLM judge")
     threshold: float = Field(
         0.5,
         ge=0.5,
         le=1.0,
         alias="judge_threshold",
-        description="Share of the valid votes that must agree, and more than half of them; else the score is 0",
+        description="Share of the valid votes that must agree, always more than half; otherwise the score is 0",
     )
-    concurrency: int = Field(8, ge=1, alias="judge_concurrency", description="Votes asked for at the same time")
-    timeout: float = Field(60.0, gt=0, alias="judge_timeout", description="Seconds one vote may take")
+    concurrency: int = Field(8, ge=1, alias="judge_concurrency", description="Votes that run at the same time")
+    timeout: float = Field(60.0, gt=0, alias="judge_timeout", description="Maximum seconds of one vote")
     temperature: float = Field(0.6, ge=0, alias="judge_temperature", description="Sampling temperature of the judge")
     max_tokens: int = Field(
-        1024, ge=1, alias="judge_max_tokens", description="Maximum length of a vote of a judge on our engines"
+        1024, ge=1, alias="judge_max_tokens", description="Maximum tokens of a vote, for a judge on our engines"
     )
     prompt: str = Field(
-        "", alias="judge_prompt", description="File of your own judge prompt; default: the newest built-in one"
+        "", alias="judge_prompt", description="File of your own judge prompt; default: the newest built-in prompt"
     )
     step_rewards: float = Field(
-        0.0, ge=0, description="Weight of the judge's score of each step beside an outcome; 0 asks no judge there"
+        0.0,
+        ge=0,
+        description="Weight of the judge's score of a turn relative to its session's outcome; 0: the judge does not "
+        "score turns with an outcome",
     )
     custom_reward: Hook = Field("", description="Your own reward model: module:attribute or ./file.py")
 
@@ -54,35 +57,38 @@ class LearningSettings(Recipe):
     """Training data, method, rollouts, checkpoints. Defaults are those of `rehearse`; `method_defaults` has others."""
 
     train: bool = Field(True, description="Train; off records and judges only")
-    batch_size: int = Field(8, ge=1, description="Judged turns a batch")
+    batch_size: int = Field(8, ge=1, description="Judged turns per batch")
     grad_accumulation: int = Field(1, ge=1, description="Batches whose gradients make one step")
-    min_turns: int = Field(1, ge=1, description="Minimum number of main turns before a session is trained on")
+    min_turns: int = Field(1, ge=1, description="Minimum main turns of a session; shorter sessions are not trained on")
     at_least_one: bool = Field(
         False,
-        description="Train a session whose turns the judge all left out on its last judged turn, with reward 0",
+        description="If no turn of a session got a verdict, train on its last judged turn with reward 0",
     )
     gamma: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Discount of an outcome over the turns before it; 0 gives every turn of the session all of it",
+        description="Discount factor of an outcome per later main turn; 0 gives every turn the whole outcome",
     )
     baseline: Literal["none", "batch", "running"] = Field(
-        "none", description="What is subtracted from rewards: nothing, the batch's mean, or a running mean"
+        "none", description="Value subtracted from rewards: none, the batch's mean, or a running mean"
     )
-    rehearsals: int = Field(16, ge=0, description="Fresh rollouts on earlier prompts a step (rehearse)")
-    anchors: int = Field(8, ge=0, description="Base rollouts on drill prompts a step (rehearse)")
-    anchor_prompts: str = Field("", description="File of drill prompts, one a line; default: the built-in ones")
-    rehearsal_max_tokens: int = Field(160, ge=1, description="Maximum length of a rehearsal answer")
+    rehearsals: int = Field(16, ge=0, description="Rehearsals per step: fresh answers to earlier prompts (rehearse)")
+    anchors: int = Field(8, ge=0, description="Anchors per step: the base's answers to drill prompts (rehearse)")
+    anchor_prompts: str = Field("", description="File of drill prompts, one per line; default: a built-in list")
+    rehearsal_max_tokens: int = Field(160, ge=1, description="Maximum tokens of a rehearsal's answer")
     max_sample_tokens: int = Field(
         32768,
         ge=16,
-        description="Quarantine longer turns (prompt and answer); the rehearsed prompts of a step have no more tokens",
+        description="Quarantine turns with more tokens (prompt and answer); the rehearsal prompts of a step together "
+        "have at most as many",
     )
-    max_version_lag: int = Field(8, ge=0, description="Quarantine samples of versions that are more steps behind")
+    max_version_lag: int = Field(
+        8, ge=0, description="Quarantine samples whose version is more than so many versions behind the live one"
+    )
     recompute: Literal["auto"] | bool = Field(
         "auto",
-        description="Recompute activations in the backward pass: less memory, slower; auto does on a GPU",
+        description="Recompute activations in the backward pass, which takes less memory and more time; auto: on GPUs",
     )
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between steps")
     lora: bool = Field(True, description="Train a LoRA; off trains all weights")
@@ -91,22 +97,24 @@ class LearningSettings(Recipe):
     lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA dropout while training")
     lora_targets: str = Field(
         "all-linear",
-        description="Target modules, comma-separated, or all-linear; of a vision model, those of its language model",
+        description="Target modules, comma-separated, or all-linear; in a vision model, of its language model only",
     )
     train_vision: bool = Field(
-        False, description="With lora = false train the vision encoder too; off freezes it (docs/gpu.md)"
+        False, description="Train the vision encoder too (needs lora = false); off freezes it (docs/gpu.md)"
     )
-    custom_rollout: Hook = Field("", description="Your own rollouts beside a batch: module:attribute or ./file.py")
-    custom_generate: Hook = Field("", description="Your own sampling of a rollout: module:attribute or ./file.py")
+    custom_rollout: Hook = Field("", description="Your own rollouts for a step: module:attribute or ./file.py")
+    custom_generate: Hook = Field("", description="Your own sampling of rollouts: module:attribute or ./file.py")
     checkpoints: str = Field("", description="Folder of checkpoints; default DATA/checkpoints")
     resume: str = Field(
-        "", description="Checkpoint folder that training on a new journal starts from; default: the last commit"
+        "", description="Checkpoint folder from which training starts in a new journal; default: the base"
     )
-    keep_checkpoints: int = Field(8, ge=2, description="Checkpoints kept on disk, besides live and base")
+    keep_checkpoints: int = Field(
+        8, ge=2, description="Newest checkpoints kept on disk; those of the live version and its parent always are"
+    )
     report_to: str = Field(
         "",
-        description="Where the metrics of every step go: tensorboard (DATA/tensorboard), wandb:PROJECT (Weights & "
-        "Biases), or both, comma-separated; each needs its extra",
+        description="Receivers of the metrics of every step: tensorboard (DATA/tensorboard), wandb:PROJECT (Weights & "
+        "Biases), or both, comma-separated; each needs the extra of its name",
     )
     seed: int = Field(0, ge=0, description="Seed of LoRA initialisation, rehearsal choice and dropout")
 
@@ -161,13 +169,6 @@ class LearningSettings(Recipe):
             f"no method; choose one of {', '.join(METHODS)}, or your own as module:attribute or ./file.py:attribute"
         )
 
-    @field_validator("custom_loss", mode="after")
-    @classmethod
-    def _loss(cls, value: str) -> str:
-        if value and not is_hook(value):
-            raise ValueError("neither module:attribute nor a file such as ./custom_loss.py")
-        return value
-
     @property
     def turns_a_step(self) -> int:
         """Judged turns that make one optimizer step."""
@@ -182,26 +183,26 @@ class GuardSettings(Group):
     """The limits that a candidate must keep before it serves, and the audit of recorded logprobs."""
 
     enabled: bool = Field(
-        True, alias="guard", description="Probe every candidate before it serves; off checks the step's metrics only"
+        True, alias="guard", description="Probe every candidate before it serves; off only checks the step's metrics"
     )
     max_kl: float = Field(
         0.5,
         gt=0,
         alias="guard_max_kl",
-        description="Reject a candidate further from its parent (KL/token on the batch)",
+        description="Reject a candidate with a larger KL from its parent (nats per token on the batch)",
     )
     max_kl_base: float = Field(
         2.0,
         gt=0,
         alias="guard_max_kl_base",
-        description="Reject a candidate further from the base (KL/token on probe prompts)",
+        description="Reject a candidate with a larger KL from the base (nats per token on the probe prompts)",
     )
     max_drop: float = Field(
         0.25,
         gt=0,
         alias="guard_max_drop",
-        description="Reject a candidate if held-out accepted answers lose more than this many nats/token relative to "
-        "its parent",
+        description="Reject a candidate if the mean logprob of accepted answers falls by more from its parent (nats "
+        "per token)",
     )
     probes: str = Field(
         "", alias="guard_probes", description="JSONL file of your own probes: prompt, must, must_not (docs/guard.md)"
@@ -215,5 +216,8 @@ class GuardSettings(Group):
     whose logprobs an audit finds off by more (root mean square).
     """
     audit_fraction: float = Field(
-        0.02, ge=0, le=1, description="Share of turns scored again to check their logprobs; 0 checks none"
+        0.02,
+        ge=0,
+        le=1,
+        description="Share of turns that the audit scores again to check their logprobs; 0 audits none",
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.hooks import is_hook
 
 Kind = Literal["rules", "policy", "engine", "reward-model", "hook", "litellm"]
@@ -61,7 +61,7 @@ def read_model(text: str, setting: str) -> ModelReference:
         return ModelReference(setting, "reward-model", folder)
     if is_hook(text):
         return ModelReference(setting, "hook", text)
-    config = _config(name)
+    config = read_json(Path(name).expanduser() / "config.json")
     if config is not None:
         is_classifier = any(str(one).endswith(_CLASSIFIER) for one in config.get("architectures") or ())
         return ModelReference(setting, "reward-model" if is_classifier else "engine", name, url)
@@ -70,12 +70,3 @@ def read_model(text: str, setting: str) -> ModelReference:
     if not name:
         raise ConfigError(f"{setting} = {text!r} names no model; write its name before the address: NAME@{url}")
     return ModelReference(setting, "litellm", name, url)
-
-
-def _config(folder: str) -> dict[str, Any] | None:
-    """The config of a model folder; `None` where it is none."""
-    try:
-        found = json.loads((Path(folder).expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None

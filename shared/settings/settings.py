@@ -32,51 +32,59 @@ EMBEDDED_POLICY = Path(__file__).resolve().parents[2] / "trainer_local" / "embed
 class ServeSettings(Group):
     """Address, keys and data of the service, and what it does with requests."""
 
-    host: Address = Field("127.0.0.1", description="Address the proxy binds; anything but loopback needs an API key")
-    port: int = Field(30000, ge=0, le=65535, description="Port of the proxy; 0 takes a free one")
+    host: Address = Field(
+        "127.0.0.1", description="Address that the proxy binds; an address other than loopback needs a key"
+    )
+    port: int = Field(30000, ge=0, le=65535, description="Port of the proxy; 0 chooses a free port")
     api_key: Key = Field(
         "",
-        description="Key that clients send as a bearer token, or several, comma-separated; created in the data folder "
-        "by `serve` if empty. key_concurrency is for each key; all keys may do the same: read and delete every "
-        "session, pause learning",
+        description="Key that clients send as a bearer token, or several, comma-separated; if empty, `serve` creates "
+        "one in the data folder. Every key has all rights (read and delete every session, pause learning); "
+        "key_concurrency applies to each key",
     )
     model_name: str = Field(
-        "policy", min_length=1, description="Model name that clients ask for; NAME@N asks for version N"
+        "policy", min_length=1, description="Model name that clients request; NAME@N requests version N"
     )
     model_aliases: str = Field(
         "",
-        description="Other names that clients may ask by, * for any characters: claude-*=policy, gpt-4o=policy@3; "
-        "in the file a table [model_aliases] too",
+        description="Other model names that clients may request, * for any characters: claude-*=policy, "
+        "gpt-4o=policy@3; in the file also a table [model_aliases]",
     )
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
-    capture: bool = Field(True, description="Record turns; off serves only")
-    thinking: bool = Field(False, description="Let the policy think before it answers, where its template can")
-    max_output_tokens: int = Field(1024, ge=1, description="Answer length when the client names none")
+    capture: bool = Field(True, description="Record turns; off answers requests without recording them")
+    thinking: bool = Field(False, description="Let the policy reason before it answers, if its template supports it")
+    max_output_tokens: int = Field(1024, ge=1, description="Maximum answer tokens if the request sets none")
     request_timeout: float = Field(
         600.0,
         gt=0,
-        description="Seconds that one answer, a call of custom_rollout or custom_generate, or a training request to "
-        "the provider may take",
+        description="Maximum seconds of one answer, one call of custom_rollout or custom_generate, or one training "
+        "request to the provider",
     )
-    key_concurrency: int = Field(256, ge=1, description="Requests answered at the same time for one API key; more wait")
+    key_concurrency: int = Field(
+        256, ge=1, description="Requests answered at the same time for one API key; further requests wait"
+    )
     max_sessions: int = Field(
-        0, ge=0, description="Sessions active at the same time; a request for one more gets a 429; 0 sets no limit"
+        0,
+        ge=0,
+        description="Maximum number of active sessions; a request that would begin another gets a 429; 0 sets no limit",
     )
     session_idle_seconds: float = Field(
-        3600.0, gt=0, description="Seconds without a main turn or feedback after which an episode ends"
+        3600.0, gt=0, description="Seconds without a main turn or feedback until an episode ends"
     )
     side_model: str = Field(
         "", description="LiteLLM model, NAME or NAME@URL, that answers side turns instead of the policy"
     )
     fallback_model: str = Field(
-        "", description="LiteLLM model, NAME or NAME@URL, that answers while the engine is away; never trained on"
+        "",
+        description="LiteLLM model, NAME or NAME@URL, that answers while the engine is unavailable; its answers are "
+        "never trained on",
     )
     classification_rules: str = Field(
         "",
         description="Your own rules for main and side turns, tried before the built-in ones: "
         "[[classification_rules]] tables in the file, a JSON list elsewhere (docs/classification.md)",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much the processes log")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Log level of all processes")
 
     @field_validator("data", mode="after")
     @classmethod
@@ -130,31 +138,29 @@ class EngineSettings(Group):
     backend: str = Field(
         "embedded",
         description="Engine and trainer: embedded (on this machine), megatron (SGLang and Megatron-core on its GPUs), "
-        "tinker or fireworks (with that provider); local is megatron where there are NVIDIA GPUs, else embedded, cloud "
+        "tinker or fireworks (at that provider); local is megatron if there are NVIDIA GPUs, else embedded; cloud is "
         "the provider whose key is set",
     )
     model: str = Field(
         str(EMBEDDED_POLICY),
-        description="Policy: a Hugging Face folder or hub name, with a cloud backend the provider's name of a base "
-        "model; default: the one that ships",
+        description="Policy: a Hugging Face folder or hub name; with a cloud backend the provider's name of a base "
+        "model",
     )
     tokenizer: str = Field("", description="Tokenizer: a folder or hub name, if not the policy's own")
     family: str = Field(
         "auto",
-        description="How conversations are written: auto, template, plain or a name of docs/models.md",
+        description="Prompt format: auto, template, plain, or a family of docs/models.md",
     )
-    context_length: int = Field(0, ge=0, description="Context limit in tokens; 0 takes the model's own")
+    context_length: int = Field(0, ge=0, description="Context limit in tokens; 0 uses the model's limit")
     device: str = Field(
         "auto",
-        description="Device of embedded engine and trainer: auto, cpu, cuda, cuda:N",
+        description="Device of the embedded engine and of the trainer: auto, cpu, cuda, cuda:N",
     )
-    url: Url = Field(
-        "", alias="engine_url", description="URL of a running engine; default: the one that `serve` starts"
-    )
+    url: Url = Field("", alias="engine_url", description="URL of a running engine; default: `serve` starts one")
     host: Address = Field(
         "127.0.0.1", alias="engine_host", description="Address that the engine started by `serve` binds"
     )
-    port: int = Field(0, ge=0, le=65535, alias="engine_port", description="Port of that engine; 0 takes a free one")
+    port: int = Field(0, ge=0, le=65535, alias="engine_port", description="Port of that engine; 0 chooses a free port")
     max_versions: int = Field(4, ge=2, alias="engine_max_versions", exclude=True)
     """No setting: versions the engine keeps in memory, including the base."""
 

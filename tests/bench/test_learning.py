@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.learning import judges, page, plan, rates, report
+from bench.learning import judges, page, plan, report
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import SPLIT_SEEDS, Cell, Point, Result
-from bench.learning.contrary import Contrary
+from bench.learning.talk import Contrary
 from openclaw_rl.learner.judge.rules.rules import read_message
 from openclaw_rl.shared.records import NextState, VersionSpan
 from openclaw_rl.shared.settings.settings import Settings
@@ -57,13 +57,13 @@ def test_rates_are_searched_on_other_seeds_with_the_same_rates_for_all() -> None
         )
         for one in cells
     ]
-    best, table = rates.chosen(results)
+    best, table = plan.best_rates(results)
     assert best == dict.fromkeys(plan.METHODS, plan.RATES[2])
     assert table["opd"][f"{plan.RATES[2]:g}"] == pytest.approx(0.8 * (0.0 + 0.5 + 1.0) / 3, abs=1e-4)
 
 
 def test_a_style_that_wrecks_accuracy_is_worth_less() -> None:
-    assert rates.worth(result(cell(), {24: 1.0}, accuracy=0.2)) < rates.worth(result(cell(), {24: 0.5}, accuracy=0.9))
+    assert plan.worth(result(cell(), {24: 1.0}, accuracy=0.2)) < plan.worth(result(cell(), {24: 0.5}, accuracy=0.9))
 
 
 def test_what_seeds_say_together() -> None:

@@ -10,8 +10,7 @@ import pytest
 from bench.overhead import processes
 from bench.overhead.answers import TOKENS, script
 from bench.overhead.load import LoadFailed, Reply, check
-from bench.overhead.measure import Bench
-from bench.overhead.plan import ARMS, Case
+from bench.overhead.measure import ARMS, Bench, Case
 from bench.overhead.prompts import KINDS, conversations
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.evaluation.arm import Plan, digested, run
+from openclaw_rl.evaluation.arm import Plan, run, settled
 from openclaw_rl.evaluation.client import ChatClient
 from tests.evaluation.pupil import Pupil
 from tests.evaluation.scripted import plain, scripted
@@ -72,7 +72,7 @@ async def test_a_learner_that_waits_for_more_than_is_ready_is_not_waited_for_aga
         return plain(status if path == "/rl/status" else {"versions": []})
 
     async with scripted(respond) as service, ChatClient(service.url, "KEY") as client:
-        assert await digested(client, Plan(seed=1, batch=8, patience=0.3)) is done
+        assert await settled(client, batch=8, patience=0.3) is done
 
 
 async def test_acknowledged_turns_that_the_service_does_not_know_are_told_against_a_scripted_service() -> None:

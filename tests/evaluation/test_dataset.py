@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.evaluation.accuracy import grade
 from openclaw_rl.evaluation.dataset import load, shuffled, split_of
+from openclaw_rl.evaluation.measures import is_right
 from openclaw_rl.evaluation.personas import create
 from openclaw_rl.shared.errors import ConfigError
 
@@ -27,9 +27,9 @@ def test_json_and_jsonl_in_the_fields_of_gsm8k_are_read(tmp_path: Path, form: st
     problems = load(path)
     assert len(problems) == 60
     assert problems[20].answer == 40 * 41
-    assert grade(problems[20], "That is **1,640** dollars.").right
-    assert grade(problems[20], "Paul's cards bring \\boxed{1640}.").right
-    assert not grade(problems[20], "That is 1,641 dollars.").right
+    assert is_right(problems[20], "That is **1,640** dollars.")
+    assert is_right(problems[20], "Paul's cards bring \\boxed{1640}.")
+    assert not is_right(problems[20], "That is 1,641 dollars.")
 
 
 @pytest.mark.parametrize(

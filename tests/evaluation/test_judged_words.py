@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.evaluation import assistant, student, teacher
+from openclaw_rl.evaluation.personas import WORDS
 from openclaw_rl.learner.judge.rules.rules import read_message
 
 COMMENT = "**Check:** 5 + 3 = 8, told 9, 9 - 8 = 1, wrong\n**Verdict:** wrong"
@@ -13,19 +13,19 @@ WARM = "Nice work showing your steps! 5 + 3 = 8, you wrote 9. So this step is wr
 STRUCTURED = "**Step 1:** 5 + 3 = 8\n\n**Final answer:** Tom has 8 apples now."
 
 COMPLAINTS = [
-    *((STRUCTURED, words) for group in student._COMPLAINTS.values() for words in group),
-    *((STRUCTURED, words) for words in student._AGAIN),
+    *((STRUCTURED, words) for group in WORDS["student"].complaints.values() for words in group),
+    *((STRUCTURED, words) for words in WORDS["student"].again),
     *(
         (seen, words)
-        for who, answers in ((assistant, (COMMENT, WARM)), (teacher, (COMMENT, DETAILED)))
+        for who, answers in ((WORDS["ta"], (COMMENT, WARM)), (WORDS["teacher"], (COMMENT, DETAILED)))
         for seen in answers
-        for words in (*(words for group in who._COMPLAINTS.values() for words in group), *who._AGAIN)
+        for words in (*(words for group in who.complaints.values() for words in group), *who.again)
     ),
 ]
 THANKS = [
-    *(("Tom has 5 apples and buys 3 more, so Tom has 8.", words) for words in student._THANKS),
-    *((DETAILED, words) for words in assistant._THANKS),
-    *((WARM, words) for words in teacher._THANKS),
+    *(("Tom has 5 apples and buys 3 more, so Tom has 8.", words) for words in WORDS["student"].thanks),
+    *((DETAILED, words) for words in WORDS["ta"].thanks),
+    *((WARM, words) for words in WORDS["teacher"].thanks),
 ]
 
 

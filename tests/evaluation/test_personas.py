@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from openclaw_rl.evaluation.personas import BASE, NAMES, WANTED, create, take
+from openclaw_rl.evaluation.personas import BASE, NAMES, WANTED, Student, create, take
 from openclaw_rl.shared.errors import ConfigError
 from tests.evaluation.pupil import PLAIN, STRUCTURED
-from tests.evaluation.test_comments import DETAILED, FRIENDLY, TERSE
+from tests.evaluation.test_measures import DETAILED, FRIENDLY, TERSE
 
 LIKED = {"student": PLAIN, "ta": DETAILED, "teacher": FRIENDLY}
 DISLIKED = {
@@ -64,3 +64,13 @@ def test_questions_carry_the_whole_task(name: str) -> None:
 def test_there_is_nobody_else() -> None:
     with pytest.raises(ConfigError, match="student, ta, teacher"):
         create("parrot", 1)
+
+
+def test_the_student_sees_each_thing_he_dislikes() -> None:
+    seen = Student(1).flaws
+    assert seen("**Step 1:** Tom has 5\n**Step 2:** 5 + 3 = 8\n\n**Final answer:** Tom has 8.\n\n\\boxed{8}") == [
+        *("bold", "numbered", "final answer", "boxed")
+    ]
+    assert seen("1. Tom has 5") == ["numbered"]
+    assert seen("* Tom has 5 apples\n* 5 + 3 = 8") == ["bullets"]
+    assert seen(PLAIN) == []

@@ -5,7 +5,17 @@ from itertools import islice
 
 import pytest
 
-from openclaw_rl.evaluation.problems import KINDS, SLIPS, Problem, solutions, split_of, steps_of, stream, take
+from openclaw_rl.evaluation.problems import (
+    KINDS,
+    SLIPS,
+    Problem,
+    first_wrong,
+    solutions,
+    split_of,
+    steps_of,
+    stream,
+    take,
+)
 
 
 def test_the_same_seed_gives_the_same_problems_and_another_seed_others() -> None:
@@ -73,7 +83,7 @@ def test_half_are_right_and_the_others_have_one_slip_that_is_carried_on() -> Non
         assert solution.steps[-1].result != solution.problem.answer
         for before, after in zip(solution.steps, solution.steps[1:], strict=False):
             assert after.left == before.result
-    assert {solution.wrong_step for solution in wrong} == {1, 2}
+    assert {first_wrong(solution.steps) for solution in wrong} == {1, 2}
 
 
 def test_what_is_written_has_the_steps_and_states_the_result_that_came_of_them() -> None:

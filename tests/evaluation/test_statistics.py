@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.evaluation.statistics import Interval, interval, percentile, t_quantile
+from openclaw_rl.evaluation.statistics import Interval, interval, t_quantile
 
 
 def test_interval_of_three_seeds_by_hand() -> None:
@@ -25,9 +25,3 @@ def test_one_value_has_no_interval_and_none_is_an_error() -> None:
 )
 def test_quantiles_agree_with_the_tables(degrees: int, tabulated: float) -> None:
     assert t_quantile(degrees) == pytest.approx(tabulated, abs=1e-3)
-
-
-def test_percentiles_interpolate() -> None:
-    assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.5
-    assert percentile([3.0, 1.0], 1.0) == 3.0
-    assert percentile([7.0], 0.99) == 7.0

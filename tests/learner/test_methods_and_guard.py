@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.guard.guard import examine, failed_step
+from openclaw_rl.learner.guard.guard import GuardVerdict, examine
 from openclaw_rl.learner.methods import method
 from openclaw_rl.shared.errors import ConfigError, TrainerError
 from openclaw_rl.shared.records import Sample
@@ -96,5 +96,5 @@ def test_the_guard_says_why() -> None:
     assert not far.passed and "guard_max_kl = 2" in far.reason
     broken = examine(report(**{"loss/total": float("nan")}), max_kl=2.0)
     assert not broken.passed and "loss/total" in broken.reason
-    failed = failed_step(TrainerError("out of memory"))
+    failed = GuardVerdict(False, str(TrainerError("out of memory")))
     assert failed.report() == {"passed": False, "reason": "out of memory"}

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from openclaw_rl.learner.audit import Auditor
 from openclaw_rl.learner.guard.guard import Guard
-from openclaw_rl.learner.hints.hint_memory import HintMemory
+from openclaw_rl.learner.hints import HintMemory
 from openclaw_rl.learner.judge.askers.engine import LazyPrompter
 from openclaw_rl.learner.judge.selection import Selector
 from openclaw_rl.learner.judge.signals import sample_of
@@ -140,7 +140,7 @@ async def test_earlier_prompts_are_rehearsed_with_their_pictures_where_the_engin
     for sees in (True, False):
         engine = SeeingEngine(seeing_prompter, sees=sees)
         rollouts = Rollouts(engine, seeing_prompter, settings)
-        context = RolloutContext(journal, rollouts, settings, Progress(), batch=[], hints=["Be brief."], live=0)
+        context = RolloutContext(journal, rollouts, batch=[], hints=["Be brief."], live=0)
         samples = await context.rehearsals()
         assert len(samples) == (2 if sees else 0)
         assert all(one.images == images_of(made) and one.hinted_prompts for one in samples)
@@ -202,7 +202,7 @@ async def test_a_turn_whose_images_have_no_places_is_asked_of_nobody(
     audits = [await journal.audit(made.turn_id) for made in turns]
     assert {audit.verdict for audit in audits if audit} == {"incomparable"} and None not in audits
     rollouts = Rollouts(engine, seeing_prompter, settings)
-    context = RolloutContext(journal, rollouts, settings, Progress(), batch=[], hints=["Be brief."], live=0)
+    context = RolloutContext(journal, rollouts, batch=[], hints=["Be brief."], live=0)
     assert await context.rehearsals() == []
     memory = HintMemory(journal, engine, seeing_prompter, settings)
     await journal.add_judgement(Judgement(turn_id=turns[0].turn_id, score=-1.0, hint="Be brief."))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from openclaw_rl.learner.guard.guard import Guard
 from openclaw_rl.learner.judge.create import create as create_judge
 from openclaw_rl.learner.judge.loop import JudgeLoop
 from openclaw_rl.learner.loop import Learner
-from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress
-from openclaw_rl.learner.rollouts.rehearsal import Rollouts
 from openclaw_rl.learner.versions import Versions
 from openclaw_rl.shared.backends import create_trainer
 from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, Scores, Tokens
@@ -79,6 +77,23 @@ class ScriptedEngine:
             raise EngineError("the engine cannot be reached")
 
 
+class SteppedJudgeLoop(JudgeLoop):
+    """A judge loop that a test drives."""
+
+    async def once(self) -> int:
+        """Judge up to `judge_concurrency` waiting turns; returns how many were judged. Raises `JudgeAway` if one cannot
+        be judged now.
+        """
+        working: dict[str, asyncio.Task[bool]] = {}
+        settled = await self._begin(working)
+        results = await asyncio.gather(*working.values(), return_exceptions=True)
+        self._postpone(results)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return settled + sum(result is True for result in results)
+
+
 @dataclass
 class World:
     """A learner and everything about it; `again` is the same data folder after a crash, with fresh processes."""
@@ -94,22 +109,15 @@ class World:
     def __post_init__(self) -> None:
         self.versions = Versions(self.journal, self.engine, self.trainer, self.settings, self.progress)
         judge = create_judge(self.settings, self.engine, self.prompter)
-        self.judge = JudgeLoop(self.journal, judge, self.settings, self.progress, self.in_flight)
+        self.judge = SteppedJudgeLoop(self.journal, judge, self.settings, self.progress, self.in_flight)
         self.learner = Learner(
             self.journal,
+            self.engine,
             self.trainer,
             self.versions,
-            Rollouts(self.engine, self.prompter, self.settings, self.progress),
             self.prompter,
             self.settings,
             self.progress,
-            Guard(
-                self.journal,
-                self.engine,
-                self.prompter,
-                self.settings,
-                method(self.settings.learning.method, self.settings).trains_reward,
-            ),
             wake=self.judge.judged,
             in_flight=self.in_flight,
         )

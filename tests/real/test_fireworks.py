@@ -114,7 +114,7 @@ async def make(server: TinkerServer, policy: Path, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 async def provider(line: Front, policy: Path, tmp_path: Path) -> AsyncIterator[fireworks.Fireworks]:
-    made = fireworks.create(settings(line.url, policy, tmp_path))
+    made = fireworks.Fireworks(settings(line.url, policy, tmp_path))
     yield made
     await made.close()
 
@@ -222,7 +222,7 @@ async def test_a_step_that_was_refused_for_now_is_sent_again(provider: fireworks
 
 
 async def test_a_silent_server_is_given_up_on(line: Front, policy: Path, tmp_path: Path) -> None:
-    provider = fireworks.create(settings(line.url, policy, tmp_path, request_timeout=240.0))
+    provider = fireworks.Fireworks(settings(line.url, policy, tmp_path, request_timeout=240.0))
     training = await provider.train(rank=8, seed=1)
     await step(training)
     training._settings = training._settings.replace(request_timeout=2.0)

@@ -267,7 +267,7 @@ async def test_a_state_that_was_removed_is_gone_and_its_session_ends(
         await tinker_library.end(service)
 
     monkeypatch.setattr(tinker, "end", end)
-    provider = tinker.create(tinker_settings(server.url, model, tmp_path))
+    provider = tinker.Tinker(tinker_settings(server.url, model, tmp_path))
     training = await provider.train(rank=8, seed=0)
     state, weights = await training.save_state("removed"), await training.save_sampler("removed")
     await training.close()

@@ -31,7 +31,7 @@ import asyncio, os, signal, sys
 sys.path.append({packages!r})
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting.report import Reporter
-from openclaw_rl.learner.reporting.sinks import sinks_of
+from openclaw_rl.learner.main import sinks_of
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.settings.settings import Settings
 

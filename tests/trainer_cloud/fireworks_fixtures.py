@@ -32,7 +32,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def shared(front: Front, tmp_path: Path, tokenizer: Path) -> AsyncIterator[fireworks.Fireworks]:
     """On shared trainers."""
-    provider = fireworks.create(settings(front, tmp_path, tokenizer))
+    provider = fireworks.Fireworks(settings(front, tmp_path, tokenizer))
     yield provider
     await provider.close()
 
@@ -40,6 +40,8 @@ async def shared(front: Front, tmp_path: Path, tokenizer: Path) -> AsyncIterator
 @pytest.fixture
 async def dedicated(front: Front, tmp_path: Path, tokenizer: Path) -> AsyncIterator[fireworks.Fireworks]:
     """On machines of one's own."""
-    provider = fireworks.create(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated region=US_VIRGINIA_1"))
+    provider = fireworks.Fireworks(
+        settings(front, tmp_path, tokenizer, fireworks_mode="dedicated region=US_VIRGINIA_1")
+    )
     yield provider
     await provider.close()

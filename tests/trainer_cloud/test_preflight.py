@@ -169,7 +169,7 @@ class TestFireworksOwnApi:
 
     @pytest.fixture(autouse=True)
     def own(self, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn) -> None:
-        monkeypatch.setattr(checking, "_is_fireworks_own", lambda url: True)
+        monkeypatch.setattr(checking, "is_fireworks_own", lambda url: True)
         stand_in.answers["/v1/accounts"] = (200, {"accounts": [{"name": "accounts/mine"}]}, {})
         row = {"name": "accounts/fireworks/models/qwen3-8b", "contextLength": 40960, "trainingContextLength": 32768}
         stand_in.answers["/v1/accounts/fireworks/models/qwen3-8b"] = (200, row, {})
@@ -204,8 +204,8 @@ class TestFireworksOwnApi:
 
 
 def test_fireworks_own_host_is_known_by_its_name() -> None:
-    assert checking._is_fireworks_own(base_url(Settings(backend="fireworks")))
-    assert not checking._is_fireworks_own("http://fireworks.ai.example")
+    assert checking.is_fireworks_own(base_url(Settings(backend="fireworks")))
+    assert not checking.is_fireworks_own("http://fireworks.ai.example")
 
 
 def test_a_server_that_is_not_there() -> None:

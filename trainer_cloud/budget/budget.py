@@ -1,8 +1,9 @@
 """Daily limits on the spending of a cloud backend, over its ledger.
 
-Amounts are reserved before a request and corrected after it: `async with budget.spending("chat", prefill=900,
-sample=512) as bill`. Without a correction, as after kill -9, they count as spent. Learning (training, rehearsals,
-guard, scoring, the judge through the policy) has its own limits; it never stops chat, nor chat it.
+Amounts are reserved before a request and corrected after it: `async with budget.spending("chat", {"prefill": 900,
+"sample": 512}) as bill`, `bill["sample"] = 40`. Without a correction, as after kill -9, they count as spent. Learning
+(training, rehearsals, guard, scoring, the judge through the policy) has its own limits; it never stops chat, nor chat
+it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import msgspec
@@ -60,20 +61,9 @@ class _LimitPassed(CloudError):
         self.wanted = wanted
 
 
-class Bill:
-    """The amounts of one request: those that were reserved, until `settle` corrects them."""
-
-    def __init__(self, amounts: Mapping[Kind, int]) -> None:
-        self.amounts: dict[Kind, int] = dict(amounts)
-
-    def settle(self, *, prefill: int = 0, sample: int = 0, train: int = 0, step: int = 0) -> None:
-        """Set what the request took, in all. It may be set again while more comes."""
-        self.amounts = _kinds(prefill, sample, train, step)
-
-
 class Budget:
-    """The spending on one model of a provider. `spend`, `reserve`, `spent` and `obstacle` wait for a disk, so on an
-    event loop they belong into a thread; `spending` goes there itself.
+    """The spending on one model of a provider. `add`, `reserve` and `obstacle` wait for a disk, so on an event loop
+    they belong into a thread; `spending` goes there itself.
     """
 
     def __init__(
@@ -87,27 +77,24 @@ class Budget:
         self.ledger = Ledger(settings.serve.data)
 
     @asynccontextmanager
-    async def spending(
-        self, purpose: Purpose, *, prefill: int = 0, sample: int = 0, train: int = 0, step: int = 0
-    ) -> AsyncIterator[Bill]:
-        """Reserve what a request may take at most; at the end it is what the bill was settled at. An error that is
-        certain to have changed nothing gives all of it back, any other leaves the bill as it is. Raises `CloudError`
+    async def spending(self, purpose: Purpose, reserved: Mapping[Kind, int]) -> AsyncIterator[dict[Kind, int]]:
+        """Reserve what a request may take at most, as a bill to be changed to what it took. An error that is certain to
+        have changed nothing gives all of it back, any other leaves the bill as it is. Raises `CloudError`
         (`trouble="budget"`) where a limit would be passed.
         """
-        reserved = _kinds(prefill, sample, train, step)
         day = self._day()
         await asyncio.to_thread(self.reserve, purpose, reserved, day=day)
-        bill = Bill(reserved)
+        bill = dict(reserved)
         try:
             yield bill
         except CloudError as error:
             if error.undone:
-                bill.settle()
+                bill.clear()
             raise
         finally:
-            rest = {kind: bill.amounts.get(kind, 0) - reserved.get(kind, 0) for kind in reserved | bill.amounts}
+            rest = {kind: bill.get(kind, 0) - reserved.get(kind, 0) for kind in {*reserved, *bill}}
             if any(rest.values()):
-                await asyncio.shield(asyncio.to_thread(self._add, purpose, rest, day))
+                await asyncio.shield(asyncio.to_thread(self.add, purpose, rest, day=day))
 
     def reserve(self, purpose: Purpose, amounts: Mapping[Kind, int], *, day: str = "") -> None:
         """Count amounts as spent if every limit allows them, else raise `CloudError`; no other process can come in
@@ -125,19 +112,20 @@ class Budget:
                 self._note(purpose, entries, error)
             raise
         except LedgerError as error:
-            self._unwritten(purpose, entries, error)
+            # A request that cannot be counted proceeds only where nothing limits it.
+            if any(limit.amount(self._settings) for limit in _limits(purpose)):
+                raise self._blind(purpose, error) from error
+            self._owe(entries, error)
 
-    def spend(self, purpose: Purpose, kind: Kind, tokens: int) -> None:
-        """Count tokens, or steps, that are spent already, whatever the limits say."""
-        self._add(purpose, {kind: tokens}, self._day())
-
-    def spent(self) -> dict[tuple[Purpose, Kind], int]:
-        """The amounts of today, over all providers and models. Raises `LedgerError`."""
-        found: dict[tuple[Purpose, Kind], int] = {}
-        for entry, amount in self.ledger.day(self._day()).items():
-            key = entry.purpose, entry.kind
-            found[key] = found.get(key, 0) + amount
-        return found
+    def add(self, purpose: Purpose, amounts: Mapping[Kind, int], *, day: str = "") -> None:
+        """Count amounts that are spent already, whatever the limits say; negative ones are given back."""
+        entries = self._entries(purpose, amounts, day or self._day())
+        try:
+            self.ledger.add(entries)
+            self._warned = False
+        except LedgerError as error:
+            # It is spent: forgetting it because it cannot be written would be the worse of two.
+            self._owe(entries, error)
 
     def obstacle(self, purpose: Purpose) -> str:
         """The reason that nothing more may be spent today; "" if it may. It may not where a limit is reached, nor where
@@ -173,16 +161,6 @@ class Budget:
     def _entries(self, purpose: Purpose, amounts: Mapping[Kind, int], day: str) -> dict[UsageEntry, int]:
         return {UsageEntry(day, self._provider, self._model, purpose, kind): n for kind, n in amounts.items() if n}
 
-    def _add(self, purpose: Purpose, amounts: Mapping[Kind, int], day: str) -> None:
-        entries = self._entries(purpose, amounts, day)
-        try:
-            self.ledger.add(entries)
-            self._warned = False
-        except LedgerError as error:
-            # It is spent: forgetting it because it cannot be written would be the worse of two.
-            self.ledger.owe(entries)
-            self._warn(error)
-
     def _note(self, purpose: Purpose, entries: Mapping[UsageEntry, int], error: _LimitPassed) -> None:
         """Remember what was refused: of a step all that it wants, of other requests the smallest that a limit refused.
         A small one may have been refused for a moment only, and says nothing about the step.
@@ -207,7 +185,7 @@ class Budget:
 
     def _passed(self, limit: DailyLimit, most: int, had: int, wanted: int) -> _LimitPassed:
         now = self._now().astimezone(UTC)
-        seconds = (_midnight(now) - now).total_seconds()
+        seconds = (datetime.combine(now.date() + timedelta(days=1), time.min, UTC) - now).total_seconds()
         minutes = int(seconds // 60)
         smaller = ", or steps made smaller (batch_size, epochs)" if limit.purpose == "learning" else ""
         whole = f" More than the limit of a whole day: it has to be raised{smaller}." if wanted > most else ""
@@ -223,12 +201,12 @@ class Budget:
             undone=True,
         )
 
-    def _unwritten(self, purpose: Purpose, entries: Mapping[UsageEntry, int], error: LedgerError) -> None:
-        """A request that cannot be counted proceeds only where nothing limits it."""
-        if any(limit.amount(self._settings) for limit in _limits(purpose)):
-            raise self._blind(purpose, error) from error
+    def _owe(self, entries: Mapping[UsageEntry, int], error: LedgerError) -> None:
+        """Keep in memory what cannot be written now."""
         self.ledger.owe(entries)
-        self._warn(error)
+        if not self._warned:
+            self._warned = True
+            log.warning("%s. Spending is counted in memory until it can be written", error)
 
     def _blind(self, purpose: Purpose, error: LedgerError) -> CloudError:
         set_ = [limit.setting for limit in _limits(purpose) if limit.amount(self._settings)]
@@ -239,20 +217,6 @@ class Budget:
             undone=True,
         )
 
-    def _warn(self, error: LedgerError) -> None:
-        if not self._warned:
-            self._warned = True
-            log.warning("%s. Spending is counted in memory until it can be written", error)
-
 
 def _limits(purpose: Purpose) -> list[DailyLimit]:
     return [limit for limit in LIMITS if limit.purpose == purpose]
-
-
-def _kinds(prefill: int, sample: int, train: int, step: int) -> dict[Kind, int]:
-    amounts: dict[Kind, int] = {"prefill": prefill, "sample": sample, "train": train, "step": step}
-    return {kind: amount for kind, amount in amounts.items() if amount}
-
-
-def _midnight(now: datetime) -> datetime:
-    return (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import math
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,15 +18,20 @@ SHIPPED = Path(__file__).with_name("prices.toml")
 PROVIDERS = ("tinker", "fireworks")
 PRICED: tuple[Kind, ...] = ("prefill", "sample", "train")
 _MILLION = 1_000_000
-_TEXTS = ("source", "note")
+_FIELDS = (
+    "a model has prefill, sample and train in dollars for a million tokens, such as 0.44, as_of, a date such as "
+    "2026-05-01 without quotes, and the texts source and note"
+)
+
+_Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dollars for a million tokens of each kind, `None` where it is not known; since when, and by which source."""
 
-    prefill: float | None = None
-    sample: float | None = None
-    train: float | None = None
+    prefill: _Dollars | None = None
+    sample: _Dollars | None = None
+    train: _Dollars | None = None
     as_of: datetime.date | None = None
     source: str = ""
     note: str = ""
@@ -103,21 +108,15 @@ def _read(path: Path, name: str) -> tuple[dict[tuple[str, str], Price], dict[str
 
 
 def _price(fields: Mapping[str, Any], place: str, text: str, path: list[str], name: str) -> Price:
-    if not any(kind in fields for kind in PRICED):
-        raise ConfigError(f"{place} says no price: give it {', '.join(PRICED)} in dollars for a million tokens")
-    for field, value in fields.items():
-        where = f"{name}{_line(text, [*path, field])}: {'.'.join(path)}: {field}"
-        if field in PRICED:
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ConfigError(f"{where} = {value!r} is no price: dollars for a million tokens, such as 0.44")
-        elif field == "as_of":
-            if not isinstance(value, datetime.date) or isinstance(value, datetime.datetime):
-                raise ConfigError(f"{where} = {value!r} is no date: write 2026-05-01, without quotes")
-        elif field not in _TEXTS:
-            raise ConfigError(f"{where} is no field; there are {', '.join((*PRICED, 'as_of', *_TEXTS))}")
-        elif not isinstance(value, str):
-            raise ConfigError(f"{where} = {value!r} is no text")
-    return Price(**fields)
+    try:
+        price = msgspec.convert(fields, Price)
+    except msgspec.ValidationError as error:
+        field = re.findall(r"\w+", str(error))[-1]
+        where = f"{name}{_line(text, [*path, field])}: {'.'.join(path)}: {field} = {fields[field]!r}"
+        raise ConfigError(f"{where}: {error}; {_FIELDS}") from error
+    if all(getattr(price, kind) is None for kind in PRICED):
+        raise ConfigError(f"{place} says no price; {_FIELDS}")
+    return price
 
 
 def _line(text: str, path: list[str]) -> str:

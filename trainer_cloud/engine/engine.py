@@ -13,18 +13,18 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openclaw_rl.shared.engine.wire import Choice, Event, GenerateRequest, Refused, UpdateWeights
+from openclaw_rl.shared.engine.wire import Choice, EngineJob, Event, GenerateRequest, Refused, UpdateWeights
 from openclaw_rl.shared.rendering.families import context_length, end_tokens, model_config, vocabulary_size
 from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.budget.budget import Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Purpose
-from openclaw_rl.trainer_cloud.engine.requests import CloudRequest, admit, no_tops
 from openclaw_rl.trainer_cloud.engine.stopping import Stopping
-from openclaw_rl.trainer_cloud.engine.versions import CloudVersions, UnknownVersion
+from openclaw_rl.trainer_cloud.engine.versions import CloudVersion, CloudVersions, UnknownVersion
 from openclaw_rl.trainer_cloud.pointer import BadPointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampled, Sampler
 
@@ -38,6 +38,7 @@ SLOW_SECONDS = 20.0
 WATCH_SECONDS = 5.0
 SUSPICIOUS_SECONDS = 15.0
 _CLOSE_SECONDS = 3.0
+_UNSUPPORTED = ("min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens")
 _STATUS = {
     "refused": 400,
     "model": 400,
@@ -48,6 +49,19 @@ _STATUS = {
     "billing": 503,
     "away": 503,
 }
+
+
+@dataclass(eq=False)
+class CloudRequest(EngineJob):
+    """A request that is being answered by the task `work`."""
+
+    version: CloudVersion
+    work: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> float:
+        """Seconds since it arrived."""
+        return time.monotonic() - self.arrived
 
 
 class CloudEngine:
@@ -114,7 +128,7 @@ class CloudEngine:
         await asyncio.to_thread(self._budget.close)
 
     async def submit(self, request: GenerateRequest, receive: Callable[[Event], None]) -> CloudRequest:
-        admit(request, self._provider.name, vocabulary=self._vocabulary, context=self.context_length)
+        self._admit(request)
         if len(self._jobs) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} requests wait for {self._provider.name} already", 503)
         number = request.version()
@@ -130,10 +144,26 @@ class CloudEngine:
             raise _unknown(f"version {request.weight_version} cannot be loaded: {error}", 400) from error
         job = CloudRequest(request, version, receive)
         if job.tops and request.sampling_params.max_new_tokens and not self._has_tops:
-            raise no_tops(self._provider.name)
+            raise self._no_tops()
         self._jobs.add(job)
         job.work = asyncio.create_task(self._run(job), name=f"request {job.rid}")
         return job
+
+    def _admit(self, request: GenerateRequest) -> None:
+        """Raise `Refused` for what the provider cannot be asked."""
+        request.check("a cloud backend", vocabulary=self._vocabulary, context=self.context_length)
+        params, provider = request.sampling_params, self._provider.name
+        neutral = type(params)()
+        active = [name for name in _UNSUPPORTED if getattr(params, name) != getattr(neutral, name)]
+        if active:
+            raise Refused(f"sampling_params: {provider} cannot sample with {', '.join(active)}; leave it out")
+        if request.score_temperature != 1:
+            raise Refused(f"{provider} scores at temperature 1 only", 501)
+
+    def _no_tops(self) -> Refused:
+        return Refused(
+            f"{self._provider.name} does not report the likeliest tokens of an answer: leave top_logprobs out"
+        )
 
     def abort(self, job: CloudRequest) -> None:
         if job in self._jobs and job.work is not None:
@@ -269,8 +299,10 @@ class CloudEngine:
             bill = await places.enter_async_context(
                 self._budget.spending(
                     purpose,
-                    prefill=prompt * (1 + (scoring and params.max_new_tokens > 0)),
-                    sample=params.max_new_tokens,
+                    {
+                        "prefill": prompt * (1 + (scoring and params.max_new_tokens > 0)),
+                        "sample": params.max_new_tokens,
+                    },
                 )
             )
             if scoring:
@@ -279,11 +311,11 @@ class CloudEngine:
                 self._trouble = None
                 return Event(finish={"type": "length", "length": 0})
             answer = await sampler.sample(job.request.input_ids, self._stopping.named(params), tops=job.tops)
-            bill.settle(prefill=bill.amounts.get("prefill", prompt), sample=len(answer.ids))
+            bill["sample"] = len(answer.ids)
         self._trouble = None
         if job.tops and answer.ids and not any(answer.tops):
             self._has_tops = False
-            raise no_tops(self._provider.name)
+            raise self._no_tops()
         return self._event(job, answer)
 
     async def _score(self, job: CloudRequest, sampler: Sampler) -> None:

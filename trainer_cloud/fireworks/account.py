@@ -14,9 +14,8 @@ from typing import Any
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.artifacts import archive
 from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
-from openclaw_rl.trainer_cloud.failures import status_of
-from openclaw_rl.trainer_cloud.fireworks.errors import KEY, to_cloud_error
-from openclaw_rl.trainer_cloud.fireworks.sdk import REST_SECONDS, access, blocking, library
+from openclaw_rl.trainer_cloud.failures import ACCOUNTS, status_of
+from openclaw_rl.trainer_cloud.fireworks.sdk import REST_SECONDS, access, blocking, library, to_cloud_error
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 PROMOTE_SECONDS = 1800.0
@@ -37,7 +36,7 @@ class FireworksAccount:
                 page = await self._call(lambda: rest.accounts.list(page_size=2), "asking for the account")
             names = [str(row.name or "").removeprefix("accounts/") for row in page.accounts or ()]
             if len(names) != 1:
-                message = f"the key in {KEY} is of {len(names)} accounts ({', '.join(names)})"
+                message = f"the key in {ACCOUNTS['fireworks'].key} is of {len(names)} accounts ({', '.join(names)})"
                 raise CloudError(f"{message}: take one of a single account", "key", undone=True)
             self._name = names[0]
         return self._name

@@ -191,17 +191,3 @@ class FireworksDeployment:
 
     def _manager(self) -> Any:
         return library().DeploymentManager(**access(self._settings))
-
-
-class DeploymentRoute:
-    """The `Route` to weights that are loaded into a deployment."""
-
-    def __init__(self, deployment: FireworksDeployment, path: str) -> None:
-        self._deployment = deployment
-        self._path = path
-
-    def open(self) -> contextlib.AbstractAsyncContextManager[str]:
-        return self._deployment.serving(self._path)
-
-    async def lost(self, model: str) -> bool:
-        return False

@@ -17,7 +17,9 @@ the training requests, on a Tinker-compatible server):
 from __future__ import annotations
 
 import asyncio
+import functools
 import weakref
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import preflight
 from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
 from openclaw_rl.trainer_cloud.fireworks.account import FireworksAccount
-from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, DeploymentRoute, FireworksDeployment
+from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, FireworksDeployment
 from openclaw_rl.trainer_cloud.fireworks.job import TrainerJob
 from openclaw_rl.trainer_cloud.fireworks.sampler import MOST_TOPS, ForwardSampler, RolloutSampler
 from openclaw_rl.trainer_cloud.fireworks.sdk import SERVERLESS, root, training_url
@@ -35,13 +37,8 @@ from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampler
 
 
-def create(settings: Settings) -> Fireworks:
-    """The account and base model that `settings` name. Imports the library when it is first used."""
-    return Fireworks(settings)
-
-
 class Fireworks:
-    """Fireworks as a `Provider`. Nothing is sent before the first call."""
+    """Fireworks as a `Provider`. Imports the library when it is first used, and sends nothing before the first call."""
 
     name = "fireworks"
 
@@ -82,7 +79,7 @@ class Fireworks:
         if self._dedicated:
             self._serves = True
             await self._deployment.load(path)
-            route = DeploymentRoute(self._deployment, path)
+            route = functools.partial(self._deployment.serving, path)
             return self._kept(RolloutSampler(self._settings, root(self._settings), route))
         sampler = self._served("sampling", path)
         if path:
@@ -91,24 +88,11 @@ class Fireworks:
 
     async def train(self, *, rank: int, seed: int) -> FireworksTraining:
         training = await self._lora(rank, seed)
-        try:
-            if self._dedicated:
-                await self._keep_base(training)
-        except CloudError:
-            await training.close()
-            raise
-        self._training = training
-        return training
+        return await self._prepared(training, self._keep_base(training) if self._dedicated else None)
 
     async def resume(self, path: str, *, rank: int) -> FireworksTraining:
         training = await self._lora(rank, None)
-        try:
-            await training.load(path)
-        except CloudError:
-            await training.close()
-            raise
-        self._training = training
-        return training
+        return await self._prepared(training, training.load(path))
 
     async def delete(self, path: str) -> None:
         """Nothing can be done: Fireworks removes checkpoints after 30 days."""
@@ -129,6 +113,17 @@ class Fireworks:
         closing += [self._deployment.close()] if self._serves else []
         await asyncio.gather(*closing, return_exceptions=True)
         self._training = self._base = None
+
+    async def _prepared(self, training: FireworksTraining, work: Awaitable[None] | None) -> FireworksTraining:
+        """The training, after what it begins with."""
+        try:
+            if work is not None:
+                await work
+        except CloudError:
+            await training.close()
+            raise
+        self._training = training
+        return training
 
     async def _keep_base(self, training: FireworksTraining) -> None:
         """A deployment is brought back to the base model by an adapter that changes nothing."""
@@ -196,7 +191,7 @@ class Fireworks:
     def _served(self, purpose: str, path: str) -> RolloutSampler:
         url = training_url(self._settings)
         route = SessionRoute(self._sessions[purpose], url, path, rank=self._settings.learning.lora_rank)
-        return self._kept(RolloutSampler(self._settings, url, route))
+        return self._kept(RolloutSampler(self._settings, url, route.open, route.lost))
 
     def _kept(self, sampler: RolloutSampler) -> RolloutSampler:
         self._samplers.add(sampler)

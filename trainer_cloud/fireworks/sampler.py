@@ -15,7 +15,7 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.failures import status_of
-from openclaw_rl.trainer_cloud.fireworks.errors import to_cloud_error
-from openclaw_rl.trainer_cloud.fireworks.sdk import library
+from openclaw_rl.trainer_cloud.fireworks.sdk import library, to_cloud_error
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Sampled, Sampler, Scored
 
@@ -37,25 +36,23 @@ READY_TRIES, READY_PAUSE = 3, 5.0
 _GONE = (404, 410)
 
 
-class Route(Protocol):
-    """The way to a set of weights."""
-
-    def open(self) -> AbstractAsyncContextManager[str]:
-        """Its name in a request, for as long as that takes. Raises `CloudError`."""
-        ...
-
-    async def lost(self, model: str) -> bool:
-        """True if there is another way, now that `model` is gone."""
-        ...
-
-
 class RolloutSampler:
-    """Served weights as a `Sampler`. `url` is the endpoint of completions."""
+    """Served weights as a `Sampler`. `url` is the endpoint of completions; `route` opens the way to the weights: their
+    name in a request, for as long as that takes; `lost` says whether there is another way, now that a name is gone.
+    Both raise `CloudError`.
+    """
 
-    def __init__(self, settings: Settings, url: str, route: Route) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        url: str,
+        route: Callable[[], AbstractAsyncContextManager[str]],
+        lost: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
         self._settings = settings
         self._url = url
         self._route = route
+        self._lost = lost
         self._clients: dict[str, Any] = {}
 
     async def ready(self) -> None:
@@ -116,7 +113,7 @@ class RolloutSampler:
     ) -> Any:
         """The one completion of a request. Raises `CloudError`."""
         while True:
-            async with self._route.open() as model:
+            async with self._route() as model:
                 try:
                     async with asyncio.timeout(self._settings.serve.request_timeout):
                         answer = await self._client(model).sample_with_prompt_tokens_result(
@@ -136,7 +133,7 @@ class RolloutSampler:
                     if status_of(error) not in _GONE:
                         known.undone = True  # nothing is changed by sampling
                         raise known from error
-            if not await self._route.lost(model):
+            if self._lost is None or not await self._lost(model):
                 raise CloudError(f"Fireworks does not serve {model} (any more): {known}", "model", undone=True)
 
     def _client(self, model: str) -> Any:

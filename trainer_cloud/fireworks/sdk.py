@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_cloud.failures import status_of, was_not_sent
-from openclaw_rl.trainer_cloud.fireworks.errors import to_cloud_error
+from openclaw_rl.trainer_cloud.failures import (
+    ACCOUNTS,
+    account_error,
+    is_refusal,
+    retry_after,
+    status_of,
+    was_not_sent,
+    words_of,
+)
 from openclaw_rl.trainer_cloud.futures import finished, in_thread, send_once
+from openclaw_rl.trainer_cloud.preflight import is_fireworks_own
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 SERVERLESS = "/training/v1/serverless"
@@ -29,6 +38,7 @@ _CONFIG: dict[str, str | int | bool] = {
 }
 """What the SDK would else take from its own constant (`FIRETITAN_TINKER_CLIENT_CONFIG`)."""
 FAILING_SECONDS = 60.0
+_CAPACITY = re.compile(r"capacity|resource_exhausted|out of slots|quota", re.I)
 READY_SECONDS = 3600.0
 """The time that machines may take to start."""
 REST_SECONDS = 30.0
@@ -57,14 +67,9 @@ def training_url(settings: Settings) -> str:
     """The training endpoint of shared machines. An address that is not Fireworks', or one with a path, is taken as it
     is: its training API is Tinker's.
     """
-    parts = urlsplit(settings.cloud.fireworks_base_url)
-    host = parts.hostname or ""
-    own = host == "fireworks.ai" or host.endswith(".fireworks.ai")
-    return (
-        root(settings) + SERVERLESS
-        if own and not parts.path.strip("/")
-        else settings.cloud.fireworks_base_url.rstrip("/")
-    )
+    url = settings.cloud.fireworks_base_url
+    own = is_fireworks_own(url) and not urlsplit(url).path.strip("/")
+    return root(settings) + SERVERLESS if own else url.rstrip("/")
 
 
 def connect(settings: Settings, url: str) -> Any:
@@ -137,3 +142,33 @@ class Leash:
 def _not_taken(error: Exception) -> CloudError | None:
     known = to_cloud_error(error)
     return known if known.undone and (known.trouble == "limit" or was_not_sent(error)) else None
+
+
+def to_cloud_error(error: Exception, *, model: str = "", doing: str = "a request") -> CloudError:
+    """The error of a library, or of the network below it. `undone` is set where the request was certainly not taken.
+
+    Statuses by the error reference of Fireworks' cookbook: 412 with a word of billing is a suspended account, 409 with
+    a word of capacity a full pool, 425 a deployment that is loading weights.
+    """
+    if isinstance(error, CloudError):
+        return error
+    words, status, after = words_of(error), status_of(error), retry_after(error)
+    # A status that came with the request itself, and not with the result of one that had been taken.
+    direct = getattr(error, "response", None) is not None
+    if known := account_error(ACCOUNTS["fireworks"], status, words, retry_after=after, undone=direct):
+        return known
+    if status == 409 and _CAPACITY.search(words):
+        return CloudError(f"Fireworks has no room for {doing} now: {words}", "limit", retry_after=after, undone=direct)
+    about_model = model in words or "base_model" in words or "model not found" in words.lower()
+    if status in (400, 404) and model and about_model:
+        return CloudError(f"Fireworks cannot use model = {model} for this: {words}", "model", undone=direct)
+    if was_not_sent(error):
+        return CloudError(f"Fireworks cannot be reached ({doing}): {words}", "away", undone=True)
+    if is_refusal(error):
+        return CloudError(f"Fireworks refused {doing}: {words}", "refused", undone=direct)
+    if isinstance(error, ValueError | TypeError | NotImplementedError) and error.__cause__ is None and status is None:
+        # The library's own, before anything is sent.
+        return CloudError(f"Fireworks' library refused {doing}: {words}", "refused", undone=True)
+    if status is not None:
+        return CloudError(f"Fireworks failed with status {status} ({doing}): {words}", "away", retry_after=after)
+    return CloudError(f"Fireworks cannot be reached or failed ({doing}): {words}", "away")

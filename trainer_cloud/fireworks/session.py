@@ -143,7 +143,7 @@ class TrainingSession:
 
 
 class SessionRoute:
-    """The `Route` to a snapshot, or to the base model (""), on shared trainers: through the session that saved it while
+    """The way to a snapshot, or to the base model (""), on shared trainers: through the session that saved it while
     that lasts, and then through ours.
     """
 
@@ -156,11 +156,13 @@ class SessionRoute:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
+        """Its name in a request. Raises `CloudError`."""
         if not self._model:
             self._model = await self._through_ours()
         yield self._model
 
     async def lost(self, model: str) -> bool:
+        """True if there is another way, now that `model` is gone. Raises `CloudError`."""
         if model != self._model:
             return True  # another request has found it out
         self._model = await self._through_ours()

@@ -13,8 +13,7 @@ from typing import Any
 
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.client_training import ClientTraining
-from openclaw_rl.trainer_cloud.fireworks.errors import to_cloud_error
-from openclaw_rl.trainer_cloud.fireworks.sdk import Leash, library
+from openclaw_rl.trainer_cloud.fireworks.sdk import Leash, library, to_cloud_error
 from openclaw_rl.trainer_cloud.futures import finished, in_thread, submitted
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Pass
 

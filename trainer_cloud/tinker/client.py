@@ -1,5 +1,5 @@
 """The Tinker library, handled with care: imported late, its futures awaited, its own retries switched off where they
-could do harm.
+could do harm, and its errors as a `CloudError`.
 """
 
 from __future__ import annotations
@@ -7,14 +7,17 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from openclaw_rl.trainer_cloud.failures import ACCOUNTS, account_error, is_refusal, retry_after, status_of, words_of
 from openclaw_rl.trainer_cloud.futures import closed, finished, in_thread, send_once
 from openclaw_rl.trainer_cloud.provider import CloudError
-from openclaw_rl.trainer_cloud.tinker.errors import to_cloud_error
 
 _CLOSE_SECONDS = 5.0
+_NOT_THERE = re.compile(r"\bnot found\b|\bis gone\b", re.I)
+_SESSION = re.compile(r"\bsession not found\b", re.I)
 
 
 def stop_retries(holder: Any, seconds: float) -> None:
@@ -84,3 +87,33 @@ def library() -> Any:
 
 def types() -> Any:
     return library().types
+
+
+def to_cloud_error(
+    error: Exception, *, model: str = "", path: str = "", training: bool = False, doing: str = "a request"
+) -> CloudError:
+    """The error of the library, or of the network below it. What is missing is named by what was asked for: the base
+    model by its name, weights or a state by their path, or the model of a `training` client. `undone` is set where the
+    request was certainly not taken.
+    """
+    if isinstance(error, CloudError):
+        return error
+    words, status = words_of(error), status_of(error)
+    if known := account_error(ACCOUNTS["tinker"], status, words, retry_after=retry_after(error)):
+        return known
+    absent, refusal = status in (404, 410), is_refusal(error)
+    if absent and _SESSION.search(words):
+        return CloudError(f"Tinker has ended the session ({doing}): {words}", "away", undone=not training)
+    if path and (absent or (refusal and _NOT_THERE.search(words))):
+        return CloudError(f"Tinker has nothing at {path} any more ({doing}): {words}", "gone", undone=True)
+    if training and absent:
+        return CloudError(f"Tinker does not have the model in training any more ({doing}): {words}", "away")
+    if model and status == 404:
+        return CloudError(f"Tinker does not have the model {model} ({words}); set model", "model", undone=True)
+    if refusal:
+        return CloudError(f"Tinker refused {doing}: {words}", "refused", undone=status is not None)
+    if status is not None:
+        return CloudError(f"Tinker failed with status {status} ({doing}): {words}", "away")
+    if "poisoned" in words:
+        return CloudError(f"an earlier request failed, and the Tinker client with it ({doing})", "away")
+    return CloudError(f"Tinker cannot be reached or failed ({doing}): {words}", "away")

@@ -19,31 +19,30 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import numpy as np
 from numpy.typing import NDArray
 
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import preflight
+from openclaw_rl.trainer_cloud.artifacts import archive
 from openclaw_rl.trainer_cloud.client_training import ClientTraining
+from openclaw_rl.trainer_cloud.failures import status_of
 from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampled, Scored
-from openclaw_rl.trainer_cloud.tinker import export
 from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, stop_retries, types
 
 _START_SECONDS = 60.0
+_KEPT_SECONDS = 3600
 _REFUSED = ("refused", "gone")
 _FEWER_TOPS = (100, 50, 20, 10, 5)
 
 
-def create(settings: Settings) -> Tinker:
-    """The account and base model that `settings` name. Imports the library when it is first used."""
-    return Tinker(settings)
-
-
 class Tinker:
-    """Tinker as a `Provider`. Nothing is sent before the first call."""
+    """Tinker as a `Provider`. Imports the library when it is first used, and sends nothing before the first call."""
 
     name = "tinker"
     beside = True
@@ -106,17 +105,19 @@ class Tinker:
                 raise
 
     async def download(self, found: Pointer, folder: str) -> None:
-        target, seconds = Path(folder), self._settings.serve.request_timeout
+        # Exported to be downloaded where the service can do that, else the archive of the sampler's weights, as older
+        # services and clients have it.
+        target = Path(folder)
         try:
             training = await self.resume(found.state, rank=found.rank)
             try:
-                await export.exported(training.client, await self._rest(), target, done=self._awaited, seconds=seconds)
+                await _exported(training.client, await self._rest(), target, self._settings)
             finally:
                 await training.close()
         except CloudError as error:
             if error.trouble not in _REFUSED:
                 raise
-            await export.archived(found.sampler, target, self._settings)
+            await _archived(found.sampler, target, self._settings)
 
     async def close(self) -> None:
         services, self._services = self._services, {}
@@ -273,3 +274,37 @@ async def _tried_tops(sampler: TinkerSampler, wanted: int) -> int:
 
 def _pairs(row: Sequence[tuple[int, float]]) -> list[tuple[float, int]]:
     return [(float(logprob), int(token)) for token, logprob in row]
+
+
+async def _exported(client: Any, rest: Any, folder: Path, settings: Settings) -> None:
+    """Have a training client's weights exported, and download them into `folder`. Raises `CloudError`: `refused` where
+    library or service cannot do it.
+    """
+    if not hasattr(client, "save_weights_external") or not hasattr(rest, "get_external_weights_urls"):
+        raise CloudError("this version of the Tinker library exports no weights", "refused", undone=True)
+    seconds = settings.serve.request_timeout
+    saving = client.save_weights_external("export", ttl_seconds=_KEPT_SECONDS)
+    path = (await done(saving, seconds, "exporting the weights")).path
+    urls = (await done(rest.get_external_weights_urls(path), seconds, f"asking where {path} is")).urls
+    await archive.fetch_adapter(urls, folder, path, seconds=seconds)
+
+
+async def _archived(path: str, folder: Path, settings: Settings) -> None:
+    """Download the archive of a sampler's weights at `path` into `folder`. Raises `CloudError`."""
+    run, _, rest = path.removeprefix("tinker://").partition("/")
+    name = rest.rpartition("/")[2]
+    root = f"{preflight.base_url(settings)}/api/v1/training_runs/{quote(run, safe='')}/checkpoints"
+    headers = {"X-API-Key": settings.cloud.tinker_api_key}
+    last: Exception | None = None
+    async with httpx.AsyncClient(
+        timeout=settings.serve.request_timeout, follow_redirects=True, headers=headers
+    ) as http:
+        for url in (f"{root}/{quote(rest)}/archive", f"{root}/{quote(name)}/archive"):
+            try:
+                await archive.fetch_archive(http, url, folder)
+                return
+            except httpx.HTTPError as error:
+                last = error
+                if status_of(error) not in (400, 404, 405, 422):
+                    break
+    raise CloudError(f"the archive of {path} cannot be downloaded: {last}", "away", undone=True) from last

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from openclaw_rl.shared.objective.terms import hints_of, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass, Sampler
-from openclaw_rl.trainer_cloud.training.datum import shifted
 from openclaw_rl.trainer_cloud.training.support import no_top_logprobs, unsupported, wanted_top_logprobs
 from openclaw_rl.trainer_cloud.training.targets import CloudTarget, TargetQueries, own_tokens
 from openclaw_rl.trainer_cloud.training.token_plan import POLICY, TokenPlan
@@ -42,6 +42,44 @@ LARGEST_PULL = 16.0
 tokens, that ratio times π each, which cancel but for a share of π_tail. A provider's rounding does not cancel, and the
 ratio multiplies it too.
 """
+
+
+@dataclass(frozen=True)
+class ShiftedText:
+    """A prompt with its answer as cloud trainers take it: `ids` less the last token, `targets` `[T]` less the first.
+
+    A text of n tokens has n − 1 places; place t is scored after `ids[: t + 1]`. The answer's first token stands at
+    place `lead`, one less than the prompt is long, and what comes before is masked with 0.
+    """
+
+    ids: Sequence[int]
+    targets: NDArray[np.int64]
+    lead: int
+
+    @classmethod
+    def from_sample(cls, sample: Sample) -> ShiftedText:
+        """The prompt and answer of a sample, from whatever sequences the record holds."""
+        text = [int(token) for part in (sample.prompt_ids, sample.response_ids) for token in part]
+        return cls(text[:-1], np.array(text[1:], dtype=np.int64), len(sample.prompt_ids) - 1)
+
+    def candidates(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Targets `[T, K]` from candidates `[R, K]` for each token of the answer; token 0 where nothing counts, so
+        that a sparse wire need not send it.
+        """
+        return self._padded(ids, np.int64)
+
+    def masked(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Values of the answer, `[R]` or `[R, K]`, with 0 at the places of the prompt."""
+        return self._padded(values, np.float32)
+
+    def answer(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The part of the answer, `[R, …]` of `[T, …]`."""
+        return values[self.lead :]
+
+    def _padded(self, values: NDArray[Any], kind: Any) -> NDArray[Any]:
+        padded = np.zeros((len(self.ids), *values.shape[1:]), dtype=kind)
+        padded[self.lead :] = values
+        return padded
 
 
 class CloudObjective:
@@ -61,7 +99,7 @@ class CloudObjective:
         self._left_out = sum(found != terms_of(sample, recipe) for found, sample in zip(terms, samples, strict=True))
         self._samples = [sample for sample, found in zip(comparable, terms, strict=True) if found]
         self._terms = [found for found in terms if found]
-        self._texts = [shifted(sample) for sample in self._samples]
+        self._texts = [ShiftedText.from_sample(sample) for sample in self._samples]
         self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []

@@ -32,6 +32,7 @@ from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
 from openclaw_rl.trainer_cloud import launch, pointer
 from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
 from openclaw_rl.trainer_cloud.budget.budget import Budget
+from openclaw_rl.trainer_cloud.budget.ledger import Kind
 from openclaw_rl.trainer_cloud.pointer import META, SERVED, BadPointer, Pointer
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
@@ -172,9 +173,9 @@ class CloudTrainer:
         plan = objective.plan(recipe.epochs)
         if not plan.updates:
             return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
-        reserved = {"prefill": plan.scored + plan.forward, "train": plan.trained, "step": plan.updates}
+        reserved: dict[Kind, int] = {"prefill": plan.scored + plan.forward, "train": plan.trained, "step": plan.updates}
         await self._cleanup.check()
-        async with self._budget.spending("learning", **reserved) as bill:
+        async with self._budget.spending("learning", reserved) as bill:
             training = await self._ready()
             if self._unsaved:
                 # The state that this step starts from must be there again should it fail.
@@ -196,7 +197,7 @@ class CloudTrainer:
                 norms += [reported["gradient/norm"]] if "gradient/norm" in reported else []
                 known = await self._forward(training, objective)
             made = objective.plan(updates)
-            bill.settle(prefill=objective.scored_tokens + made.forward, train=made.trained, step=updates)
+            bill |= {"prefill": objective.scored_tokens + made.forward, "train": made.trained, "step": updates}
         metrics = {**objective.metrics(), **objective.drift(before, known), **reported}
         metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
         if norms:

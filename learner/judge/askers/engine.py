@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from openclaw_rl.learner.judge.protocol import Said
@@ -40,11 +41,6 @@ class LazyPrompter:
         return self._made
 
     @classmethod
-    def policy(cls, settings: Settings) -> LazyPrompter:
-        """The prompter of the served policy."""
-        return cls(lambda: asyncio.to_thread(Prompter.from_settings, settings))
-
-    @classmethod
     def ready(cls, prompter: Prompter) -> LazyPrompter:
         """A prompter that exists already."""
         return cls(lambda: asyncio.sleep(0, prompter))
@@ -65,33 +61,24 @@ class LazyPrompter:
         return cls(make)
 
 
+@dataclass(eq=False)
 class EngineAsker:
     """Asks an engine. `version` answers (`None`: the live one); `own` closes the engine with the asker; `outgoing`
     redacts questions.
     """
 
-    def __init__(
-        self,
-        name: str,
-        engine: Engine,
-        prompter: LazyPrompter,
-        settings: Settings,
-        *,
-        version: int | None,
-        own: bool,
-        outgoing: Outgoing | None = None,
-    ) -> None:
-        self.name = name
-        self._engine = engine
-        self._prompter = prompter
-        self._settings = settings
-        self._version = version
-        self._own = own
-        self._outgoing = outgoing
+    name: str
+    engine: Engine
+    prompter: LazyPrompter
+    settings: Settings
+    _: KW_ONLY
+    version: int | None
+    own: bool
+    outgoing: Outgoing | None = None
 
     async def ask(self, question: str) -> Said:
         """One sampled answer, at a lower priority than chat."""
-        seconds = self._settings.judge.timeout
+        seconds = self.settings.judge.timeout
         try:
             async with asyncio.timeout(seconds):
                 return await self._sample(question)
@@ -108,21 +95,21 @@ class EngineAsker:
 
     async def close(self) -> None:
         """Close the engine's client if it is ours."""
-        if self._own:
-            await self._engine.close()
+        if self.own:
+            await self.engine.close()
 
     async def _sample(self, question: str) -> Said:
-        prompter = await self._prompter.get()
-        if self._outgoing is not None:
-            question = await asyncio.to_thread(self._outgoing.text, question)
+        prompter = await self.prompter.get()
+        if self.outgoing is not None:
+            question = await asyncio.to_thread(self.outgoing.text, question)
         chat = ChatInput(messages=[{"role": "user", "content": question}])
         prompt = await prompter.render_async(chat)
-        limit = self._settings.judge.max_tokens
+        limit = self.settings.judge.max_tokens
         room = prompter.context_length - prompt.length if prompter.context_length else limit
         if room < _LEAST_ROOM:
             raise JudgeError(f"the question has {prompt.length} tokens, and the model reads {prompter.context_length}")
         sampling = Sampling(
-            temperature=self._settings.judge.temperature,
+            temperature=self.settings.judge.temperature,
             max_tokens=min(limit, room),
             stop=prompter.text_stops,
             stop_ids=prompter.own_stop_ids,
@@ -130,7 +117,7 @@ class EngineAsker:
         parser = prompter.parser(prompt, chat)
         finish = "stop"
         async with aclosing(
-            self._engine.generate(prompt.ids(), sampling, version=self._version, priority=Priority.JUDGE)  # type: ignore[type-var]
+            self.engine.generate(prompt.ids(), sampling, version=self.version, priority=Priority.JUDGE)  # type: ignore[type-var]
         ) as stream:
             async for tokens in stream:
                 parser.feed_many(tokens.ids)

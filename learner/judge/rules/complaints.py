@@ -179,11 +179,9 @@ def complaint(words: str, *, announces: bool) -> Literal["wish", "blame", "sigh"
     if ORDER.match(words):
         return "task" if announces else "blame"
     if EARLIER.match(words):
-        return "wish" if form.TELLING_FORM.search(words) or _MANNER.search(words) else _earlier(words)
+        if form.TELLING_FORM.search(words) or _MANNER.search(words):
+            return "wish"
+        return None if words.removeprefix("please ").startswith("bring back") else "blame"
     if INSULT.match(words) or DEFECT.match(words) or CONTRAST.match(words):
         return "blame"
     return None
-
-
-def _earlier(words: str) -> Literal["blame"] | None:
-    return None if words.removeprefix("please ").startswith("bring back") else "blame"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from openclaw_rl.learner.judge.rules.form import WORDS
+
 _LONGEST = 200  # characters
 _LEAD = (
     r"(?:(?:please|just|but|and|so|then|now|next time|again|also|at least|maybe|first|can you|could you|would you"
@@ -37,29 +39,7 @@ _IN_DETAIL = re.compile(
     rf"| was) (?:right|good|correct|wrong) and (?:what(?:'s| is| was) )?(?:right|wrong|not|incorrect)\b|\bnot (?:just"
     rf"|only|merely) (?:that|the|an?|whether|if)\b"
 )
-_WORKING = frozenset(
-    re.findall(
-        r"[\w']+",
-        "a about add again all also am an and answer answers any are at be because before between both break but by"
-        " calculation calculations can can't cannot check claim claims clarify clear clearly comment correct could"
-        " couldn't depth describe detail detailed details did didn't discuss do does doesn't doing don't down each"
-        " either elaborate else equation equations error errors even every everything exact exactly explain explanation"
-        " false far feedback figure find for from full fuller fully get give go goes going gone good got grade grades"
-        " greater guide happens have he he's her hers highlight him his how i i'd i'm i've identify if in include"
-        " incorrect indicate instead into is isn't it it's its judgement just justify know label labels lacks lead"
-        " least let let's like line lines list little longer made make makes mark me mean meant mention merely mind"
-        " mistake mistakes more most much my name need needed never next not note number numbers of off ok on once one"
-        " ones only or order other others our out over own part parts per piece please point points precise precisely"
-        " properly quite really reason reasoning reasons result results right run same say see separately she she's"
-        " should show simply single slowly so solution some sorry specific specifically specify spell state step steps"
-        " still student's such take talk talking tell than that that's the their them then there these they thing this"
-        " thorough thoroughly those through time to too total true unable underline understand us use verdict verdicts"
-        " very walk want was way we well went were what what's where where's whether which why will wish with without"
-        " word words work working works would write wrong wrote you you're your ",
-    )
-)
-"""Words that speak of an answer, its steps and its mistakes."""
-"""Words that speak of an answer, its steps and its mistakes."""
+_WORKING = frozenset(WORDS["answer_and_steps"].split())
 _TELLING = r"(?:tell|telling|say|saying|give|giving|write|writing|show|showing|answer|answering|state|stating|put)"
 _NOT_ONLY = re.compile(
     rf"^(?:(?:please|but|and|so|you can't|you cannot) )*(?:don't|do not|never|not|stop) (?:just|only|merely"
@@ -81,12 +61,13 @@ _UNCLEAR = re.compile(
     r"|didn't|did not|never) (?:(?:really|even) )*(?:tell|show|say|explain|mention|name|point out)\b.*\b(?:which|where"
     r"|what|why)\b"
 )
-_ASKS_WHICH = re.compile(
+ASKS_WHICH = re.compile(
     rf"^(?:so |and |but )*(?:(?:which|what) {_STEP} (?:exactly )?(?:(?:do|did) you mean|are you talking about)"
     rf"|(?:which|what) {_STEP} exactly|where exactly (?:is|are|was|were) (?:the|his|her|their|my) (?:\w+ )?{_STEP}"
     r"|what exactly (?:is|was) (?:wrong|right)(?! with (?!(?:it|that|this|step|line|part)\b))|what did (?:he|she"
     r"|they) do wrong exactly)\b"
 )
+"""Questions which step is meant; one about what came before it in the message says nothing."""
 _WANTS_TO_SEE = re.compile(
     r"^(?:(?:please|but|and|so|just) )*(?:i|we)(?:'d| would)? (?:(?:really|just|also|still) )*(?:like|love|want|need"
     r"|have) to (?:see|know|understand|read|hear|be told)\b"
@@ -104,16 +85,11 @@ def wish(words: str) -> bool:
         return _foreign(found["what"] or found["alone"] or "") == 0
     if _foreign(words):
         return False
-    if asks_which(words) or (_UNCLEAR.match(words) and _ABOUT_STEPS.search(words)):
+    if ASKS_WHICH.match(words) or (_UNCLEAR.match(words) and _ABOUT_STEPS.search(words)):
         return True
     if _WANTS_TO_SEE.match(words):
         return _IN_DETAIL.search(words) is not None and _VERDICT.search(words) is not None
     return _TELL.match(words) is not None and _IN_DETAIL.search(words) is not None
-
-
-def asks_which(words: str) -> bool:
-    """Whether it is a question which step is meant; one about what came before it in the message says nothing."""
-    return _ASKS_WHICH.match(words) is not None
 
 
 def _foreign(words: str) -> int:

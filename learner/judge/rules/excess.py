@@ -10,8 +10,7 @@ import re
 from typing import Literal
 
 from openclaw_rl.learner.judge.rules import form
-from openclaw_rl.learner.judge.rules.form import any_of
-from openclaw_rl.learner.judge.rules.people import READER
+from openclaw_rl.learner.judge.rules.form import READER, any_of
 
 _TOO = re.compile(r"\b(?:too|overly|excessively)\s+([a-z][\w'-]*)")
 _SLIGHTLY = (
@@ -45,20 +44,13 @@ _AMOUNT = re.compile(
     r"\b(?:text|words?|info|information|details?|fluff|talk|talking|chatter|blah|waffle|reading|scrolling|going on"
     r"|at once|of an? \w+|like an? \w+|like (?:ai|a|an|the|marketing|linkedin)\b.*)$"
 )
-_CIRCUMSTANCE = frozenset(
-    re.findall(
-        r"\w+",
-        "bad late early soon tired busy sick ill far near expensive cheap heavy light dark bright loud hot "
-        "warm cold cool wet dry windy salty sweet spicy kind good nice true funny young old big small tall "
-        "tight loose crowded risky dangerous sad right close ",
-    )
-)
+_CIRCUMSTANCE = frozenset(form.WORDS["circumstance"].split())
 _MANNER = frozenset(["warm", "cold", "cool", "light", "heavy", "dry", "loud", "nice", "sweet", "kind", "funny"])
 """Of these an answer can be too much as well, where "it" is not the weather: "your tone is too cold"."""
 
-
 _NAMED = re.compile(r"^(?:the|your|you)\b|\b(?:sounds?|sounded|reads?|comes across)\b")
 _UNNAMED = re.compile(rf"^(?!.*\b(?:it|this|these|those|they)\b){_SLIGHTLY}\s*$")
+_OF_OTHERS = re.compile(r"\b(?:my|his|her|their|our|said|says|thinks?|the box)\b")
 _FOR_A_READER = re.compile(rf"^for {READER}$")
 
 
@@ -74,12 +66,8 @@ def complaint(words: str) -> Literal["wish", "statement"] | None:
             return "wish" if _ANSWER.match(before) else None
         return "statement" if after else None
     if not _ANSWER.match(before):
-        return None if form.FORM.search(before) and not _somebody_elses(before) else "statement"
+        return None if form.FORM.search(before) and not _OF_OTHERS.search(before) else "statement"
     named = _NAMED.search(before) is not None or (_UNNAMED.match(before) is not None and _FOR_A_READER.match(after))
     if quality in _CIRCUMSTANCE and not (named and quality in _MANNER):
         return "statement"
     return "wish" if _AFTER.match(after) else None
-
-
-def _somebody_elses(before: str) -> bool:
-    return re.search(r"\b(?:my|his|her|their|our|said|says|thinks?|the box)\b", before) is not None

@@ -1,5 +1,5 @@
 """Vocabulary about the *form* of an answer: what it is made of (bold, lists, sentences) and how it sounds (short,
-stiff).
+stiff); and whom an answer is read by ("a child", "her", "my son").
 
 A wish about form holds for later answers too and becomes a hint; a correction of content ("no, it is 12") does not,
 lest it colours every later answer.
@@ -8,6 +8,9 @@ lest it colours every later answer.
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
+from typing import Any
 
 
 def any_of(*alternatives: str) -> str:
@@ -53,29 +56,29 @@ TELLING_FORM = re.compile(_word(*_THINGS, *_SOFT_THINGS, *_QUALITIES).pattern + 
 STRONG_FORM = re.compile(_word(*_THINGS).pattern + r"|\*\*|\\boxed")
 QUALITY = _word(*_QUALITIES)
 
-FILLER = frozenset(
-    re.findall(
-        r"[\w']+",
-        "a about again all also always an and any anything as at be bit by can could do does don't dont each either "
-        "else even ever everything far few for from full fully give go good have here how i i'd i'm if in instead "
-        "into is it its it's just keep least less let like little make many me mine more most much my need needs "
-        "never next no none nor not nothing now of ok okay on once one only or other our out over part please pls plz "
-        "put quite rather really same say should so some something stay still such tell than that that's the them "
-        "then these stop avoid drop skip lose cut remove leave quit enough rid hate ditch format thanks thank thx "
-        "they thing things this those three time to too two use using very want was way whole with without would "
-        "write writing you your",
-    )
-)
-"""Words that say nothing alone: a clause of these and `FORM` words only is a wish ("shorter please", "plain sentences
-instead").
-"""
+WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+"""The word tables of the rules."""
+FILLER = frozenset(WORDS["filler"].split())
 
-_OTHER_LISTS = re.compile(
+OTHER_LISTS = re.compile(
     r"\b(?:shopping|shop|grocery|to-?do|wish|mailing|guest|packing|price|play|task|waiting|shelf|contact"
     r"|bucket) ?lists?\b|\b(?:on|to|from|off) (?:the|my|our|his|her) (?:\w+ )?list\b"
 )
+"""Lists that are things in the world and no form of an answer ("the shopping list")."""
 
-
-def without_other_lists(words: str) -> str:
-    """The words with "errand" for lists that are things in the world and no form of an answer ("the shopping list")."""
-    return _OTHER_LISTS.sub("errand", words)
+READER = any_of(
+    r"him|her|them|me|us|every(?:one|body)|any(?:one|body)|people",
+    r"(?:(?:the|a|an|my|our|his|her|their|such an?|this|these) )?(?:(?:little|small|young|tiny|poor|shy|nervous) )*"
+    r"(?:child|children|kids?|students?|pupils?|learners?|beginners?|boys?|girls?|sons?|daughters?|class|readers?"
+    r"|parents?|(?:little|small|young) ones?|(?:first|second|third|fourth|fifth)[- ]graders?|graders?|toddlers?"
+    r"|teenagers?|teens?|schoolchild|schoolchildren|grand(?:son|daughter|child)|nephews?|nieces?"
+    r"|[\w-]+[- ]year[- ]olds?)",
+)
+"""Readers of an answer. A grandmother, a team or a landlord is not among them: "be nice to my landlord" is a task."""
+WORK = any_of(
+    r"(?:(?:the|his|her|their|my|each|every|this|that) )?(?:\w+ )?(?:work|efforts?|attempts?|tr(?:y|ies)|solutions?"
+    r"|mistakes?|errors?|homework|answers?|results?|steps?|problem|task)",
+    r"it|this|that|what (?:he|she|they|(?:the|my) \w+) (?:did|does|do|got|tried|wrote|has done|have done)"
+    r"(?: (?:well|right|correctly|already))?",
+)
+"""What an answer about somebody's work speaks of."""

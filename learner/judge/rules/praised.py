@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.learner.judge.rules.form import any_of
-from openclaw_rl.learner.judge.rules.people import READER
+from openclaw_rl.learner.judge.rules.form import READER, any_of
 
 _LONGEST = 160  # characters
 _VERY = (
@@ -109,7 +108,8 @@ _ONE = any_of(
     rf"(?:not|neither|nor|no longer) (?:too |overly |so |as )?(?:{GOOD}|{_NEUTRAL}|{_BAD})(?: any ?more| now)?",
     r"in (?:(?:full|great|much) )?detail|(?:step|line) by (?:step|line)",
 )
-_NAMED = re.compile(rf"^(?>{_ONE}\b)(?:(?:,? (?:and|yet|but|nor|&)|,) (?>{_ONE}\b))*$")
+QUALITIES = re.compile(rf"^(?>{_ONE}\b)(?:(?:,? (?:and|yet|but|nor|&)|,) (?>{_ONE}\b))*$")
+"""Mere lists of qualities ("short and clear"): praise next to praise, and nothing alone."""
 _NICE_AND = re.compile(rf"^{_VERY}{_LIKED}(?: and|,|,? but) {_ONE}$")
 _UNDERSTOOD = re.compile(
     rf"^(?:ok(?:ay)?,? |ah,? |oh,? |and |so )*(?:(?:now|finally|this way|that way|thanks to that) (?:i|we|he|she"
@@ -118,10 +118,11 @@ _UNDERSTOOD = re.compile(
     rf"|clearly |already )?(?:tells|shows|told|showed) {READER} (?:exactly |clearly )?(?:which|where|what|why"
     rf"|how)\b(?!.* you\b)).*$"
 )
-_UNSAID = re.compile(
+WITHOUT_WISH = re.compile(
     r"^(?:there(?:'s| is) )?no need (?:for|to add|to give) (?:any )?(?:more|further|additional|other)\b"
     r"|^(?:many )?(?:thanks|thank you|thx) in advance\b"
 )
+"""Words of form that wish for nothing: "no need for more detail", "thanks in advance for …"."""
 
 
 def praises(words: str, *, clause: str) -> bool:
@@ -133,13 +134,3 @@ def praises(words: str, *, clause: str) -> bool:
     if _UNDERSTOOD.match(typed) or _NICE_AND.match(words):
         return True
     return any(pattern.match(words) for pattern in _PRAISES)
-
-
-def names_qualities(words: str) -> bool:
-    """Whether a clause is a mere list of qualities ("short and clear"): praise beside praise, and nothing alone."""
-    return _NAMED.match(words) is not None
-
-
-def says_nothing(words: str) -> bool:
-    """Whether a clause with words of form wishes for nothing: "no need for more detail", "thanks in advance for …"."""
-    return _UNSAID.match(words) is not None

@@ -5,8 +5,8 @@ Each clause is a wish about the form of answers (−1, and the wish becomes the 
 for something new: "Thanks! Next one: …" praises, "How many are there? Thanks!" is only polite. A wish outranks blame,
 blame outranks praise, and without any of these the score is 0.
 
-Vocabulary and patterns are in `form`, `people`, `phrases`, `praised`, `requested`, `tone`, `detail`, `excess`,
-`complaints`, `doubt` and `spelling`.
+Vocabulary and patterns are in `form`, `phrases`, `praised`, `requested`, `tone`, `detail`, `excess`,
+`complaints` and `doubt`, word tables in `words.toml`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from openclaw_rl.learner.judge.rules import (
     requested,
     tone,
 )
-from openclaw_rl.learner.judge.rules.people import READER
-from openclaw_rl.learner.judge.rules.spelling import spelled_out
-from openclaw_rl.learner.judge.tool_results import tool_failed
+from openclaw_rl.learner.judge.rules.form import READER
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 
 VERSION = "rules-v3"
@@ -71,6 +69,23 @@ _ONESELF = re.compile(
 )
 _STEPS_OF = re.compile(r"\bsteps? (?:for|to|of|in) (?:\w+ing\b|an? |my |our )")
 _SUBJECT = re.compile(r" about | (?:lists?|tables?|essays?|paragraphs?|sentences?) (?:of|with|on) ")
+
+_SHORT_WORD = re.compile(r"(?<![\w'/.-])(?:" + "|".join(map(re.escape, form.WORDS["spelled_out"])) + r")(?![\w'/-])")
+_ARE = re.compile(r"(?<![\w'-])r(?= (?:you|u)\b)|(?<=\bu )r\b|(?<=\byou )r\b")
+_DRAWN = re.compile(r"[a-z]*([a-z])\1{2,}[a-z]*")
+_DOUBLED = frozenset(["good", "too", "boo", "cool", "all", "well", "call", "tell", "sweet", "see", "need", "speed"])
+_FAILURE = re.compile(
+    r"^\s*(?:error|failed|failure|exception|traceback|fatal|panic|denied|cannot|could not|unable to|invalid"
+    r"|unknown (?:tool|command|option))\b|\btraceback \(most recent call last\)|\b\w*(?:error|exception): |\berror:"
+    r"|\bfatal: |\berror \[?[a-z]*\d+\]?|\bcommand not found\b|\bno such file or directory\b|\bpermission denied\b"
+    r"|\bsegmentation fault\b|\btimed out\b|\btime-?out exceeded\b|\bis not recognized as\b"
+    r"|\bexit(?:ed)?(?: with)?(?: (?:code|status))?:? *[1-9]\d*\b|\bexit[_ ]?code\"?: *[1-9]"
+    r"|\bhttp[/ ]?\d?\.?\d? ?[45]\d\d\b|\bstatus(?: code)?\"?:? *[45]\d\d\b|\"(?:is_?error|failed)\": *true"
+    r"|\"(?:success|ok)\": *false|\"status\": *\"(?:error|failed|failure|denied|forbidden)\"|\"error\": *(?:\"[^\"]|\{)"
+    r"|\b[1-9]\d* (?:failed|errors?)\b|\bnot found\s*$|\bENOENT\b|\bEACCES\b|\bconnection refused\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SEARCHED = 20_000
 
 Meaning = Literal["wish", "blame", "praise", "doubt", "sigh", "task", "statement", "nothing"]
 _REACTIONS: frozenset[Meaning] = frozenset(["wish", "blame", "praise", "doubt", "sigh"])
@@ -151,7 +166,7 @@ class RuleJudge:
         )
 
     async def close(self) -> None:
-        """Nothing to release."""
+        pass
 
 
 def read_message(text: str, *, answer: str = "") -> Reading:
@@ -165,7 +180,7 @@ def read_message(text: str, *, answer: str = "") -> Reading:
     heard = Heard.read(answer, text)
     found: list[tuple[Meaning, str]] = []
     for sentence in _sentences(message):
-        found.extend(_read_sentence(sentence, msgspec.structs.replace(heard, asked=heard.asked and not found), found))
+        found.extend(_read_sentence(sentence, heard.after(found), found))
     relevant = _about_the_answer(found)
     meanings = {meaning for meaning, _ in relevant}
     if "wish" in meanings:
@@ -187,7 +202,7 @@ def _about_the_answer(found: list[tuple[Meaning, str]]) -> list[tuple[Meaning, s
     for place, (meaning, words) in enumerate(found):
         if (
             meaning == "wish"
-            and detail.asks_which(_plain(words))
+            and detail.ASKS_WHICH.match(_plain(words))
             and not _REACTIONS.issuperset(m for m, _ in found[:place])
         ):
             continue
@@ -271,7 +286,7 @@ def _read_sentence(sentence: str, heard: Heard, before: Sequence[tuple[Meaning, 
 
 def _praised_beside(clause: str, beside: Sequence[tuple[Meaning, str]], sentence: str) -> bool:
     """Whether a clause is a mere list of qualities ("short and clear") in a sentence that praises and has no "but"."""
-    if not praised.names_qualities(_plain(clause)) or _BUT.search(sentence.lower()):
+    if not praised.QUALITIES.match(_plain(clause)) or _BUT.search(sentence.lower()):
         return False
     return any(
         meaning == "praise"
@@ -322,7 +337,7 @@ def _shaped(clause: str, words: str, heard: Heard, *, doubted: bool) -> Meaning 
         return "doubt"
     if praised.praises(words, clause=clause):
         return "praise"
-    if praised.says_nothing(words):
+    if praised.WITHOUT_WISH.match(words):
         return "nothing"
     wish = _shaped_wish(words, heard)
     if wish is not None:
@@ -342,7 +357,7 @@ def _shaped_wish(words: str, heard: Heard) -> Meaning | None:
         return None
     if heard.offers_detail if detailed else heard.offers_choice:
         return "nothing"
-    return "task" if heard.brings_work and not tone.compares(words) else "wish"
+    return "task" if heard.brings_work and not tone.COMPARATIVE.search(words) else "wish"
 
 
 def _reaction(clause: str, heard: Heard, *, doubted: bool) -> Meaning:
@@ -432,9 +447,31 @@ def _plain(clause: str) -> str:
     """Lower case, spelled out, single spaces, no pictures, no quotation marks, no "ok, " or "hmm, " in front."""
     bare = phrases.THUMB_DOWN.sub(" ", phrases.THUMB_UP.sub(" ", clause.lower()))
     words = re.sub(r"\s+", " ", bare.replace('"', "")).strip(" ,.!?:;-()")
-    return form.without_other_lists(phrases.INTERJECTIONS.sub("", spelled_out(words)))
+    return form.OTHER_LISTS.sub("errand", phrases.INTERJECTIONS.sub("", spelled_out(words)))
 
 
 def _sentence_case(words: str) -> str:
     trimmed = words.strip(" ,;:-")
     return trimmed if trimmed.endswith((".", "!", "?", "…")) else f"{trimmed}."
+
+
+def spelled_out(words: str) -> str:
+    """The words with "u", "pls", "dont" and the like spelled out, and drawn-out letters ("nooo") shortened."""
+    words = _ARE.sub("are", words)
+    words = _SHORT_WORD.sub(lambda found: form.WORDS["spelled_out"][found[0]], words)
+    return _DRAWN.sub(_shortened, words)
+
+
+def _shortened(found: re.Match[str]) -> str:
+    word = found[0]
+    if word.startswith("www"):
+        return word
+    doubled = re.sub(r"([a-z])\1{2,}", r"\1\1", word)
+    return doubled if doubled in _DOUBLED else re.sub(r"([a-z])\1{2,}", r"\1", word)
+
+
+def tool_failed(text: str) -> bool:
+    """True if any of the results reports an error. Only the beginning and end of a long text are read."""
+    if len(text) > 2 * _SEARCHED:
+        text = f"{text[:_SEARCHED]}\n{text[-_SEARCHED:]}"
+    return _FAILURE.search(text) is not None

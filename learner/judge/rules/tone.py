@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from openclaw_rl.learner.judge.rules.form import any_of
-from openclaw_rl.learner.judge.rules.people import READER, WORK
+from openclaw_rl.learner.judge.rules.form import READER, WORK, any_of
 
 _LONGEST = 160  # characters
 _LEAD = (
@@ -115,9 +114,10 @@ _LACK = re.compile(
     rf"|anywhere|whatsoever|for {READER}))*$"
 )
 _TREATS = re.compile(rf"^{_LEAD}(?:be|being) {MANNER} (?:with|to|towards?|on|at|about|when|if|while|during|in)\b")
-_COMPARATIVE = re.compile(
+COMPARATIVE = re.compile(
     r"\b(?:more|less|still|too|enough|again|instead|don't|stop|nicer|kinder|gentler|warmer|friendlier|politer|softer)\b"
 )
+"""Words of a wish that measures the answer against another: "kinder", "less formal"."""
 _COMPARES = re.compile(
     r"\b(?:more|less|still|too|enough|again|instead|don't|stop|not|first|nicer|kinder|gentler|warmer|friendlier|politer"
     r"|softer|sweeter|it|that|this|be|sound)\b"
@@ -130,7 +130,7 @@ def wish(words: str) -> Literal["manner", "address"] | None:
     if len(words) > _LONGEST:
         return None
     words = words.replace(", please", " please")
-    if _LACK.match(words) or _manner(words):
+    if _LACK.match(words) or any(pattern.match(words) for pattern in _MANNER_WISHES):
         return "manner"
     if _ADDRESSED.match(words):
         return "address"
@@ -140,18 +140,9 @@ def wish(words: str) -> Literal["manner", "address"] | None:
     return None
 
 
-def _manner(words: str) -> bool:
-    return any(pattern.match(words) for pattern in _MANNER_WISHES)
-
-
 def concerns_others(words: str) -> bool:
     """Whether a clause tells how to treat somebody or something that reads no answers: "be gentle with the car"."""
     return _TREATS.match(words) is not None and wish(words) is None
-
-
-def compares(words: str) -> bool:
-    """Whether a wish measures the answer against another: "kinder", "less formal"."""
-    return _COMPARATIVE.search(words) is not None
 
 
 def looks_back(words: str) -> bool:

@@ -165,9 +165,9 @@ def test_what_today_has_cost_is_in_status_and_in_the_estimate(tmp_path: Path) ->
     assert spending_line(Settings(data=tmp_path)) == ""
     assert spending_line(settings) == "0 of 9 learning steps, 0 of 5,000 chat tokens today (UTC), $0.00"
     budget = Budget(settings, "tinker", MODEL)
-    budget.spend("chat", "prefill", 1_000_000)
-    budget.spend("learning", "train", 10)
-    Budget(settings, "tinker", "nobody/model").spend("learning", "train", 5)
+    budget.add("chat", {"prefill": 1_000_000})
+    budget.add("learning", {"train": 10})
+    Budget(settings, "tinker", "nobody/model").add("learning", {"train": 5})
     line = spending_line(settings)
     assert "15 learning tokens" in line and "1,000,000 of 5,000 chat tokens" in line
     assert "$0.20 plus unknown prices" in line

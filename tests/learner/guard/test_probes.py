@@ -43,14 +43,14 @@ def test_probes_of_one_name_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("{", "no JSON"),
-        ("[]", "no JSON object"),
+        ("{", "truncated"),
+        ("[]", "Expected `object`"),
         ({"prompt": "Hi"}, "every answer would pass"),
         ({"prompt": "", "must": ["a"]}, "prompt must be"),
         ({"prompt": [{"role": "wizard", "content": "Hi"}], "must": ["a"]}, "prompt"),
-        ({"prompt": "Hi", "must": [""]}, "list of texts"),
+        ({"prompt": "Hi", "must": [""]}, "length >= 1"),
         ({"prompt": "Hi", "must": ["/(/"]}, "no regular expression"),
-        ({"prompt": "Hi", "most": ["a"]}, "unknown most"),
+        ({"prompt": "Hi", "most": ["a"]}, "unknown field `most`"),
         ({"prompt": "Hi", "must": ["a"], "max_tokens": "9"}, "max_tokens"),
     ],
 )

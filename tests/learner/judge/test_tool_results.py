@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.learner.judge.tool_results import tool_failed
+from openclaw_rl.learner.judge.rules.rules import tool_failed
 
 
 @pytest.mark.parametrize(

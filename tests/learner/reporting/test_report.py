@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from openclaw_rl.learner.main import sinks_of
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting import report
 from openclaw_rl.learner.reporting.report import Reporter, SinkError
-from openclaw_rl.learner.reporting.sinks import sinks_of
 from openclaw_rl.learner.reporting.tensorboard import TensorBoard
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import PolicyVersion, VersionState

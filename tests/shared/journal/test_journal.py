@@ -68,7 +68,7 @@ def test_empty_content_is_content(journal: Journal) -> None:
     )
     journal.record_turn(turn)
     assert same_turn(turn, journal.turn(turn.turn_id))
-    assert journal.find_requests([b""]) == journal.find_exchanges([b""]) == {}
+    assert journal.find_turns("request_key", [b""]) == journal.find_turns("exchange_key", [b""]) == {}
 
 
 def test_recording_a_turn_twice_changes_nothing(journal: Journal) -> None:

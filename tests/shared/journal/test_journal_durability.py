@@ -181,8 +181,8 @@ async def test_the_life_of_a_turn_is_the_same_from_an_event_loop(tmp_path: Path)
     outcome, row = await journal.outcome("ses"), await journal.session("ses")
     assert outcome is not None and outcome.reward == 1.0 and row is not None and row.trained == 1
     assert len(await journal.sessions(10)) == 1
-    assert list(await journal.find_answers([turn.answer_key])) == [turn.answer_key]
-    assert len((await journal.find_requests([turn.request_key]))[turn.request_key]) == 1
+    assert list(await journal.find_turns("answer_key", [turn.answer_key])) == [turn.answer_key]
+    assert len((await journal.find_turns("request_key", [turn.request_key]))[turn.request_key]) == 1
     last = await journal.last_main_turn("ses")
     assert last is not None and last.turn_id == long.turn_id
     assert len(await journal.prompts_seen(10)) == 2 and await journal.recent_hints(10) == ["be shorter"]

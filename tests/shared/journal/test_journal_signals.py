@@ -28,7 +28,7 @@ def test_the_first_next_state_stays(journal: Journal) -> None:
     assert journal.settle(first)
     assert not journal.settle(second)
     assert journal.next_state(turn.turn_id) == first
-    assert journal.find_answers([turn.answer_key])[turn.answer_key][0].settled
+    assert journal.find_turns("answer_key", [turn.answer_key])[turn.answer_key][0].settled
 
 
 def test_what_came_after_an_unknown_turn_is_refused(journal: Journal) -> None:
@@ -350,12 +350,12 @@ def test_turns_are_found_by_their_keys(journal: Journal) -> None:
     retry = make_turn("ses2", request_key=b"r", answer_key=b"b", status="aborted")
     journal.record_turn(first)
     journal.record_turn(retry)
-    found = journal.find_answers([b"a", b"none", b"b", b"a"])
+    found = journal.find_turns("answer_key", [b"a", b"none", b"b", b"a"])
     assert {key: [reference.turn_id for reference in references] for key, references in found.items()} == {
         b"a": [first.turn_id],
         b"b": [retry.turn_id],
     }
-    newest, oldest = journal.find_requests([b"r"])[b"r"]
+    newest, oldest = journal.find_turns("request_key", [b"r"])[b"r"]
     assert (newest.turn_id, newest.session_id, newest.status, newest.settled) == (
         retry.turn_id,
         "ses2",

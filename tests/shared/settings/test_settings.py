@@ -53,7 +53,7 @@ def test_the_file_can_be_named(elsewhere: Path) -> None:
         ("prot = 1", r"'prot' is no setting \(did you mean port\?\)"),
         ("[server]\nport = 1", r"'server' is no setting"),
         ("[serve]\nprot = 1", r"'serve.prot' is no setting"),
-        ("[learning]\nlr_steps = 5", r"lr_steps' is no setting any more: lr_schedule holds it"),
+        ("[learning]\nlr_steps = 5", r"lr_steps' is no setting any more: write it in lr_schedule"),
         ("[guard]\nmax_kl = 0", r"guard_max_kl = '0' \(from openclaw-rl.toml\)"),
         ("port = [1, 2]", "port holds a table or a list"),
         ("port = ", "cannot be read as TOML"),

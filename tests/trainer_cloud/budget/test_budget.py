@@ -5,6 +5,7 @@ import logging
 import signal
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,29 +24,37 @@ def budget(data: Path, when: datetime = EVENING, **limits: int) -> Budget:
     return Budget(Settings(data=data, **limits), "tinker", "some/model", now=lambda: when)
 
 
+def spent(ours: Budget) -> dict[tuple[str, str], int]:
+    """What has been spent on the day of a budget."""
+    found: Counter[tuple[str, str]] = Counter()
+    for entry, amount in ours.ledger.day(ours._day()).items():
+        found[entry.purpose, entry.kind] += amount
+    return dict(found)
+
+
 async def test_a_request_counts_what_it_took_and_not_what_was_reserved(tmp_path: Path) -> None:
     ours = budget(tmp_path)
-    async with ours.spending("chat", prefill=900, sample=512) as bill:
-        assert ours.spent() == {("chat", "prefill"): 900, ("chat", "sample"): 512}
-        bill.settle(prefill=900, sample=40)
-    assert ours.spent() == {("chat", "prefill"): 900, ("chat", "sample"): 40}
+    async with ours.spending("chat", {"prefill": 900, "sample": 512}) as bill:
+        assert spent(ours) == {("chat", "prefill"): 900, ("chat", "sample"): 512}
+        bill.update(prefill=900, sample=40)
+    assert spent(ours) == {("chat", "prefill"): 900, ("chat", "sample"): 40}
 
 
 async def test_a_request_that_changed_nothing_is_given_back_and_one_of_unknown_fate_counts(tmp_path: Path) -> None:
     ours = budget(tmp_path)
     with pytest.raises(CloudError):
-        async with ours.spending("learning", train=100, step=1):
+        async with ours.spending("learning", {"train": 100, "step": 1}):
             raise CloudError("no connection", "away", undone=True)
-    assert ours.spent() == {}
+    assert spent(ours) == {}
     with pytest.raises(CloudError):
-        async with ours.spending("learning", train=100, step=1):
+        async with ours.spending("learning", {"train": 100, "step": 1}):
             raise CloudError("no answer", "away")
-    assert ours.spent() == {("learning", "train"): 100, ("learning", "step"): 1}
+    assert spent(ours) == {("learning", "train"): 100, ("learning", "step"): 1}
 
 
 def test_the_message_says_which_limit_how_much_until_when_and_what_to_do(tmp_path: Path) -> None:
     ours = budget(tmp_path, cloud_daily_train_tokens=1000)
-    ours.spend("learning", "train", 800)
+    ours.add("learning", {"train": 800})
     with pytest.raises(CloudError) as caught:
         ours.reserve("learning", {"prefill": 300})
     error = caught.value
@@ -53,7 +62,7 @@ def test_the_message_says_which_limit_how_much_until_when_and_what_to_do(tmp_pat
     assert error.retry_after == 5.5 * 3600
     for words in ("cloud_daily_train_tokens = 1000", "spent 800", "300 more", "5 h 30 min", "Chat goes on"):
         assert words in str(error)
-    assert ours.spent() == {("learning", "train"): 800}
+    assert spent(ours) == {("learning", "train"): 800}
     ours.reserve("learning", {"prefill": 200})  # to the last token
     assert "cloud_daily_train_tokens" in ours.obstacle("learning")
 
@@ -102,7 +111,7 @@ def test_a_small_request_that_was_refused_for_a_moment_hides_no_step_that_does_n
     engine.reserve("learning", {"prefill": 900})
     with pytest.raises(CloudError):
         engine.reserve("learning", {"prefill": 200})
-    engine.spend("learning", "prefill", -900)
+    engine.add("learning", {"prefill": -900})
     assert not probe_first or engine.obstacle("learning") == ""
     assert not probe_first or step_of_another_process(tmp_path, 5000) == 3
     assert "5000 more" in engine.obstacle("learning")
@@ -123,7 +132,7 @@ def test_a_step_that_was_made_is_remembered_no_longer(tmp_path: Path) -> None:
     with pytest.raises(CloudError):
         ours.reserve("learning", {"train": 700, "step": 1})
     assert "700 more" in ours.obstacle("learning")
-    ours.spend("learning", "prefill", -400)
+    ours.add("learning", {"prefill": -400})
     ours.reserve("learning", {"train": 700, "step": 1})
     assert ours.obstacle("learning") == ""
 
@@ -135,7 +144,7 @@ def test_a_request_larger_than_a_days_limit_says_that_waiting_does_not_help(tmp_
 
 def test_chat_and_learning_do_not_stop_each_other(tmp_path: Path) -> None:
     ours = budget(tmp_path, cloud_daily_train_tokens=10, cloud_daily_steps=2, cloud_daily_chat_tokens=10)
-    ours.spend("learning", "sample", 10)
+    ours.add("learning", {"sample": 10})
     assert ours.obstacle("chat") == ""
     ours.reserve("chat", {"sample": 10})
     assert "cloud_daily_chat_tokens" in ours.obstacle("chat")
@@ -146,19 +155,19 @@ def test_chat_and_learning_do_not_stop_each_other(tmp_path: Path) -> None:
 
 def test_a_new_day_begins_at_midnight_utc(tmp_path: Path) -> None:
     yesterday = budget(tmp_path, cloud_daily_chat_tokens=10)
-    yesterday.spend("chat", "sample", 10)
+    yesterday.add("chat", {"sample": 10})
     today = budget(tmp_path, datetime(2026, 5, 2, tzinfo=UTC), cloud_daily_chat_tokens=10)
-    assert today.spent() == {} and today.obstacle("chat") == ""
+    assert spent(today) == {} and today.obstacle("chat") == ""
 
 
 async def test_a_correction_belongs_to_the_day_of_its_request(tmp_path: Path) -> None:
     clock = [datetime(2026, 5, 1, 23, 59, tzinfo=UTC)]
     ours = Budget(Settings(data=tmp_path), "tinker", "m", now=lambda: clock[0])
-    async with ours.spending("chat", sample=100) as bill:
+    async with ours.spending("chat", {"sample": 100}) as bill:
         clock[0] = datetime(2026, 5, 2, 0, 1, tzinfo=UTC)
-        bill.settle(sample=30)
+        bill.update(sample=30)
     assert list(ours.ledger.day("2026-05-01").values()) == [30]
-    assert ours.spent() == {}
+    assert spent(ours) == {}
 
 
 async def test_requests_at_the_same_time_cannot_pass_the_limit(tmp_path: Path) -> None:
@@ -166,14 +175,14 @@ async def test_requests_at_the_same_time_cannot_pass_the_limit(tmp_path: Path) -
 
     async def ask() -> bool:
         try:
-            async with ours.spending("chat", sample=300) as bill:
-                bill.settle(sample=290)
+            async with ours.spending("chat", {"sample": 300}) as bill:
+                bill.update(sample=290)
         except CloudError:
             return False
         return True
 
     asked = await asyncio.gather(*(ask() for _ in range(20)))
-    assert sum(asked) == 3 and ours.spent() == {("chat", "sample"): 870}
+    assert sum(asked) == 3 and spent(ours) == {("chat", "sample"): 870}
 
 
 DYING = """
@@ -182,8 +191,8 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.budget.budget import Budget
 ours = Budget(Settings(data=pathlib.Path(sys.argv[1])), "tinker", "some/model")
 for _ in range(25):
-    ours.spend("learning", "train", 1)
-    ours.spend("chat", "sample", 2)
+    ours.add("learning", {"train": 1})
+    ours.add("chat", {"sample": 2})
 ours.reserve("chat", {"prefill": 5})
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -193,7 +202,7 @@ def test_several_processes_count_exactly_and_a_kill_forgets_nothing(tmp_path: Pa
     children = [subprocess.Popen([sys.executable, "-c", DYING, str(tmp_path)], cwd=ROOT) for _ in range(3)]
     assert [child.wait(100) for child in children] == 3 * [-signal.SIGKILL]
     expected = {("learning", "train"): 75, ("chat", "sample"): 150, ("chat", "prefill"): 15}
-    assert budget(tmp_path, datetime.now(UTC)).spent() == expected
+    assert spent(budget(tmp_path, datetime.now(UTC))) == expected
 
 
 async def test_a_ledger_that_cannot_be_written_stops_only_what_is_limited(
@@ -203,8 +212,8 @@ async def test_a_ledger_that_cannot_be_written_stops_only_what_is_limited(
     ours = budget(tmp_path, cloud_daily_train_tokens=100)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            async with ours.spending("chat", sample=50) as bill:
-                bill.settle(sample=20)
+            async with ours.spending("chat", {"sample": 50}) as bill:
+                bill.update(sample=20)
     assert [FILE in one.message for one in caplog.records] == [True]
     with pytest.raises(CloudError, match="cloud_daily_train_tokens") as caught:
         ours.reserve("learning", {"train": 1})
@@ -213,7 +222,7 @@ async def test_a_ledger_that_cannot_be_written_stops_only_what_is_limited(
 
     (tmp_path / FILE).rmdir()
     ours.reserve("learning", {"train": 1})
-    assert budget(tmp_path).spent() == {("chat", "sample"): 40, ("learning", "train"): 1}
+    assert spent(budget(tmp_path)) == {("chat", "sample"): 40, ("learning", "train"): 1}
 
 
 def test_reading_a_ledger_that_is_not_there_makes_none(tmp_path: Path) -> None:

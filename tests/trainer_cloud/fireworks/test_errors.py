@@ -15,8 +15,7 @@ from fireworks.training.sdk import types
 from fireworks.training.sdk._core._client import AsyncTrainingHTTPClient
 from fireworks.training.sdk.errors import format_sdk_error
 
-from openclaw_rl.trainer_cloud.fireworks.errors import to_cloud_error
-from openclaw_rl.trainer_cloud.fireworks.sdk import Leash
+from openclaw_rl.trainer_cloud.fireworks.sdk import Leash, to_cloud_error
 from tests.trainer_cloud.front import Answer, Front, run_front
 
 MODEL = "accounts/fireworks/models/qwen3-8b"
@@ -51,7 +50,7 @@ async def submitted(url: str) -> Any:
         (Answer({"error": "no access"}, 403), "key", True, "contact-training"),
         (Answer({"error": "pay first"}, 402), "billing", True, "cannot pay: pay first"),
         (Answer({"message": SUSPENDED}, 412), "billing", True, "spending limit"),
-        (Answer({"message": "slow down"}, 429, {"retry-after": "7"}), "limit", True, "no room"),
+        (Answer({"message": "slow down"}, 429, {"retry-after": "7"}), "limit", True, "asked too often"),
         (Answer({"detail": "pool is at capacity"}, 409), "limit", True, "at capacity"),
         (Answer({"detail": f"base_model {MODEL} is not enabled"}, 400), "model", True, f"model = {MODEL}"),
         (

@@ -57,7 +57,7 @@ async def test_a_trainer_that_a_crash_left_is_gone_on_with_or_removed_with_a_sta
     created.add(other)
     created.add(fits)
     fake.trainer_state = "JOB_STATE_CANCELLED"
-    provider = fireworks.create(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
+    provider = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
     await provider.train(rank=8, seed=3)
     assert created.of("fireworks", "trainer") == [fits]
     assert front.asked("DELETE", f"{JOBS}/{other.name}")
@@ -114,7 +114,7 @@ async def test_a_step_that_failed_there_is_told_with_a_stand_in(shared: firework
 async def test_what_is_never_done_is_given_up_on_and_not_asked_for_any_more_with_a_stand_in(
     front: Front, fake: Fake, tmp_path: Path, tokenizer: Path
 ) -> None:
-    provider = fireworks.create(settings(front, tmp_path, tokenizer, request_timeout=2.0))
+    provider = fireworks.Fireworks(settings(front, tmp_path, tokenizer, request_timeout=2.0))
     training = await provider.train(rank=8, seed=3)
     fake.failed["optim_step"] = {"type": "try_again", "queue_state": "active"}
     with pytest.raises(CloudError, match="did not answer within 2 s"):
@@ -153,13 +153,13 @@ async def test_weights_that_were_trained_on_are_asked_for_where_they_are_served_
 
 
 async def test_nothing_is_sent_without_a_key_or_a_rank(front: Front, tmp_path: Path, tokenizer: Path) -> None:
-    keyless = fireworks.create(settings(front, tmp_path, tokenizer, fireworks_api_key=""))
+    keyless = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_api_key=""))
     with pytest.raises(CloudError, match="FIREWORKS_API_KEY"):
         await keyless.train(rank=8, seed=3)
     with pytest.raises(CloudError, match="FIREWORKS_API_KEY"):
         await keyless.sampler("")
     with pytest.raises(CloudError, match="lora_rank"):
-        await fireworks.create(settings(front, tmp_path, tokenizer)).train(rank=0, seed=3)
+        await fireworks.Fireworks(settings(front, tmp_path, tokenizer)).train(rank=0, seed=3)
     assert not front.sent
 
 

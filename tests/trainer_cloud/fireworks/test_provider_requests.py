@@ -110,7 +110,7 @@ async def test_request_shape_of_a_snapshot_that_is_sampled(
     assert saved.body["checkpoint_type"] == "base"
     assert path == f"accounts/{ACCOUNT}/trainingSessions/{SESSION}/checkpoints/{ACCOUNT}/{RUN}/{saved.body['path']}"
     # Another process, which samples: it needs no session of its own.
-    other = fireworks.create(settings(front, tmp_path, tokenizer))
+    other = fireworks.Fireworks(settings(front, tmp_path, tokenizer))
     sampler = await other.sampler(path)
     front.sent.clear()
     answer = await sampler.sample(
@@ -212,7 +212,7 @@ async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, fro
 
 async def test_request_shape_of_training_shapes(front: Front, tmp_path: Path, tokenizer: Path) -> None:
     shape = "accounts/fireworks/trainingShapes/qwen3-8b-128k"
-    provider = fireworks.create(
+    provider = fireworks.Fireworks(
         settings(front, tmp_path, tokenizer, fireworks_mode=f"dedicated shape={shape}" if shape else "dedicated")
     )
     await provider.train(rank=8, seed=3)
@@ -226,7 +226,7 @@ async def test_request_shape_of_a_hot_load_and_of_sampling_from_it(
 ) -> None:
     training = await dedicated.train(rank=8, seed=3)
     path = await training.save_sampler("openclaw-rl-4-beef")
-    serving = fireworks.create(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
+    serving = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
     assert not serving.beside and not dedicated.beside
     base = await serving.sampler("")
     assert not front.asked("POST", "/hot_load")
@@ -260,7 +260,7 @@ async def test_request_shape_of_cleaning_up_machines(
     dedicated: fireworks.Fireworks, front: Front, tmp_path: Path, tokenizer: Path
 ) -> None:
     await dedicated.train(rank=8, seed=3)
-    serving = fireworks.create(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
+    serving = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
     await serving.sampler("")
     job, deployment = (ArtifactRegistry(tmp_path).of("fireworks", kind)[0].name for kind in ("trainer", "deployment"))
     await dedicated.close()
@@ -277,7 +277,7 @@ async def test_request_shape_of_a_deployment_of_ones_own(
     front: Front, fake: Fake, tmp_path: Path, tokenizer: Path
 ) -> None:
     own = {"fireworks_mode": f"dedicated deployment=accounts/{ACCOUNT}/deployments/mine"}
-    provider = fireworks.create(settings(front, tmp_path, tokenizer, **own))
+    provider = fireworks.Fireworks(settings(front, tmp_path, tokenizer, **own))
     with pytest.raises(CloudError, match="no deployment mine"):
         await provider.sampler("")
     fake.deployment_state = "READY"

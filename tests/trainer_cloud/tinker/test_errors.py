@@ -7,7 +7,7 @@ import pytest
 import tinker
 
 from openclaw_rl.trainer_cloud.provider import CloudError
-from openclaw_rl.trainer_cloud.tinker.errors import to_cloud_error
+from openclaw_rl.trainer_cloud.tinker.client import to_cloud_error
 
 REQUEST = httpx.Request("POST", "https://tinker.example/api/v1/forward_backward")
 
@@ -33,8 +33,8 @@ def answered(status: int, message: str = "", **headers: str) -> tinker.APIStatus
     [
         (answered(401, "invalid key"), "key", True, "TINKER_API_KEY"),
         (answered(403, "not yours"), "key", True, "TINKER_API_KEY"),
-        (answered(402, "payment required"), "billing", True, "no credit left"),
-        (answered(429), "limit", True, "slow down"),
+        (answered(402, "payment required"), "billing", True, "cannot pay"),
+        (answered(429), "limit", True, "asked too often"),
         (answered(404, "not found"), "model", True, "Qwen/Qwen3-8B"),
         (answered(404, "Session not found"), "away", True, "ended the session"),
         (answered(400, "bad datum"), "refused", True, "bad datum"),

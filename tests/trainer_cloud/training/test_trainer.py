@@ -230,7 +230,8 @@ async def test_tokens_are_counted_as_they_were_sent(policy: Path, provider: Torc
     trainer = build(policy, provider, tmp_path / "data")
     await trainer.step(ONE, RECIPE)
     places = len(ONE[0].prompt_ids) + len(ONE[0].response_ids) - 1
-    spent = trainer._budget.spent()
+    entries = trainer._budget.ledger.day(trainer._budget._day()).items()
+    spent = {(entry.purpose, entry.kind): amount for entry, amount in entries}
     assert spent["learning", "train"] == 2 * places and spent["learning", "step"] == 2
     assert spent["learning", "prefill"] == 3 * places  # before each update, and after the last
 

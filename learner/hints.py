@@ -1,4 +1,4 @@
-"""Drop remembered hints that accepted answers contradict.
+"""Remembered hints: distinct wishes of the user, without those that accepted answers contradict.
 
 A judge can be wrong, and people change their minds. That shows in the answers accepted after a hint: does the base find
 them likelier with the hint, or less likely? Over the last reactions a hint has one vote for it each time it was said
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from array import array
 from collections.abc import Sequence
 
 import cachetools
 
-from openclaw_rl.learner.hints import hints
 from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import EngineError
@@ -34,6 +34,11 @@ ASKED = 8
 CLEAR = 0.5
 """Nats (of a whole answer) that a hint must change for a vote."""
 _KEPT = 4096
+SAME = 0.75
+"""Share of words in common (Jaccard) from which two hints are one."""
+_POLITE = re.compile(
+    "a|all|an|and|any|at|for|i|in|is|it|me|of|oh|ok|okay|on|or|please|pls|just|that|the|this|to|with|you|your"
+)
 
 
 class HintMemory:
@@ -52,7 +57,7 @@ class HintMemory:
         base.
         """
         limit = self._settings.learning.max_hints
-        known = hints.distinct(await self._journal.recent_hints(8 * limit), 2 * limit)
+        known = distinct(await self._journal.recent_hints(8 * limit), 2 * limit)
         mentions = await self._journal.hint_mentions(WINDOW)
         accepted = await self._journal.accepted_answers(WINDOW)
         if not accepted or not mentions:
@@ -68,7 +73,7 @@ class HintMemory:
     async def _stands(
         self, hint: str, mentions: Sequence[tuple[int, str]], accepted: Sequence[tuple[int, str]]
     ) -> bool:
-        said = [number for number, text in mentions if hints.same(text, hint)]
+        said = [number for number, text in mentions if same(text, hint)]
         if not said:
             return True
         later = [turn_id for number, turn_id in accepted if number > min(said)][:ASKED]
@@ -114,3 +119,27 @@ class HintMemory:
         images = shown_again(images_of(turn), turn.prompt_ids, prompt)
         scores = await self._engine.score(prompt, turn.response_ids, version=0, priority=Priority.AUDIT, images=images)
         return float(sum(scores.logprobs))
+
+
+def key(hint: str) -> frozenset[str]:
+    """The words that carry a hint's meaning, in lower case, without polite and short ones."""
+    words = re.findall(r"[\w']+|\*\*", hint.lower().replace("’", "'"))
+    return frozenset(word for word in words if not _POLITE.fullmatch(word)) or frozenset(words)
+
+
+def same(first: str, second: str) -> bool:
+    """True for near-duplicates."""
+    one, two = key(first), key(second)
+    union = one | two
+    return not union or len(one & two) >= SAME * len(union)
+
+
+def distinct(hints: Sequence[str], limit: int) -> list[str]:
+    """The last `limit` distinct of `hints` (newest last), newest last; of near-duplicates the newest stays."""
+    kept: list[str] = []
+    for hint in reversed(hints):
+        if len(kept) == limit:
+            break
+        if hint.strip() and not any(same(hint, other) for other in kept):
+            kept.append(hint)
+    return kept[::-1]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.cli.trajectories.answer_ids import spell
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.rendering.answer_ids import spell
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 

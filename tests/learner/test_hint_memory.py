@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.hints.hint_memory import HintMemory
+from openclaw_rl.learner.hints import HintMemory
 from openclaw_rl.shared.engine.protocol import Scores
 from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
 from openclaw_rl.shared.journal import AsyncJournal

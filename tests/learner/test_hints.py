@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openclaw_rl.learner.hints.hints import distinct, same
+from openclaw_rl.learner.hints import distinct, same
 
 
 def test_near_duplicates_are_one() -> None:
