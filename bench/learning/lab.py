@@ -66,7 +66,7 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
         async with _serving(create_engine_app(engine, incremental=True)) as engine_url:
             chosen = chosen.replace(engine_url=engine_url)
             prompter = await asyncio.to_thread(Prompter.from_settings, chosen)
-            journal = AsyncJournal.open(chosen.serve.journal_path)
+            journal = AsyncJournal(chosen.serve.journal_path)
             proxy = ProxyService(chosen, journal, create_engine(chosen), prompter)
             client = create_engine(chosen)
             stop = asyncio.Event()
