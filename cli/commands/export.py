@@ -122,7 +122,7 @@ def export(
     redactor = _redactor(redact, tokens=tokens)
     if form is None:
         form = "jsonl" if file is not None and file.suffix.lower() in (".jsonl", ".ndjson") else "json"
-    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
         chosen = journal.session_ids(after)
         if session:
             missing = sorted(set(session) - set(journal.session_ids()))

@@ -92,7 +92,7 @@ def _version(settings: Settings, number: int | None) -> PolicyVersion:
             f"there is no journal at {path}; name the service's data folder with --data, or write the base with "
             "--version 0"
         )
-    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
         found = journal.live_version() if number is None else journal.version(number)
     if found is None and number:
         raise ConfigError(f"there is no version {number}; openclaw-rl versions lists those that are")

@@ -72,7 +72,7 @@ async def _import(settings: Settings, files: Sequence[Path], reports: list[Impor
         info = await _ask(engine, settings)
         served = info.model_path if Path(info.model_path).is_dir() else settings.engine.model
         prompter = await asyncio.to_thread(Prompter.from_settings, settings.replace(model=served))
-        journal = AsyncJournal.open(settings.serve.journal_path)
+        journal = AsyncJournal(settings.serve.journal_path)
         try:
             context = settings.engine.context_length or info.context_length
             importer = Importer(journal, engine, prompter, policy=settings.serve.model_name, context=context)

@@ -63,7 +63,7 @@ class Workload(msgspec.Struct, frozen=True):
 def _recorded(settings: Settings) -> Workload | None:
     if not Path(settings.serve.journal_path).is_file():
         return None
-    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
         found = journal.recorded(time.time() - RECENT_DAYS * 86400)
         hints = len(journal.recent_hints(settings.learning.max_hints))
     if not found.main.turns:

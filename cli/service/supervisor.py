@@ -206,7 +206,7 @@ class Supervisor:
 
     def _live_version(self) -> list[str]:
         """The argument that starts an engine with the live version; none for the base."""
-        with contextlib.closing(Journal.open(self.settings.serve.journal_path)) as journal:
+        with contextlib.closing(Journal(self.settings.serve.journal_path)) as journal:
             live = journal.live_version()
         if live is None or not live.checkpoint:
             return []
@@ -275,7 +275,7 @@ class Supervisor:
 
     def _beats(self, role: str, started: float) -> bool:
         """True if the process has beaten since it was started. Under torchrun its number is not that of our child."""
-        with contextlib.closing(Journal.open(self.settings.serve.journal_path)) as journal:
+        with contextlib.closing(Journal(self.settings.serve.journal_path)) as journal:
             process = journal.processes().get(role)
             return process is not None and process.time >= started
 
@@ -296,7 +296,7 @@ class Supervisor:
         """Write the state of the processes into the journal, for `status`."""
         name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
         silent = False
-        with contextlib.closing(await asyncio.to_thread(Journal.open, self.settings.serve.journal_path)) as journal:
+        with contextlib.closing(await asyncio.to_thread(Journal, self.settings.serve.journal_path)) as journal:
             async for _ in _ticks(HEARTBEAT_SECONDS):
                 status = {"processes": {child.name: child.state() for child in self.children}}
                 try:

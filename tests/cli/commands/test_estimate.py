@@ -133,7 +133,7 @@ def test_limits_say_when_they_stop_what(tmp_path: Path) -> None:
 
 def test_recorded_turns_are_the_measure_and_what_is_given_wins(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data")
-    journal = Journal.open(settings.serve.journal_path)
+    journal = Journal(settings.serve.journal_path)
     for number in range(4):
         lengths = {"prompt_ids": list(range(100)), "response_ids": list(range(10)), "logprobs": [-1.0] * 10}
         times = Timings(arrived=now(), first_token=None, finished=now())

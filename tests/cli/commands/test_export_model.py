@@ -53,7 +53,7 @@ async def trained(data: Path, policy: Path, **changes: Any) -> Settings:
         "lora_alpha": 12.0,
     }
     settings = Settings(**(fields | changes))
-    journal = Journal.open(settings.serve.journal_path)
+    journal = Journal(settings.serve.journal_path)
     journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
     trainer = create_trainer(settings)
     await trainer.step([sample(seed) for seed in range(3)], settings.learning)
@@ -149,7 +149,7 @@ def test_version_0_is_the_base_of_what_was_trained(
 def test_what_cannot_be_exported_says_why(tmp_path: Path, policy: Path) -> None:
     settings = asyncio.run(trained(tmp_path / "data", policy, lora=False))
     data = str(settings.serve.data)
-    journal = Journal.open(settings.serve.journal_path)
+    journal = Journal(settings.serve.journal_path)
     journal.commit_version(PolicyVersion(number=2, parent=1, state="live", checkpoint=str(tmp_path / "pruned")))
     journal.close()
     taken, model = tmp_path / "taken", tmp_path / "model"

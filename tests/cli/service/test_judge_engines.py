@@ -155,7 +155,7 @@ def test_a_service_starts_its_judges_engine_and_starts_it_again(engine_server: E
     judging = ("--judge", f"engine:{engine_server.policy}", "--judge-max-tokens", "12")
     with (
         serving(data, *flags, *judging, "--votes", "2") as served,
-        contextlib.closing(Journal.open(data / "journal.db")) as journal,
+        contextlib.closing(Journal(data / "journal.db")) as journal,
     ):
         talk = Talk(data)
 
