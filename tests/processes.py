@@ -113,10 +113,11 @@ def _measured() -> list[str]:
 
 @contextmanager
 def run_proxy(
-    engine: Engine, data: Path, *, ready: str = "/readyz", before: str = "", **changes: Any
+    engine: Engine, data: Path, *, ready: str = "/readyz", before: str = "", measured: bool = False, **changes: Any
 ) -> Iterator[Proxy]:
     """A real proxy process until the block ends; yields once the path `ready` answers 200. `before` are Python
-    statements that it runs first, for limits that no setting changes.
+    statements that it runs first, for limits that no setting changes. `measured` adds its lines to the coverage,
+    which more than doubles what its start costs: for proxies that many tests share.
     """
     port = claim_port("127.0.0.1", 0, setting="port")
     values: dict[str, Any] = {
@@ -127,7 +128,7 @@ def run_proxy(
         "data": data,
         "max_output_tokens": 16,
     }
-    program = [*_measured(), "-m", "openclaw_rl.proxy.main"]
+    program = [*(_measured() if measured else []), "-m", "openclaw_rl.proxy.main"]
     if before:
         program = ["-c", f"{before}\nfrom openclaw_rl.proxy.main import main\nmain()"]
     settings = Settings(**(values | changes))
