@@ -39,6 +39,11 @@ class SharedCache(Generic[_K, _V]):
         with self._lock:
             self._values.pop(key, None)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._values.clear()
+
     def __contains__(self, key: _K) -> bool:
         return key in self._values
 
