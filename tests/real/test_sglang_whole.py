@@ -328,7 +328,7 @@ async def test_the_learner_publishes_and_rolls_back_where_no_candidate_can_be_pr
 ) -> None:
     learner = client(url, checkpoints)
     settings = Settings(data=tmp_path, checkpoints=str(checkpoints), model=str(EMBEDDED_POLICY), guard_answers=2)
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
     versions = Versions(journal, learner, None, settings, Progress())
     guard = Guard(journal, learner, Prompter(str(EMBEDDED_POLICY)), settings, lambda _: False)
     await versions.start()
