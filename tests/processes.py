@@ -113,11 +113,10 @@ def _measured() -> list[str]:
 
 @contextmanager
 def run_proxy(
-    engine: Engine, data: Path, *, ready: str = "/readyz", before: str = "", measured: bool = False, **changes: Any
+    engine: Engine, data: Path, *, ready: str = "/readyz", measured: bool = False, **changes: Any
 ) -> Iterator[Proxy]:
-    """A real proxy process until the block ends; yields once the path `ready` answers 200. `before` are Python
-    statements that it runs first, for limits that no setting changes. `measured` adds its lines to the coverage,
-    which more than doubles what its start costs: for proxies that many tests share.
+    """A real proxy process until the block ends; yields once the path `ready` answers 200. `measured` adds its lines to
+    the coverage, which more than doubles the cost of its start: for proxies that many tests share.
     """
     port = claim_port("127.0.0.1", 0, setting="port")
     values: dict[str, Any] = {
@@ -129,8 +128,6 @@ def run_proxy(
         "max_output_tokens": 16,
     }
     program = [*(_measured() if measured else []), "-m", "openclaw_rl.proxy.main"]
-    if before:
-        program = ["-c", f"{before}\nfrom openclaw_rl.proxy.main import main\nmain()"]
     settings = Settings(**(values | changes))
     data.mkdir(parents=True, exist_ok=True)
     log = data / "proxy.log"
