@@ -15,8 +15,9 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import GIB, Gpu, find_gpus, imagined, with_free_memory
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement.assignments import ROLES, parse_gpus
+from openclaw_rl.trainer_local.placement.assignments import parse_gpus
 from openclaw_rl.trainer_local.placement.place import place, possible, wants_gpus
+from openclaw_rl.trainer_local.placement.validation import ROLES
 
 PROCESSES = {"engine": ("serve",), "learner": ("train", "judge")}
 """Roles on GPUs of the parts of the service."""
