@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from openclaw_rl.evaluation import suites
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient, ChatError
@@ -106,18 +108,7 @@ async def _persona(
         run |= {"sessions": needed, "session_scores": scores}
         line += f", satisfied after {needed or f'more than {work.sessions}'} sessions"
     say(line)
-    run["tasks"] = [
-        {
-            "question": reply.question,
-            "reply": reply.reply,
-            "score": reply.score,
-            "right": reply.right,
-            "form": reply.form,
-        }
-        | ({"failure": reply.failure} if reply.failure else {})
-        for reply in found.replies
-    ]
-    return run
+    return run | {"tasks": msgspec.to_builtins(found.replies)}
 
 
 def _persona_summary(runs: Sequence[dict[str, Any]], work: Work) -> dict[str, Any]:
@@ -137,14 +128,7 @@ async def _suite(
     scores = await suites.run(client, tasks, seed=seed)
     mean = sum(score.score for score in scores) / len(scores)
     say(f"{target.name}, {suite}, seed {seed}: score {mean:.2f}")
-    return {
-        "seed": seed,
-        "score": round(mean, 4),
-        "tasks": [
-            {"id": score.id, "score": score.score} | ({"failure": score.failure} if score.failure else {})
-            for score in scores
-        ],
-    }
+    return {"seed": seed, "score": round(mean, 4), "tasks": msgspec.to_builtins(scores)}
 
 
 async def _quiet(client: ChatClient) -> None:
