@@ -164,7 +164,6 @@ class OtherModels:
 
         self.side = create("side_model", settings.serve.side_model, settings.cloud.key_of("side"))
         self.fallback = create("fallback_model", settings.serve.fallback_model, settings.cloud.key_of("fallback"))
-        self._for_outage = [self.fallback] if self.fallback is not None else []
 
     def __bool__(self) -> bool:
         return self.side is not None or self.fallback is not None
@@ -180,7 +179,7 @@ class OtherModels:
         """The plan for a request that the policy can answer; it comes last while the engine is known to be away."""
         if not self._may_answer(request):
             return AnswerPlan()
-        first, last = self._for_side(request), self._for_outage
+        first, last = self._for_side(request), self._for_outage()
         order = (*first, None, *last) if self._watch.ready else (*first, *last, None)
         away = order[0] is not None and not self._watch.ready
         return AnswerPlan(order, f"the engine is away: {self._watch.error}" if away else "")
@@ -197,7 +196,7 @@ class OtherModels:
         elif isinstance(error, BadRequest) and (error.param, error.code) == (RESPONSE_FORMAT, "unsupported_value"):
             order, reason = first, "the policy cannot be held to the schema that is asked for"
         elif isinstance(error, EngineError) and is_away(error) and self._may_answer(request):
-            order, reason = (*first, *self._for_outage), f"the engine is away: {error}"
+            order, reason = (*first, *self._for_outage()), f"the engine is away: {error}"
         else:
             return None
         return AnswerPlan(order, reason, error) if order else None
@@ -208,6 +207,9 @@ class OtherModels:
 
     def _for_side(self, request: ChatRequest) -> Sequence[OtherModel]:
         return (self.side,) if self.side is not None and request.kind == "side" else ()
+
+    def _for_outage(self) -> Sequence[OtherModel]:
+        return (self.fallback,) if self.fallback is not None else ()
 
 
 def check_installed(settings: Settings) -> None:
