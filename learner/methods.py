@@ -31,7 +31,8 @@ class Method(msgspec.Struct, frozen=True):
 
     def informative(self, sample: Sample) -> bool:
         """True if this sample teaches something by itself."""
-        return self._distils(sample) or self._rewarded(sample)
+        reward = sample.reward if sample.advantage is None else sample.advantage
+        return self._distils(sample) or (bool(reward) and self.trains_reward(sample))
 
     def cannot_use(self, sample: Sample) -> str:
         """The reason why the sample's reward, or all of it, is lost to this method; "" if nothing is.
@@ -70,9 +71,6 @@ class Method(msgspec.Struct, frozen=True):
 
     def _may_train(self, sample: Sample) -> bool:
         return self.rewards == "all" or (self.rewards == "explicit" and sample.explicit)
-
-    def _rewarded(self, sample: Sample) -> bool:
-        return bool(sample.reward if sample.advantage is None else sample.advantage) and self.trains_reward(sample)
 
 
 METHODS = {

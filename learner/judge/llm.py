@@ -46,7 +46,6 @@ class ModelJudge:
         )
 
     async def close(self) -> None:
-        """Release what the asker holds."""
         await self._voting.asker.close()
 
 
@@ -92,6 +91,5 @@ class WithHintModel:
         )
 
     async def close(self) -> None:
-        """Release what judge and hint model hold."""
         await self._judge.close()
         await self._voting.asker.close()

@@ -65,7 +65,9 @@ class CloudRequest(EngineJob):
 
 
 class CloudEngine:
-    """A provider as a `ServedEngine`."""
+    """A provider as a `ServedEngine`. It is always healthy: `info` says whether the provider is away."""
+
+    healthy = True
 
     def __init__(
         self, provider: Provider, settings: Settings, budget: Budget, *, live: tuple[int, str] | None = None
@@ -100,11 +102,6 @@ class CloudEngine:
                 # Chat continues with the base; the learner compares `live` with the journal and publishes again.
                 self._live_error = f"version {live[0]} should be live but cannot be found: {error}"
                 log.error("%s; serving the base model instead", self._live_error)
-
-    @property
-    def healthy(self) -> bool:
-        """Always: `info` says whether the provider is away."""
-        return True
 
     @property
     def context_length(self) -> int:
@@ -383,7 +380,7 @@ class CloudEngine:
         for job in list(self._jobs):
             if job.waiting > patience and job.work is not None:
                 self._jobs.discard(job)
-                receive, job.receive = job.receive, _ignore
+                receive, job.receive = job.receive, lambda _: None  # the caller has its answer then
                 job.work.cancel()
                 self.versions.forget(job.version)
                 receive(Event(error=Refused(str(error), _STATUS[error.trouble])))
@@ -391,7 +388,3 @@ class CloudEngine:
 
 def _unknown(message: str, status: int = 404) -> Refused:
     return Refused(message, status, code="unknown_version")
-
-
-def _ignore(_: Event) -> None:
-    """The caller has its answer already."""

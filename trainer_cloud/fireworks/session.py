@@ -70,10 +70,8 @@ class TrainingSession:
 
     async def name(self, url: str) -> str:
         """`accounts/…/trainingSessions/…`; "" on dedicated machines, and at other servers. Raises `CloudError`."""
-        service = await self._connected(url)
-        return str(
-            await blocking(self._settings, lambda: service.training_session_name or "", _START_SECONDS, "a session")
-        )
+        await self._connected(url)
+        return str(await blocking(self._settings, self.named, _START_SECONDS, "a session"))
 
     def named(self) -> str:
         """The name of the session that there is. Blocks."""
@@ -114,18 +112,14 @@ class TrainingSession:
         # Sessions that an earlier process left behind take places that the account has few of.
         for old in self._registry.of("fireworks", KIND):
             if old.purpose == self._purpose:
-                with contextlib.suppress(Exception):  # it ends by itself soon
-                    self._delete(old.name)
+                with contextlib.suppress(Exception), library().FireworksClient(**access(self._settings)) as rest:
+                    rest.delete_training_session(old.name)  # else it ends by itself soon
                 self._registry.remove(old)
         name = service.training_session_name
         if name:
             self._thing = Artifact("fireworks", KIND, name, purpose=self._purpose)
             self._registry.add(self._thing)
         return service
-
-    def _delete(self, name: str) -> None:
-        with library().FireworksClient(**access(self._settings)) as rest:
-            rest.delete_training_session(name)
 
     async def _made(self, make: Callable[[], Any], doing: str) -> Any:
         try:

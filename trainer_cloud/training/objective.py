@@ -103,7 +103,8 @@ class CloudObjective:
         self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []
-        self._scored = 0
+        self.scored_tokens = 0
+        """Tokens that `learn_targets` has sent to be scored."""
         self._goal: float | None = None
 
     @property
@@ -124,11 +125,6 @@ class CloudObjective:
             for sample, terms in zip(self._samples, self._terms, strict=True)
         )
 
-    @property
-    def scored_tokens(self) -> int:
-        """Tokens that `learn_targets` has sent to be scored."""
-        return self._scored
-
     def plan(self, updates: int) -> TokenPlan:
         """The tokens that a step of up to `updates` updates sends, before anything is sent."""
         return TokenPlan.for_step(self._samples, self._terms, self._recipe, updates)
@@ -144,7 +140,7 @@ class CloudObjective:
         try:
             self._targets = await queries.targets(self._samples, self._terms)
         finally:
-            self._scored = queries.tokens
+            self.scored_tokens = queries.tokens
         self._asked = [self._datum(index) for index in range(len(self._samples))]
         distances = [
             losses.reverse_kl(target.untaught, target.taught)

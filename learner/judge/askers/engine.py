@@ -94,7 +94,6 @@ class EngineAsker:
             raise JudgeError(str(error)) from error
 
     async def close(self) -> None:
-        """Close the engine's client if it is ours."""
         if self.own:
             await self.engine.close()
 
