@@ -7,14 +7,9 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.learner.judge.rules.form import any_of
+from openclaw_rl.learner.judge.rules.form import any_of, words
 
-_LANGUAGES = any_of(
-    r"(?:british |american |plain |simple |proper |brazilian )?(?:english|spanish|french|german|italian|portuguese"
-    r"|dutch|polish|russian|ukrainian|turkish|arabic|hebrew|hindi|urdu|bengali|chinese|mandarin|cantonese|japanese"
-    r"|korean|greek|swedish|norwegian|danish|finnish|czech|slovak|hungarian|romanian|bulgarian|croatian|serbian"
-    r"|vietnamese|thai|indonesian|malay|persian|farsi|swahili|catalan|latin|tagalog|tamil)",
-)
+_LANGUAGES = words("languages")
 _FORMATS = any_of(
     r"json|csv|yaml|xml|html|latex|markdown|plain ?text|code(?: block)?|pseudo-?code|a (?:\w+ )?(?:table|list|poem|diff"
     r"|code block|single (?:line|sentence|paragraph)|one-?liner)|(?:bullet points|bullets|bullet form|prose|verse"
