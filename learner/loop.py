@@ -276,11 +276,10 @@ class Learner:
 
     def _show(self, version: PolicyVersion, report: StepReport) -> None:
         wanted = ("loss/total", "loss/distill", "loss/anchor", "kl/parent", "gradient/norm", "tokens")
-        figures: dict[str, float | int | str] = {
-            name: round(report.metrics[name], 4) for name in wanted if name in report.metrics
+        self._progress.figures = {
+            **{name: round(report.metrics[name], 4) for name in wanted if name in report.metrics},
+            **{"version": version.number, "step": report.step, "seconds": round(report.metrics["seconds"], 2)},
         }
-        figures |= {"version": version.number, "step": report.step, "seconds": round(report.metrics["seconds"], 2)}
-        self._progress.figures = figures
         log.info("version %d: %s", version.number, self._progress.figures)
 
 

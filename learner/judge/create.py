@@ -53,7 +53,6 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
 
 
 def _asker(model: ModelReference, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
-    """The asker for `model`."""
     if model.kind == "litellm":
         return asker_of(model, settings)
     if model.kind == "policy":

@@ -77,9 +77,7 @@ def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int =
     episode with a reward at its end only. Without, every turn gets all of it.
     """
     reward = None if outcome.reward is None else max(-1.0, min(1.0, outcome.reward))
-    reason = outcome.detail or (
-        "the session's outcome" if reward is not None else "the session ended without a verdict"
-    )
+    reason = outcome.detail or ("the session ended without a verdict" if reward is None else "the session's outcome")
     if reward is not None and gamma > 0 and later:
         reason = f"{reason}; {reward:+g} times gamma^{later} ({later} main turns came later)"
         reward *= gamma**later
@@ -119,13 +117,9 @@ def corrects(judgement: Judgement, lesson: Sample) -> bool:
     return judgement.score != lesson.reward or (judgement.hint is not None and judgement.hint != lesson.hint)
 
 
-def outcome_counts(turn: Turn, outcome: Outcome | None, next_state: NextState | None) -> bool:
+def outcome_counts(turn: Turn, outcome: Outcome, next_state: NextState | None) -> bool:
     """True if the session's outcome judges this turn: no person answered it, and it came before the outcome."""
-    return (
-        outcome is not None
-        and turn.timings.arrived <= outcome.time
-        and (next_state is None or next_state.role != "user")
-    )
+    return turn.timings.arrived <= outcome.time and (next_state is None or next_state.role != "user")
 
 
 def with_feedback(judgement: Judgement, explicit: Judgement | None) -> Judgement:
@@ -180,11 +174,7 @@ def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, l
     if length > max_tokens:
         return f"{length} tokens, more than max_sample_tokens = {max_tokens}"
     if judgement.score is None:
-        return (
-            f"no verdict: {judgement.reason}"
-            if judgement.signal != "judge"
-            else f"no vote succeeded: {judgement.reason}"
-        )
+        return f"{'no vote succeeded' if judgement.signal == 'judge' else 'no verdict'}: {judgement.reason}"
     lag = version_lag(turn, live)
     if lag > max_lag:
         return f"stale: sampled {lag} versions ago, more than max_version_lag = {max_lag}"

@@ -30,7 +30,6 @@ _T = TypeVar("_T")
 Hook = Callable[..., Awaitable[Any]]
 
 ROLLOUT, GENERATE = "custom_rollout", "custom_generate"
-_DEFAULT = {ROLLOUT: "rollout", GENERATE: "generate"}
 
 
 class HookFailed(Exception):
@@ -44,7 +43,7 @@ def load(settings: Settings, setting: str) -> Hook | None:
     path: str = settings.value(setting)
     if not path:
         return None
-    hook = resolve(path, default=_DEFAULT[setting])
+    hook = resolve(path, default=setting.removeprefix("custom_"))
     if not inspect.iscoroutinefunction(hook) and not inspect.iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
         raise ConfigError(f"{setting} = {path!r} is no async function; write it as `async def` (docs/extending.md)")
     return hook

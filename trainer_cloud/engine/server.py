@@ -28,7 +28,6 @@ log = logging.getLogger("engine")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="openclaw_rl.trainer_cloud.engine.server",
         description="Serve a model of a cloud provider over SGLang's wire.",

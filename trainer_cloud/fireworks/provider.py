@@ -161,7 +161,6 @@ class Fireworks:
         return FireworksTraining(client, self._settings, place=place)
 
     async def _url(self, rank: int) -> str:
-        """The training endpoint."""
         if not self._dedicated:
             return training_url(self._settings)
         await self._deployment.ready()
