@@ -9,13 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from openclaw_rl.learner.baseline import mean_reward, subtract_baseline
 from openclaw_rl.learner.batch import Batch, Batches
 from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
-from openclaw_rl.learner.methods import Method, method
+from openclaw_rl.learner.methods import Method, mean_reward, method, subtract_baseline
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting.figures import step_figures
 from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load

@@ -38,10 +38,7 @@ async def step_figures(
         "mix/rehearsals": float(sum(sample.origin == "rehearsal" for sample in rollouts)),
         "mix/anchors": float(sum(sample.origin == "anchor" for sample in rollouts)),
         **{f"mix/{name}": float(count) for name, count in signals.items()},
-        f"{JUDGE}judgements": float(counts.judgements),
-        f"{JUDGE}without_score": float(counts.without_score),
-        f"{JUDGE}votes": float(counts.votes),
-        f"{JUDGE}failed": float(counts.failed),
+        **{JUDGE + name: float(getattr(counts, name)) for name in ("judgements", "without_score", "votes", "failed")},
     }
 
 

@@ -73,19 +73,20 @@ async def whole_answer(
     return msgspec.structs.replace(last, ids=ids, logprobs=logprobs)
 
 
-async def called(setting: str, path: str, call: Awaitable[_T], engine: Engine, seconds: float) -> _T:
+async def called(setting: str, call: Awaitable[_T], engine: Engine, settings: Settings) -> _T:
     """The result of a hook. Raises `HookFailed`; `EngineError` only while the engine itself is away."""
+    name, seconds = f"{setting} {settings.value(setting)}", settings.serve.request_timeout
     try:
         async with asyncio.timeout(seconds):
             return await call
     except TimeoutError as error:
-        raise HookFailed(f"{setting} {path} took longer than {seconds:g} s (request_timeout)") from error
+        raise HookFailed(f"{name} took longer than {seconds:g} s (request_timeout)") from error
     except ContextLengthExceeded:
         raise
     except Exception as error:  # the user's code
         if isinstance(error, EngineError):
             await engine.info()  # raises where the engine is away
-        raise HookFailed(f"{setting} {path} raised {type(error).__name__}: {error}") from error
+        raise HookFailed(f"{name} raised {type(error).__name__}: {error}") from error
 
 
 def checked_answer(given: Any, vocab_size: int, version: int) -> Tokens | None:

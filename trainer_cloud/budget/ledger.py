@@ -26,13 +26,11 @@ _PAUSE = 0.005
 Purpose = Literal["chat", "learning"]
 Kind = Literal["prefill", "sample", "train", "step"]
 
-_USAGE = """
+_SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (
     day TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, purpose TEXT NOT NULL, kind TEXT NOT NULL,
     amount INTEGER NOT NULL, PRIMARY KEY (day, provider, model, purpose, kind)
-) WITHOUT ROWID
-"""
-_REFUSED = """
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refused (
     asker TEXT NOT NULL, setting TEXT NOT NULL, day TEXT NOT NULL, wanted INTEGER NOT NULL,
     PRIMARY KEY (asker, setting)
@@ -170,8 +168,7 @@ class Ledger:
                     with attempt:
                         connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.execute(_USAGE)
-                connection.execute(_REFUSED)
+                connection.executescript(_SCHEMA)
             except BaseException:
                 connection.close()
                 raise

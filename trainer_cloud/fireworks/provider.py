@@ -47,6 +47,7 @@ class Fireworks:
         self._registry = ArtifactRegistry(settings.serve.data)
         self._account = FireworksAccount(settings, self._registry)
         self._dedicated = settings.cloud.fireworks.is_dedicated
+        self.beside = not self._dedicated
         self._deployment = FireworksDeployment(settings, self._account, self._registry)
         self._job = TrainerJob(settings, self._account, self._registry)
         self._sessions = {
@@ -57,10 +58,6 @@ class Fireworks:
         self._base: FireworksTraining | None = None
         self._lock = asyncio.Lock()
         self._serves = False
-
-    @property
-    def beside(self) -> bool:
-        return not self._dedicated
 
     async def offer(self) -> Offer:
         return await asyncio.to_thread(preflight.check, self._settings)
